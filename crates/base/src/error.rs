@@ -1,0 +1,137 @@
+//! Failures of the environment, as every layer below the facade reports them.
+
+use std::{fmt, io, path::PathBuf};
+
+use crate::{Lsn, PageId};
+
+/// A result whose failure is one of the environment.
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
+/// Where damage was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CorruptionSite {
+    /// A page of the data file.
+    Page(PageId),
+    /// A place in the log.
+    Log(Lsn),
+    /// The control file or another whole file.
+    File(PathBuf),
+}
+
+impl fmt::Display for CorruptionSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CorruptionSite::Page(page) => write!(f, "page {page}"),
+            CorruptionSite::Log(lsn) => write!(f, "the log at LSN {lsn}"),
+            CorruptionSite::File(path) => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+/// A failure of the environment: files, space, or the state of the database as a whole. What concurrency
+/// brings about (deadlock, time-out) is not here: see the lock crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// An operation of the operating system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, as a verb phrase: "read page 7 of".
+        action: String,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Stored bytes are not what was written.
+    #[error("{site} is damaged: {detail}")]
+    Corrupted {
+        /// Where.
+        site: CorruptionSite,
+        /// What is wrong there.
+        detail: String,
+    },
+    /// The files are in a format that this version cannot use.
+    #[error("{} has format {found}, this version reads format {supported}; open it with a matching version", path.display())]
+    UpgradeRequired {
+        /// The file.
+        path: PathBuf,
+        /// Its format version.
+        found: u32,
+        /// The format version of this build.
+        supported: u32,
+    },
+    /// The path holds something, but no Foreshore database.
+    #[error("{} is not a Foreshore database: {detail}", path.display())]
+    NotADatabase {
+        /// The path that was opened.
+        path: PathBuf,
+        /// What was found instead.
+        detail: String,
+    },
+    /// Somebody else has the database open.
+    #[error("{} is open already, in this process or another; close it there first", path.display())]
+    AlreadyOpen {
+        /// The database.
+        path: PathBuf,
+    },
+    /// An earlier failure left log and memory apart; nothing more is accepted until the database is opened anew.
+    #[error("the database stopped after an earlier failure ({cause}); close it and open it again to recover")]
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// The log has reached its cap and cannot be shortened, because an open transaction or a dirty page needs it.
+    #[error(
+        "the log is full: {used_bytes} of {capacity_bytes} bytes are held; end the oldest transaction or raise log_bytes"
+    )]
+    LogFull {
+        /// Bytes that the log must keep.
+        used_bytes: u64,
+        /// The cap.
+        capacity_bytes: u64,
+    },
+    /// Every frame of the buffer pool is in use.
+    #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]
+    PoolExhausted {
+        /// Frames in the pool.
+        frames: usize,
+    },
+    /// A named limit was reached.
+    #[error("{what} is limited to {limit}, got {got}")]
+    LimitExceeded {
+        /// The limited quantity: "key length in bytes".
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// The value that was refused.
+        got: u64,
+    },
+    /// The database was closed.
+    #[error("the database is closed")]
+    Closed,
+}
+
+impl StorageError {
+    /// An [`StorageError::Io`] from its parts; for `map_err`.
+    pub fn io(action: impl Into<String>, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
+        let (action, path) = (action.into(), path.into());
+        move |source| StorageError::Io { action, path, source }
+    }
+
+    /// Damage in a page.
+    pub fn corrupt_page(page: PageId, detail: impl Into<String>) -> StorageError {
+        StorageError::Corrupted { site: CorruptionSite::Page(page), detail: detail.into() }
+    }
+
+    /// Damage in the log.
+    pub fn corrupt_log(lsn: Lsn, detail: impl Into<String>) -> StorageError {
+        StorageError::Corrupted { site: CorruptionSite::Log(lsn), detail: detail.into() }
+    }
+
+    /// Damage in a whole file.
+    pub fn corrupt_file(path: impl Into<PathBuf>, detail: impl Into<String>) -> StorageError {
+        StorageError::Corrupted { site: CorruptionSite::File(path.into()), detail: detail.into() }
+    }
+}

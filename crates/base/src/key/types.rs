@@ -1,0 +1,293 @@
+//! The [`Key`] trait and its implementations.
+
+/// Bytes that are no encoding of the key type that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{length} bytes are no key of type {expected}")]
+pub struct KeyDecodeError {
+    /// The type that was asked for.
+    pub expected: &'static str,
+    /// How many bytes there were.
+    pub length: usize,
+}
+
+/// A type whose values can be keys. `Owned` is what a read returns (`String` for `&str`).
+///
+/// Laws, checked by property tests: `decode(encode(k)) == k`, and encoding preserves order.
+pub trait Key {
+    /// What comes back from a read.
+    type Owned;
+
+    /// The type's name, stored in the catalogue so that a table is not opened with another key type.
+    const NAME: &'static str;
+
+    /// Appends the encoding as the last field of a key.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Appends the encoding such that another field may follow.
+    fn encode_inner(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+
+    /// Decodes a whole key. Errors when `bytes` is no encoding of this type.
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError>;
+
+    /// Decodes one field and returns what follows it.
+    fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError>;
+}
+
+fn undecodable<T>(expected: &'static str, bytes: &[u8]) -> Result<T, KeyDecodeError> {
+    Err(KeyDecodeError { expected, length: bytes.len() })
+}
+
+macro_rules! integer_key {
+    ($($ty:ident $flip:expr),*) => {$(
+        impl Key for $ty {
+            type Owned = $ty;
+            const NAME: &'static str = stringify!($ty);
+
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&(*self ^ $flip).to_be_bytes());
+            }
+
+            fn decode(bytes: &[u8]) -> Result<$ty, KeyDecodeError> {
+                match bytes.try_into() {
+                    Ok(array) => Ok($ty::from_be_bytes(array) ^ $flip),
+                    Err(_) => undecodable(Self::NAME, bytes),
+                }
+            }
+
+            fn decode_inner(bytes: &[u8]) -> Result<($ty, &[u8]), KeyDecodeError> {
+                match bytes.split_at_checked(size_of::<$ty>()) {
+                    Some((field, rest)) => Ok((Self::decode(field)?, rest)),
+                    None => undecodable(Self::NAME, bytes),
+                }
+            }
+        }
+    )*};
+}
+
+integer_key!(u8 0, u16 0, u32 0, u64 0, u128 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN, i128 i128::MIN);
+
+impl Key for bool {
+    type Owned = bool;
+    const NAME: &'static str = "bool";
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn decode(bytes: &[u8]) -> Result<bool, KeyDecodeError> {
+        match bytes {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => undecodable(Self::NAME, bytes),
+        }
+    }
+
+    fn decode_inner(bytes: &[u8]) -> Result<(bool, &[u8]), KeyDecodeError> {
+        match bytes.split_at_checked(1) {
+            Some((field, rest)) => Ok((Self::decode(field)?, rest)),
+            None => undecodable(Self::NAME, bytes),
+        }
+    }
+}
+
+impl Key for () {
+    type Owned = ();
+    const NAME: &'static str = "()";
+
+    fn encode(&self, _out: &mut Vec<u8>) {}
+
+    fn decode(bytes: &[u8]) -> Result<(), KeyDecodeError> {
+        if bytes.is_empty() { Ok(()) } else { undecodable(Self::NAME, bytes) }
+    }
+
+    fn decode_inner(bytes: &[u8]) -> Result<((), &[u8]), KeyDecodeError> {
+        Ok(((), bytes))
+    }
+}
+
+/// Ends an escaped byte string inside a key.
+const TERMINATOR: [u8; 2] = [0, 0];
+/// What a zero byte of the string becomes: it sorts after the terminator, so a prefix sorts first.
+const ESCAPED_ZERO: [u8; 2] = [0, 0xFF];
+
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        if byte == 0 {
+            out.extend_from_slice(&ESCAPED_ZERO);
+        } else {
+            out.push(byte);
+        }
+    }
+    out.extend_from_slice(&TERMINATOR);
+}
+
+fn unescape<'a>(expected: &'static str, bytes: &'a [u8]) -> Result<(Vec<u8>, &'a [u8]), KeyDecodeError> {
+    let mut field = Vec::new();
+    let mut rest = bytes;
+    loop {
+        match rest {
+            [0, 0, after @ ..] => return Ok((field, after)),
+            [0, 0xFF, after @ ..] => {
+                field.push(0);
+                rest = after;
+            }
+            [0, ..] | [] => return undecodable(expected, bytes),
+            [byte, after @ ..] => {
+                field.push(*byte);
+                rest = after;
+            }
+        }
+    }
+}
+
+impl Key for &[u8] {
+    type Owned = Vec<u8>;
+    const NAME: &'static str = "bytes";
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn encode_inner(&self, out: &mut Vec<u8>) {
+        escape(self, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, KeyDecodeError> {
+        Ok(bytes.to_vec())
+    }
+
+    fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), KeyDecodeError> {
+        unescape(Self::NAME, bytes)
+    }
+}
+
+impl Key for &str {
+    type Owned = String;
+    const NAME: &'static str = "str";
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn encode_inner(&self, out: &mut Vec<u8>) {
+        escape(self.as_bytes(), out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<String, KeyDecodeError> {
+        String::from_utf8(bytes.to_vec()).or_else(|_| undecodable(Self::NAME, bytes))
+    }
+
+    fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), KeyDecodeError> {
+        let (field, rest) = unescape(Self::NAME, bytes)?;
+        match String::from_utf8(field) {
+            Ok(field) => Ok((field, rest)),
+            Err(_) => undecodable(Self::NAME, bytes),
+        }
+    }
+}
+
+impl<const N: usize> Key for [u8; N] {
+    type Owned = [u8; N];
+    const NAME: &'static str = "byte array";
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<[u8; N], KeyDecodeError> {
+        bytes.try_into().or_else(|_| undecodable(Self::NAME, bytes))
+    }
+
+    fn decode_inner(bytes: &[u8]) -> Result<([u8; N], &[u8]), KeyDecodeError> {
+        match bytes.split_at_checked(N) {
+            Some((field, rest)) => Ok((Self::decode(field)?, rest)),
+            None => undecodable(Self::NAME, bytes),
+        }
+    }
+}
+
+macro_rules! tuple_key {
+    ($name:literal; $($field:ident $index:tt),+; $last:ident $last_index:tt) => {
+        impl<$($field: Key,)+ $last: Key> Key for ($($field,)+ $last,) {
+            type Owned = ($($field::Owned,)+ $last::Owned,);
+            const NAME: &'static str = $name;
+
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$index.encode_inner(out);)+
+                self.$last_index.encode(out);
+            }
+
+            fn encode_inner(&self, out: &mut Vec<u8>) {
+                $(self.$index.encode_inner(out);)+
+                self.$last_index.encode_inner(out);
+            }
+
+            #[allow(non_snake_case)]
+            fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError> {
+                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
+                let $last = $last::decode(bytes)?;
+                Ok(($($field,)+ $last,))
+            }
+
+            #[allow(non_snake_case)]
+            fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError> {
+                $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
+                let ($last, bytes) = $last::decode_inner(bytes)?;
+                Ok((($($field,)+ $last,), bytes))
+            }
+        }
+    };
+}
+
+tuple_key!("(2 fields)"; A 0; B 1);
+tuple_key!("(3 fields)"; A 0, B 1; C 2);
+tuple_key!("(4 fields)"; A 0, B 1, C 2; D 3);
+tuple_key!("(5 fields)"; A 0, B 1, C 2, D 3; E 4);
+tuple_key!("(6 fields)"; A 0, B 1, C 2, D 3, E 4; F 5);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(key: &impl Key) -> Vec<u8> {
+        let mut out = Vec::new();
+        key.encode(&mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn signed_integers_keep_order_and_value(a: i64, b: i64) {
+            prop_assert_eq!(a.cmp(&b), encoded(&a).cmp(&encoded(&b)));
+            prop_assert_eq!(i64::decode(&encoded(&a)), Ok(a));
+        }
+
+        #[test]
+        fn tuples_keep_order_and_value(
+            a: (Vec<u8>, i32, String), b: (Vec<u8>, i32, String), zeros in 0usize..4
+        ) {
+            let mut a = a;
+            a.0.extend(std::iter::repeat_n(0, zeros));
+            let key = |t: &(Vec<u8>, i32, String)| encoded(&(t.0.as_slice(), t.1, t.2.as_str()));
+            prop_assert_eq!(a.cmp(&b), key(&a).cmp(&key(&b)));
+            prop_assert_eq!(<(&[u8], i32, &str)>::decode(&key(&a)), Ok(a));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>) {
+            let _ = <(&str, u16, &[u8])>::decode(&bytes);
+            let _ = <(u64, bool)>::decode(&bytes);
+            let _ = <[u8; 3]>::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_prefix_sorts_first_in_a_tuple() {
+        assert!(encoded(&(&b"a"[..], 9u8)) < encoded(&(&b"a\0"[..], 0u8)));
+        assert!(encoded(&(&b"a\0"[..], 9u8)) < encoded(&(&b"a\x01"[..], 0u8)));
+    }
+}

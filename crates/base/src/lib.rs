@@ -1,0 +1,13 @@
+//! What every crate of Foreshore shares and nothing more: identifiers, limits, the order-preserving key
+//! encoding, and the kinds of failure of the environment.
+//!
+//! Invariant: this crate depends on no other crate of the workspace.
+#![forbid(unsafe_code)]
+
+mod error;
+mod ids;
+pub mod key;
+pub mod limits;
+
+pub use error::{CorruptionSite, Result, StorageError};
+pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};

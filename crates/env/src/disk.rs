@@ -1,0 +1,91 @@
+//! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
+
+mod real;
+
+use std::{fmt, io, path::Path, path::PathBuf, sync::Arc};
+
+pub use real::RealDisk;
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// It must exist; reading only.
+    Read,
+    /// It must exist; reading and writing.
+    ReadWrite,
+    /// It must not exist; it is made, for the owner alone (0600 whatever the umask).
+    CreateNew,
+}
+
+/// A directory tree of files. Paths are passed as given; symbolic links in the last component are refused.
+///
+/// What a crash may undo: everything that no completed [`DiskFile::sync`] or [`Disk::sync_directory`] covers.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Opens or makes a file.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Makes a directory for the owner alone (0700). No error when it is there.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes names durable: files made, renamed or removed in this directory.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Names in a directory, unsorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
+
+    /// Replaces `to` by `from`, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether something is there.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Takes an exclusive lock on a lock file, made when absent, against other processes and against this one;
+    /// `None` when somebody holds it. Dropping the box gives it back.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// An open file. Reads and writes name their place, so any number of threads may use it at the same time.
+pub trait DiskFile: Send + Sync + fmt::Debug {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, growing the file as needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes contents and length durable. After an error nothing may be assumed about what is on the disk, and a
+    /// second call that succeeds proves nothing.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or extends (with zeros) the file.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Reserves space for the first `bytes` bytes, so that writing there cannot run out of it.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+
+    /// Reads exactly `buffer.len()` bytes; an error of kind `UnexpectedEof` when the file ends before.
+    fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The file system.
+#![allow(clippy::disallowed_types)]
+
+use std::{
+    collections::HashSet,
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::fs::{FallocateFlags, OFlags};
+
+use super::{Disk, DiskFile, OpenMode};
+
+/// Permission bits of files: the owner alone.
+const FILE_MODE: u32 = 0o600;
+/// Permission bits of directories: the owner alone.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
+/// from itself. Guarded by the mutex.
+static HELD_HERE: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+
+/// The file system of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+fn no_follow() -> i32 {
+    OFlags::NOFOLLOW.bits() as i32
+}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(no_follow());
+        match mode {
+            OpenMode::Read => {}
+            OpenMode::ReadWrite => _ = options.write(true),
+            OpenMode::CreateNew => _ = options.write(true).create_new(true).mode(FILE_MODE),
+        }
+        let file = options.open(path)?;
+        if mode == OpenMode::CreateNew {
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        }
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+            Ok(()) => fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(no_follow());
+        let file = options.open(path)?;
+        let metadata = file.metadata()?;
+        let identity = (metadata.dev(), metadata.ino());
+        let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = held.get_or_insert_default();
+        if held.contains(&identity) {
+            return Ok(None);
+        }
+        match file.try_lock() {
+            Ok(()) => {
+                held.insert(identity);
+                Ok(Some(Box::new(FileLock { _file: file, identity })))
+            }
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// A held lock file. The operating system's lock goes with the descriptor.
+struct FileLock {
+    _file: File,
+    identity: (u64, u64),
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = held.as_mut() {
+            held.remove(&self.identity);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+            // Some file systems cannot reserve; the length is what the format needs.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.extend(bytes),
+            result => Ok(result?),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.extend(bytes)
+    }
+}
+
+impl RealFile {
+    fn extend(&self, bytes: u64) -> io::Result<()> {
+        if self.len()? < bytes { self.set_len(bytes) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_belong_to_their_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("inner");
+        RealDisk.create_directory(&inner).unwrap();
+        RealDisk.create_directory(&inner).unwrap();
+        let path = inner.join("file");
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(b"abc", 5).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.len().unwrap(), 8);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, FILE_MODE);
+        assert_eq!(fs::metadata(&inner).unwrap().mode() & 0o777, DIRECTORY_MODE);
+        assert_eq!(
+            RealDisk.open(&path, OpenMode::CreateNew).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+    }
+
+    #[test]
+    fn a_symbolic_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+        fs::write(&target, b"x").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(RealDisk.open(&link, OpenMode::Read).is_err());
+        assert!(RealDisk.lock(&link).is_err());
+    }
+
+    #[test]
+    fn a_lock_excludes_this_process_too_and_goes_with_its_guard() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let alias = directory.path().join("ALIAS");
+        let guard = RealDisk.lock(&path).unwrap().unwrap();
+        fs::hard_link(&path, &alias).unwrap();
+        assert!(RealDisk.lock(&path).unwrap().is_none());
+        assert!(RealDisk.lock(&alias).unwrap().is_none());
+        drop(guard);
+        assert!(RealDisk.lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn reading_past_the_end_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = RealDisk.open(&directory.path().join("f"), OpenMode::CreateNew).unwrap();
+        file.allocate(4096).unwrap();
+        assert_eq!(file.len().unwrap(), 4096);
+        let mut buffer = [1; 8];
+        file.read_exact_at(&mut buffer, 4088).unwrap();
+        assert_eq!(buffer, [0; 8]);
+        assert_eq!(file.read_exact_at(&mut buffer, 4090).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,28 @@
+//! The only door of Foreshore to atomics, cells, threads, thread-locals, time, randomness and files, so that one
+//! source runs in three worlds:
+//!
+//! - **real** (default): re-exports of `std`, at no cost;
+//! - **`--cfg foreshore_loom`**: loom's types, for exhaustive checks of the small latch-free parts;
+//! - **`--cfg foreshore_sim`**: a deterministic many-core machine in virtual time.
+//!
+//! Everything else in the workspace takes these things from here; clippy's `disallowed-types` sees to it.
+//! Invariant: this crate knows nothing of databases.
+
+#[cfg(foreshore_sim)]
+compile_error!("the simulated world is not part of this version");
+
+#[cfg(foreshore_loom)]
+#[path = "world/loom.rs"]
+mod world;
+#[cfg(not(foreshore_loom))]
+#[path = "world/real.rs"]
+mod world;
+
+pub mod disk;
+mod padded;
+pub mod random;
+
+pub use padded::CachePadded;
+#[doc(inline)]
+pub use world::thread_local;
+pub use world::{cell, hint, sync, thread, time};

@@ -1,0 +1,32 @@
+//! Randomness for backoff, victim choice and hash seeds. Not for secrets.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A seed that differs from run to run, from the operating system.
+pub fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A small generator (xorshift64*): a few instructions, period 2⁶⁴ − 1.
+#[derive(Clone, Debug)]
+pub struct Xorshift(u64);
+
+impl Xorshift {
+    /// A generator whose sequence depends on `seed` alone.
+    pub const fn new(seed: u64) -> Xorshift {
+        Xorshift(if seed == 0 { 0x9E37_79B9_7F4A_7C15 } else { seed })
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number in `0..bound`; 0 when `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}

@@ -1,0 +1,160 @@
+//! The real world: `std`, at no cost.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+/// Shared-memory synchronization.
+pub mod sync {
+    use std::sync;
+    pub use std::sync::{Arc, OnceLock, Weak};
+
+    use super::time::Instant;
+
+    /// Atomic types, fences and orderings.
+    pub mod atomic {
+        pub use std::sync::atomic::{
+            AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        };
+    }
+
+    /// A mutex without poisoning: what a panic may leave behind is the owner's business, who says so by other means.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
+
+    /// Access to what a [`Mutex`] guards; unlocks on drop.
+    pub type MutexGuard<'a, T> = sync::MutexGuard<'a, T>;
+
+    impl<T> Mutex<T> {
+        /// An unlocked mutex.
+        pub const fn new(value: T) -> Mutex<T> {
+            Mutex(sync::Mutex::new(value))
+        }
+
+        /// The value, without locking.
+        pub fn into_inner(self) -> T {
+            self.0.into_inner().unwrap_or_else(sync::PoisonError::into_inner)
+        }
+    }
+
+    impl<T: ?Sized> Mutex<T> {
+        /// Waits for the mutex.
+        #[inline]
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(sync::PoisonError::into_inner)
+        }
+
+        /// The mutex if it is free.
+        #[inline]
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(sync::TryLockError::Poisoned(poison)) => Some(poison.into_inner()),
+                Err(sync::TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+
+    /// A condition variable for [`Mutex`].
+    #[derive(Debug, Default)]
+    pub struct Condvar(sync::Condvar);
+
+    impl Condvar {
+        /// A condition variable that nobody waits for.
+        pub const fn new() -> Condvar {
+            Condvar(sync::Condvar::new())
+        }
+
+        /// Unlocks, sleeps until notified (or woken for no reason), locks again.
+        pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(sync::PoisonError::into_inner)
+        }
+
+        /// As [`Condvar::wait`], but returns at `deadline` at the latest.
+        pub fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Instant) -> MutexGuard<'a, T> {
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            self.0.wait_timeout(guard, timeout).unwrap_or_else(sync::PoisonError::into_inner).0
+        }
+
+        /// Wakes one waiter.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all waiters.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+/// Interior mutability that the checkers can watch.
+pub mod cell {
+    /// A cell whose accesses are announced, so that loom can check them. Who guards the content is the owner's to say.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// A cell with this content.
+        pub const fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Gives a pointer for reading. The pointer must not be used after `f` returns.
+        #[inline]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// Gives a pointer for writing. The pointer must not be used after `f` returns.
+        #[inline]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+/// Threads.
+pub mod thread {
+    pub use std::thread::{
+        Builder, JoinHandle, ScopedJoinHandle, Thread, current, park, scope, sleep, spawn, yield_now,
+    };
+
+    /// How many threads can run at the same time; 1 if that is unknown.
+    pub fn available_parallelism() -> usize {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    }
+}
+
+/// Time.
+pub mod time {
+    pub use std::time::{Duration, Instant};
+
+    /// Seconds since 1970, for labels that people read; no logic may depend on it.
+    pub fn unix_seconds() -> u64 {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+/// Hints to the processor and to the simulator.
+pub mod hint {
+    pub use std::hint::spin_loop;
+
+    /// How plain memory was touched.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Access {
+        /// Read.
+        Read,
+        /// Written.
+        Write,
+    }
+
+    /// Tells the simulator that plain memory was touched. Nothing in the real world.
+    #[inline(always)]
+    pub fn charge<T: ?Sized>(_range: &T, _access: Access) {}
+
+    /// Tells the simulator of `units` of computation (about a nanosecond each). Nothing in the real world.
+    #[inline(always)]
+    pub fn work(_units: u64) {}
+}
+
+#[doc(inline)]
+pub use std::thread_local;
