@@ -1,1 +1,64 @@
-//! Placeholder.
+//! Workloads, engines and measurements: TPC-C, TPC-B, YCSB and record insertion as library code over an [`Engine`]
+//! trait, so that rivals run the very same transactions, and so that tests and the torture run them too.
+#![forbid(unsafe_code)]
+
+mod engine;
+pub mod engines;
+mod insert;
+mod random;
+mod report;
+mod row;
+mod runner;
+mod tpcb;
+mod tpcc;
+mod workload;
+mod ycsb;
+
+#[cfg(test)]
+mod tests;
+
+pub use engine::{
+    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex,
+    Visit,
+};
+pub use engines::{Durability, EngineKind, EngineOptions, Isolation};
+pub use insert::Insert;
+pub use random::Distribution;
+pub use report::{KindReport, Latency, Report};
+pub use runner::{Length, Observer, RunOptions, Silent, load, run};
+pub use tpcb::{ACCOUNTS, Tpcb};
+pub use tpcc::{Mix, Scale, Tpcc};
+pub use workload::{Check, Loader, ROWS_PER_BATCH, VisitRow, Worker, Workload, visit_all};
+pub use ycsb::{Ycsb, YcsbOptions};
+
+/// Why a run could not be made or finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A name that stands for nothing.
+    #[error("there is no {what} called {name:?}; choose one of: {known}")]
+    Unknown {
+        /// What was named.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: &'static str,
+    },
+    /// An option out of its range, or at odds with another.
+    #[error("{0}")]
+    Invalid(String),
+    /// The engine failed.
+    #[error("the engine failed: {0}")]
+    Engine(#[from] Failure),
+}
+
+impl BenchError {
+    pub(crate) fn unknown(what: &'static str, name: &str, known: &'static str) -> BenchError {
+        BenchError::Unknown { what, name: name.to_owned(), known }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> BenchError {
+        BenchError::Invalid(message.into())
+    }
+}

@@ -1,0 +1,197 @@
+//! The contract between workloads and engines: transactions as closures over ordered byte keys. The engine begins,
+//! commits, rolls back and retries; the workload only reads and writes.
+//!
+//! Everything here is object-safe: one indirect call for each row operation is far below what the row costs, and the
+//! workloads compile once for all engines.
+
+use std::{collections::BTreeMap, error::Error, fmt, ops::Bound, ops::ControlFlow};
+
+use serde::Serialize;
+
+/// A table of an engine: its place in the list of names that the engine was opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableIndex(pub u16);
+
+/// Which end of a range a scan starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From the lowest key upward.
+    Ascending,
+    /// From the highest key downward.
+    Descending,
+}
+
+/// Why an attempt at a transaction came to nothing, other than by its own wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortCause {
+    /// It was chosen as the victim of a deadlock.
+    Deadlock,
+    /// It waited for a lock for longer than it may.
+    LockTimeout,
+    /// It would have had to wait and may not.
+    WouldBlock,
+    /// Anything else; such a failure ends the run.
+    Other,
+}
+
+/// Aborted attempts, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AbortCounts {
+    /// Victims of deadlocks.
+    pub deadlock: u64,
+    /// Waits for a lock that took too long.
+    pub lock_timeout: u64,
+    /// Waits that were not allowed.
+    pub would_block: u64,
+    /// All other causes.
+    pub other: u64,
+}
+
+impl AbortCounts {
+    /// Counts one abort.
+    pub fn count(&mut self, cause: AbortCause) {
+        match cause {
+            AbortCause::Deadlock => self.deadlock += 1,
+            AbortCause::LockTimeout => self.lock_timeout += 1,
+            AbortCause::WouldBlock => self.would_block += 1,
+            AbortCause::Other => self.other += 1,
+        }
+    }
+
+    /// Aborts of every cause.
+    pub fn total(&self) -> u64 {
+        self.deadlock + self.lock_timeout + self.would_block + self.other
+    }
+
+    /// Adds another thread's counts.
+    pub fn add(&mut self, other: &AbortCounts) {
+        self.deadlock += other.deadlock;
+        self.lock_timeout += other.lock_timeout;
+        self.would_block += other.would_block;
+        self.other += other.other;
+    }
+}
+
+/// What the attempts at transactions came to; counted by the engine, which alone sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// Attempts that were aborted.
+    pub aborts: AbortCounts,
+    /// Attempts that were made after an aborted one.
+    pub retries: u64,
+}
+
+impl Attempts {
+    /// Adds another thread's counts.
+    pub fn add(&mut self, other: &Attempts) {
+        self.aborts.add(&other.aborts);
+        self.retries += other.retries;
+    }
+}
+
+/// A failure of the engine, or of the data that it returned.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which kind of abort this is.
+    pub cause: AbortCause,
+    /// The engine's own error.
+    pub source: Box<dyn Error + Send + Sync>,
+}
+
+impl Failure {
+    /// A failure that no retry cures, from its description.
+    pub fn fatal(message: impl Into<String>) -> Failure {
+        Failure { cause: AbortCause::Other, source: message.into().into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
+/// Why a transaction's body ends early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The workload wants no trace of this transaction: one NewOrder in a hundred names an item that does not exist.
+    Rollback,
+    /// The engine failed; it decides whether the body runs again.
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+/// How a transaction ended when the engine itself is well.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Committed, as durably as the engine was told to.
+    Committed,
+    /// Rolled back by the workload's own wish.
+    RolledBack,
+    /// Given up after as many retries as the engine grants.
+    GaveUp(Failure),
+}
+
+/// What a scan calls for each record: key, value; `Break` ends the scan.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
+/// A transaction while it runs.
+pub trait EngineTxn {
+    /// Reads a value into `value`, whose content is replaced; false when the key is not there.
+    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure>;
+
+    /// As [`EngineTxn::get`], for a record that this transaction is going to change.
+    fn get_for_update(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>)
+    -> Result<bool, Failure>;
+
+    /// Adds a record; false, and no change, when the key is there.
+    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure>;
+
+    /// Writes a record, whether or not the key is there.
+    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure>;
+
+    /// Removes a record; false when it was not there.
+    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure>;
+
+    /// Visits the records of a range in order until `visit` breaks off.
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure>;
+}
+
+/// A transaction's code. It may run several times and must then do the same.
+pub type Body<'b> = dyn FnMut(&mut dyn EngineTxn) -> Result<(), Stop> + 'b;
+
+/// A store that runs transactions.
+pub trait Engine: Send + Sync {
+    /// The name that selects it on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Runs a transaction to its end, retrying as the engine sees fit. `Err` is a failure after which the engine
+    /// must not be expected to work.
+    fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure>;
+
+    /// Called between loading and running: what the load left to do (a checkpoint) is done now, not while measured.
+    fn settle(&self) -> Result<(), Failure>;
+
+    /// The engine's own counters, for the report.
+    fn counters(&self) -> BTreeMap<String, u64>;
+
+    /// Ends it in good order.
+    fn close(&self) -> Result<(), Failure>;
+}

@@ -1,0 +1,277 @@
+//! Seeded inputs: uniform, NURand (TPC-C 2.1.6), scrambled Zipf (YCSB), hot set, and random text.
+
+use foreshore_env::random::Xorshift;
+
+/// A stream of random numbers that depends on (seed, stream) alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(Xorshift);
+
+impl Random {
+    /// The stream with this number of this seed; neighbouring numbers give unrelated streams.
+    pub(crate) fn new(seed: u64, stream: u64) -> Random {
+        Random(Xorshift::new(mix(seed ^ mix(stream.wrapping_add(0x9E37_79B9_7F4A_7C15)))))
+    }
+
+    /// A number in `0..bound`; 0 when `bound` is 0.
+    #[inline]
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    /// A number in `low..=high`.
+    #[inline]
+    pub(crate) fn between(&mut self, low: u32, high: u32) -> u32 {
+        low + self.0.below(u64::from(high.saturating_sub(low)) + 1) as u32
+    }
+
+    /// True `percent` times in a hundred.
+    #[inline]
+    pub(crate) fn percent(&mut self, percent: u32) -> bool {
+        self.0.below(100) < u64::from(percent)
+    }
+
+    /// A number in `[0, 1)`.
+    #[inline]
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Any 64 bits.
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// TPC-C's NURand(A, x, y) with the run's constant C.
+    #[inline]
+    pub(crate) fn nurand(&mut self, a: u32, c: u32, low: u32, high: u32) -> u32 {
+        let spread = high - low + 1;
+        ((self.between(0, a) | self.between(low, high)) + c) % spread + low
+    }
+
+    /// Appends `low..=high` letters and digits.
+    pub(crate) fn letters(&mut self, low: u32, high: u32, out: &mut Vec<u8>) {
+        const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789ab";
+        let mut left = self.between(low, high);
+        while left > 0 {
+            let mut bits = self.0.next_u64();
+            for _ in 0..left.min(10) {
+                out.push(LETTERS[(bits & 63) as usize]);
+                bits >>= 6;
+            }
+            left -= left.min(10);
+        }
+    }
+
+    /// Appends `count` digits.
+    pub(crate) fn digits(&mut self, count: u32, out: &mut Vec<u8>) {
+        for _ in 0..count {
+            out.push(b'0' + self.below(10) as u8);
+        }
+    }
+
+    /// A random order of `1..=count`.
+    pub(crate) fn permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (1..=count).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.below(last as u64 + 1) as usize);
+        }
+        order
+    }
+}
+
+/// A bijection of 64-bit words in which every input bit reaches every output bit (SplitMix64's finalizer).
+#[inline]
+pub(crate) fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+/// How records are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Zipf with this exponent in `(0, 1)`, the popular records scattered over the key space as YCSB does.
+    Zipf(f64),
+    /// `share` percent of the accesses go to the first `records` records, evenly; the others to the rest.
+    HotSet {
+        /// Records in the hot set.
+        records: u64,
+        /// Percent of accesses that go there.
+        share: u32,
+    },
+}
+
+/// Draws record numbers in `0..records`.
+#[derive(Clone, Debug)]
+pub(crate) struct Chooser {
+    records: u64,
+    kind: ChooserKind,
+}
+
+#[derive(Clone, Debug)]
+enum ChooserKind {
+    Uniform,
+    /// Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as in YCSB.
+    Zipf {
+        theta: f64,
+        alpha: f64,
+        zeta: f64,
+        eta: f64,
+    },
+    HotSet {
+        hot: u64,
+        share: u32,
+    },
+}
+
+impl Chooser {
+    /// Prepares a distribution over `records` records. Zipf sums a series over all of them, once.
+    pub(crate) fn new(records: u64, distribution: Distribution) -> Chooser {
+        let kind = match distribution {
+            Distribution::Uniform => ChooserKind::Uniform,
+            Distribution::Zipf(theta) => {
+                let zeta: f64 = (1..=records).map(|rank| (rank as f64).powf(-theta)).sum();
+                let zeta_two = 1.0 + 0.5_f64.powf(theta);
+                let eta = (1.0 - (2.0 / records as f64).powf(1.0 - theta)) / (1.0 - zeta_two / zeta);
+                ChooserKind::Zipf { theta, alpha: 1.0 / (1.0 - theta), zeta, eta }
+            }
+            Distribution::HotSet { records: hot, share } => {
+                ChooserKind::HotSet { hot: hot.clamp(1, records.max(1)), share }
+            }
+        };
+        Chooser { records, kind }
+    }
+
+    /// The next record.
+    #[inline]
+    pub(crate) fn choose(&self, random: &mut Random) -> u64 {
+        match self.kind {
+            ChooserKind::Uniform => random.below(self.records),
+            ChooserKind::Zipf { .. } => mix(self.rank(random)) % self.records,
+            ChooserKind::HotSet { hot, share } => {
+                if hot == self.records || random.percent(share) {
+                    random.below(hot)
+                } else {
+                    hot + random.below(self.records - hot)
+                }
+            }
+        }
+    }
+
+    /// A Zipf-distributed rank, 0 the most popular.
+    fn rank(&self, random: &mut Random) -> u64 {
+        let ChooserKind::Zipf { theta, alpha, zeta, eta } = self.kind else { return 0 };
+        let uniform = random.fraction();
+        let scaled = uniform * zeta;
+        if scaled < 1.0 || self.records < 2 {
+            return 0;
+        }
+        if scaled < 1.0 + 0.5_f64.powf(theta) {
+            return 1;
+        }
+        let rank = self.records as f64 * (eta * uniform - eta + 1.0).powf(alpha);
+        (rank as u64).min(self.records - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nurand_stays_in_range_and_prefers_what_the_constant_says() {
+        let mut random = Random::new(1, 0);
+        let mut counts = vec![0_u32; 3001];
+        for _ in 0..300_000 {
+            let drawn = random.nurand(1023, 259, 1, 3000);
+            assert!((1..=3000).contains(&drawn));
+            counts[drawn as usize] += 1;
+        }
+        assert!(counts[1..].iter().filter(|&&count| count > 0).count() > 2900, "every customer is reached");
+        // The bitwise or with a uniform 10-bit number favours values with many low bits set: 2047 = 0b111_1111_1111
+        // is hit whenever the second draw lies in 1024..2048 and the two cover all bits.
+        let hot = counts[2047 + 259 + 1];
+        assert!(
+            f64::from(hot) > 5.0 * 100.0,
+            "expected a hot customer, drawn {hot} times where the mean is 100"
+        );
+        // Against the distribution computed by enumeration.
+        let mut exact = vec![0_u64; 3001];
+        for a in 0..=1023_u32 {
+            for b in 1..=3000_u32 {
+                exact[(((a | b) + 259) % 3000 + 1) as usize] += 1;
+            }
+        }
+        let pairs = 1024.0 * 3000.0;
+        let chi: f64 = (1..=3000)
+            .filter(|&id| exact[id] > 30)
+            .map(|id| {
+                let expected = exact[id] as f64 / pairs * 300_000.0;
+                (f64::from(counts[id]) - expected).powi(2) / expected
+            })
+            .sum();
+        let cells = (1..=3000).filter(|&id| exact[id] > 30).count() as f64;
+        assert!(chi < cells + 6.0 * (2.0 * cells).sqrt(), "chi-square {chi} over {cells} cells");
+    }
+
+    #[test]
+    fn zipf_has_the_shape_it_promises() {
+        let chooser = Chooser::new(1000, Distribution::Zipf(0.99));
+        let mut random = Random::new(7, 0);
+        let mut counts = vec![0_u32; 1000];
+        let draws = 200_000;
+        for _ in 0..draws {
+            counts[chooser.rank(&mut random) as usize] += 1;
+        }
+        let zeta: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
+        for rank in [0_usize, 1] {
+            let expected = f64::from(draws) / zeta / ((rank + 1) as f64).powf(0.99);
+            let got = f64::from(counts[rank]);
+            assert!(
+                (got - expected).abs() < 0.05 * expected,
+                "rank {rank}: {got} drawn, {expected} expected"
+            );
+        }
+        let head: u32 = counts[..100].iter().sum();
+        let expected: f64 = (1..=100).map(|rank| f64::from(rank).powf(-0.99)).sum::<f64>() / zeta;
+        assert!((f64::from(head) / f64::from(draws) - expected).abs() < 0.05);
+        for _ in 0..1000 {
+            assert!(chooser.choose(&mut random) < 1000);
+        }
+    }
+
+    #[test]
+    fn the_hot_set_gets_its_share() {
+        let chooser = Chooser::new(10_000, Distribution::HotSet { records: 64, share: 90 });
+        let mut random = Random::new(3, 1);
+        let hot = (0..100_000).filter(|_| chooser.choose(&mut random) < 64).count();
+        assert!((89_000..91_000).contains(&hot), "{hot}");
+        for records in [1, 2, 64] {
+            let chooser = Chooser::new(records, Distribution::HotSet { records: 64, share: 90 });
+            assert!((0..100).all(|_| chooser.choose(&mut random) < records));
+            let chooser = Chooser::new(records, Distribution::Zipf(0.9));
+            assert!((0..100).all(|_| chooser.choose(&mut random) < records));
+        }
+    }
+
+    #[test]
+    fn streams_repeat_and_differ() {
+        let draw = |seed, stream| {
+            let mut random = Random::new(seed, stream);
+            (0..8).map(|_| random.bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1, 1), draw(1, 1));
+        assert_ne!(draw(1, 1), draw(1, 2));
+        assert_ne!(draw(1, 1), draw(2, 1));
+    }
+
+    #[test]
+    fn a_permutation_has_everybody_once() {
+        let mut order = Random::new(5, 5).permutation(3000);
+        assert_ne!(order[..10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        order.sort_unstable();
+        assert!(order.iter().copied().eq(1..=3000));
+    }
+}

@@ -1,0 +1,435 @@
+//! Runs a workload on an engine: loads it, warms up, measures, checks.
+
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use hdrhistogram::Histogram;
+
+use crate::{
+    BenchError,
+    engine::{Attempts, Engine, Failure, Outcome},
+    report::{Latency, Report},
+    workload::{Check, Loader, Worker, Workload},
+};
+
+/// How often the main thread looks up from its sleep to tell the observer, and to see whether a worker failed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Latencies above this are recorded as this.
+const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// So much time, after a warm-up.
+    Time {
+        /// Not measured, but checked.
+        warm_up: Duration,
+        /// Measured.
+        measured: Duration,
+    },
+    /// So many transactions by one thread, after a tenth as many to warm up: for instruction counts.
+    Iterations(u64),
+}
+
+/// How a workload is run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Threads that run transactions.
+    pub threads: usize,
+    /// How long.
+    pub length: Length,
+    /// Everything random follows from it.
+    pub seed: u64,
+}
+
+/// Who wants to know how far a run is. Called by the thread that called [`run`], about ten times a second.
+pub trait Observer {
+    /// So many rows are loaded, of about so many.
+    fn loading(&self, rows: u64, of: u64);
+
+    /// The run is so old, will last so long, and has committed so many transactions.
+    fn running(&self, elapsed: Duration, of: Duration, commits: u64);
+
+    /// The checks have begun.
+    fn checking(&self);
+}
+
+/// An observer that does not care.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn loading(&self, _rows: u64, _of: u64) {}
+    fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {}
+    fn checking(&self) {}
+}
+
+/// What all threads of a run look at.
+struct Shared {
+    /// One of the `PHASE_` constants; written by the main thread, and by a worker that fails; read by all. Relaxed:
+    /// it carries no data with it.
+    phase: AtomicU8,
+}
+
+const PHASE_WARM_UP: u8 = 0;
+const PHASE_MEASURE: u8 = 1;
+const PHASE_STOP: u8 = 2;
+
+/// What one thread has seen.
+struct Tally {
+    /// Commits since the start of the run, warm-up included, by kind: the checks need them all.
+    all_commits: Vec<u64>,
+    measured: Measured,
+}
+
+/// What is counted while measured.
+struct Measured {
+    latency: Vec<Histogram<u64>>,
+    commits: Vec<u64>,
+    user_rollbacks: u64,
+    given_up: u64,
+    attempts: Attempts,
+}
+
+impl Measured {
+    fn new(kinds: usize) -> Result<Measured, BenchError> {
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, 3)
+                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
+        };
+        Ok(Measured {
+            latency: (0..kinds).map(|_| histogram()).collect::<Result<_, _>>()?,
+            commits: vec![0; kinds],
+            user_rollbacks: 0,
+            given_up: 0,
+            attempts: Attempts::default(),
+        })
+    }
+
+    fn add(&mut self, other: &Measured) -> Result<(), BenchError> {
+        for (mine, theirs) in self.latency.iter_mut().zip(&other.latency) {
+            mine.add(theirs)
+                .map_err(|error| BenchError::invalid(format!("cannot add latencies: {error}")))?;
+        }
+        for (mine, theirs) in self.commits.iter_mut().zip(&other.commits) {
+            *mine += theirs;
+        }
+        self.user_rollbacks += other.user_rollbacks;
+        self.given_up += other.given_up;
+        self.attempts.add(&other.attempts);
+        Ok(())
+    }
+}
+
+/// Stops the others when a worker ends for whatever reason, a panic included: a run with fewer workers than it reports
+/// would be a false figure.
+struct StopOthers<'s>(&'s Shared);
+
+impl Drop for StopOthers<'_> {
+    fn drop(&mut self) {
+        self.0.phase.store(PHASE_STOP, Ordering::Relaxed);
+    }
+}
+
+/// Loads the workload, runs it, and checks it. The report lacks what only the caller knows: see [`Report`].
+pub fn run(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Report, BenchError> {
+    if options.threads == 0 {
+        return Err(BenchError::invalid("at least one thread must run"));
+    }
+    let begin = Instant::now();
+    load(engine, workload, options.threads, options.seed, observer)?;
+    engine.settle()?;
+    let load_seconds = begin.elapsed().as_secs_f64();
+
+    let (elapsed, tallies) = match options.length {
+        Length::Time { warm_up, measured } => {
+            run_for_time(engine, workload, options, (warm_up, measured), observer)?
+        }
+        Length::Iterations(count) => run_iterations(engine, workload, options, count)?,
+    };
+    let kinds = workload.kinds();
+    let mut all_commits = vec![0; kinds.len()];
+    let mut measured = Measured::new(kinds.len())?;
+    for tally in &tallies {
+        measured.add(&tally.measured)?;
+        for (sum, commits) in all_commits.iter_mut().zip(&tally.all_commits) {
+            *sum += commits;
+        }
+    }
+    observer.checking();
+    let begin = Instant::now();
+    let checks = workload.check(engine, Some(&all_commits))?;
+    let check_seconds = begin.elapsed().as_secs_f64();
+    Ok(report(engine, workload, options, elapsed, &measured, Checked { checks, load_seconds, check_seconds }))
+}
+
+struct Checked {
+    checks: Vec<Check>,
+    load_seconds: f64,
+    check_seconds: f64,
+}
+
+fn report(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &RunOptions,
+    elapsed: Duration,
+    measured: &Measured,
+    checked: Checked,
+) -> Report {
+    let seconds = elapsed.as_secs_f64();
+    let mut together = measured.latency[0].clone();
+    together.reset();
+    for histogram in &measured.latency {
+        // Equal bounds: the addition cannot fail.
+        let _ = together.add(histogram);
+    }
+    let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
+    let by_kind = kinds
+        .filter(|((_, commits), _)| **commits > 0)
+        .map(|((name, commits), latency)| ((*name).to_owned(), (*commits, Latency::of(latency)).into()))
+        .collect();
+    let commits: u64 = measured.commits.iter().sum();
+    let Checked { checks, load_seconds, check_seconds } = checked;
+    Report {
+        engine: engine.name().to_owned(),
+        workload: workload.name().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: options.seed,
+        threads: options.threads,
+        seconds,
+        commits,
+        commits_per_s: if seconds > 0.0 { commits as f64 / seconds } else { 0.0 },
+        user_rollbacks: measured.user_rollbacks,
+        aborts: measured.attempts.aborts,
+        retries: measured.attempts.retries,
+        given_up: measured.given_up,
+        latency_us: Latency::of(&together),
+        by_kind,
+        consistent: checks.iter().all(|check| check.holds),
+        checks,
+        options: workload.options(),
+        counters: engine.counters(),
+        load_seconds,
+        check_seconds,
+    }
+}
+
+/// Loads all parts of a workload, `threads` at a time.
+pub fn load(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    threads: usize,
+    seed: u64,
+    observer: &dyn Observer,
+) -> Result<(), BenchError> {
+    let parts = workload.load_parts();
+    let (next, rows) = (AtomicU64::new(0), AtomicU64::new(0));
+    let total = workload.load_rows();
+    let load_parts = || -> Result<(), Failure> {
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= parts {
+                return Ok(());
+            }
+            let result = workload.load_part(part, seed, &mut Loader::new(engine, &rows));
+            if result.is_err() {
+                next.store(parts, Ordering::Relaxed);
+                return result;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let loaders: Vec<_> = (0..threads.min(parts.try_into().unwrap_or(usize::MAX)))
+            .map(|_| scope.spawn(load_parts))
+            .collect();
+        while loaders.iter().any(|loader| !loader.is_finished()) {
+            observer.loading(rows.load(Ordering::Relaxed), total);
+            thread::sleep(LOOK_EVERY.min(Duration::from_millis(10)));
+        }
+        observer.loading(rows.load(Ordering::Relaxed), total);
+        join_all(loaders).map(|_| ())
+    })
+}
+
+/// Waits for all threads; a panic in one of them goes on here, the first failure is returned.
+fn join_all<T, E: Into<BenchError>>(
+    threads: Vec<thread::ScopedJoinHandle<'_, Result<T, E>>>,
+) -> Result<Vec<T>, BenchError> {
+    let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(Into::into))
+        .collect()
+}
+
+fn run_for_time(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &RunOptions,
+    (warm_up, measured): (Duration, Duration),
+    observer: &dyn Observer,
+) -> Result<(Duration, Vec<Tally>), BenchError> {
+    let shared = Shared { phase: AtomicU8::new(PHASE_WARM_UP) };
+    // Written by its worker, read by the main thread for the live figure. Relaxed.
+    let progress: Vec<CachePadded<AtomicU64>> =
+        (0..options.threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+    let go = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let workers: Vec<_> = progress
+            .iter()
+            .enumerate()
+            .map(|(number, progress)| {
+                let (shared, go) = (&shared, &go);
+                scope.spawn(move || -> Result<Tally, BenchError> {
+                    let _stop_others = StopOthers(shared);
+                    let mut worker = workload.worker(number, options.threads, options.seed);
+                    while !go.load(Ordering::Acquire) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
+                })
+            })
+            .collect();
+        let commits = || progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum();
+        go.store(true, Ordering::Release);
+        let start = Instant::now();
+        let wait_until = |deadline: Instant| {
+            while Instant::now() < deadline && shared.phase.load(Ordering::Relaxed) != PHASE_STOP {
+                observer.running(start.elapsed(), warm_up + measured, commits());
+                thread::sleep(deadline.saturating_duration_since(Instant::now()).min(LOOK_EVERY));
+            }
+        };
+        wait_until(start + warm_up);
+        // Not if a worker has stopped the run already.
+        let _ =
+            shared.phase.compare_exchange(PHASE_WARM_UP, PHASE_MEASURE, Ordering::Relaxed, Ordering::Relaxed);
+        let begin = Instant::now();
+        wait_until(begin + measured);
+        shared.phase.store(PHASE_STOP, Ordering::Relaxed);
+        let elapsed = begin.elapsed();
+        Ok((elapsed, join_all(workers)?))
+    })
+}
+
+/// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured.
+fn work(
+    engine: &dyn Engine,
+    worker: &mut dyn Worker,
+    kinds: usize,
+    shared: &Shared,
+    progress: &AtomicU64,
+) -> Result<Tally, BenchError> {
+    let mut tally = Tally { all_commits: vec![0; kinds], measured: Measured::new(kinds)? };
+    let mut unmeasured = Measured::new(kinds)?;
+    let mut commits = 0;
+    let mut phase = shared.phase.load(Ordering::Relaxed);
+    let mut begin = Instant::now();
+    while phase != PHASE_STOP {
+        let mut attempts = Attempts::default();
+        let (kind, outcome) = one(engine, worker, &mut attempts)?;
+        let end = Instant::now();
+        let phase_now = shared.phase.load(Ordering::Relaxed);
+        let measured = phase == PHASE_MEASURE && phase_now == PHASE_MEASURE;
+        let counts = if measured { &mut tally.measured } else { &mut unmeasured };
+        if matches!(outcome, Outcome::Committed) {
+            commits += 1;
+            tally.all_commits[kind] += 1;
+            progress.store(commits, Ordering::Relaxed);
+        }
+        counts.count(kind, &outcome, &attempts, end.saturating_duration_since(begin));
+        phase = phase_now;
+        begin = end;
+    }
+    Ok(tally)
+}
+
+impl Measured {
+    #[inline]
+    fn count(&mut self, kind: usize, outcome: &Outcome, attempts: &Attempts, latency: Duration) {
+        match outcome {
+            Outcome::Committed => {
+                self.commits[kind] += 1;
+                self.latency[kind]
+                    .saturating_record(latency.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64);
+            }
+            Outcome::RolledBack => self.user_rollbacks += 1,
+            Outcome::GaveUp(_) => self.given_up += 1,
+        }
+        if attempts.aborts.total() > 0 {
+            self.attempts.add(attempts);
+        }
+    }
+}
+
+/// One transaction, to its end.
+#[inline]
+fn one(
+    engine: &dyn Engine,
+    worker: &mut dyn Worker,
+    attempts: &mut Attempts,
+) -> Result<(usize, Outcome), BenchError> {
+    let kind = worker.next();
+    let outcome = engine.transact(attempts, &mut |txn| worker.run(txn))?;
+    if matches!(outcome, Outcome::Committed) {
+        worker.committed();
+    }
+    Ok((kind, outcome))
+}
+
+fn run_iterations(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &RunOptions,
+    count: u64,
+) -> Result<(Duration, Vec<Tally>), BenchError> {
+    if options.threads != 1 {
+        return Err(BenchError::invalid(
+            "a run of a number of iterations has one thread; leave out --threads",
+        ));
+    }
+    let kinds = workload.kinds().len();
+    let mut worker = workload.worker(0, 1, options.seed);
+    let warm_up = iterate(engine, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
+    let begin = Instant::now();
+    let measured = measured_iterations(engine, worker.as_mut(), count, Measured::new(kinds)?)?;
+    let elapsed = begin.elapsed();
+    let all_commits =
+        warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
+    Ok((elapsed, vec![Tally { all_commits, measured }]))
+}
+
+/// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts
+/// what happens inside of it (see the crate's README).
+#[inline(never)]
+fn measured_iterations(
+    engine: &dyn Engine,
+    worker: &mut dyn Worker,
+    count: u64,
+    measured: Measured,
+) -> Result<Measured, BenchError> {
+    iterate(engine, worker, count, measured)
+}
+
+fn iterate(
+    engine: &dyn Engine,
+    worker: &mut dyn Worker,
+    count: u64,
+    mut measured: Measured,
+) -> Result<Measured, BenchError> {
+    for _ in 0..count {
+        let mut attempts = Attempts::default();
+        let begin = Instant::now();
+        let (kind, outcome) = one(engine, worker, &mut attempts)?;
+        measured.count(kind, &outcome, &attempts, begin.elapsed());
+    }
+    Ok(measured)
+}

@@ -1,0 +1,236 @@
+//! Whole runs, tiny: the same code as the program's, over every engine.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use foreshore_env::time::Duration;
+
+use crate::{
+    AbortCause, Attempts, BenchError, Distribution, Engine, EngineTxn, Failure, Insert, Length, Mix, Order,
+    Outcome, RunOptions, Scale, Silent, Stop, TableIndex, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions,
+    engines::BTreeMapEngine, run,
+};
+
+fn workloads() -> Vec<Box<dyn Workload>> {
+    let ycsb = |distribution, read_percent| {
+        Ycsb::new(YcsbOptions { records: 2000, distribution, read_percent, ..YcsbOptions::default() })
+            .unwrap()
+    };
+    vec![
+        Box::new(Tpcc::new(Scale::tiny(2), Mix::Full, false).unwrap()),
+        Box::new(Tpcc::new(Scale::tiny(2), Mix::NewOrderPayment, true).unwrap()),
+        Box::new(Tpcb::new(2, 500, 0).unwrap()),
+        Box::new(Tpcb::new(2, 500, 50).unwrap()),
+        Box::new(ycsb(Distribution::Uniform, 0)),
+        Box::new(ycsb(Distribution::Zipf(0.9), 50)),
+        Box::new(ycsb(Distribution::HotSet { records: 8, share: 90 }, 90)),
+        Box::new(Insert::new(3, 100, 100).unwrap()),
+    ]
+}
+
+const SHORT: Length =
+    Length::Time { warm_up: Duration::from_millis(30), measured: Duration::from_millis(150) };
+
+#[test]
+fn every_workload_runs_and_is_consistent_on_the_btreemap() {
+    for workload in workloads() {
+        let engine = BTreeMapEngine::new(workload.tables().len());
+        let options = RunOptions { threads: 3, length: SHORT, seed: 5 };
+        let report = run(&engine, workload.as_ref(), &options, &Silent).unwrap();
+        assert!(report.consistent, "{}: {:#?}", report.workload, report.checks);
+        assert!(report.commits > 0 && report.commits_per_s > 0.0);
+        assert!(!report.checks.is_empty());
+        assert!(
+            report.latency_us.p50 <= report.latency_us.p99 && report.latency_us.p99 <= report.latency_us.max
+        );
+        assert_eq!(report.by_kind.values().map(|kind| kind.commits).sum::<u64>(), report.commits);
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn the_report_has_its_stable_fields() {
+    let workload = Tpcb::new(1, 100, 0).unwrap();
+    let engine = BTreeMapEngine::new(4);
+    let options = RunOptions { threads: 1, length: Length::Iterations(200), seed: 5 };
+    let report = serde_json::to_value(run(&engine, &workload, &options, &Silent).unwrap()).unwrap();
+    for field in
+        ["engine", "workload", "version", "seed", "threads", "seconds", "commits_per_s", "consistent"]
+    {
+        assert!(report.get(field).is_some_and(|value| !value.is_null()), "{field}");
+    }
+    assert_eq!(report["commits"], 200);
+    for (object, field) in [
+        ("aborts", "deadlock"),
+        ("aborts", "lock_timeout"),
+        ("latency_us", "p50"),
+        ("latency_us", "p99"),
+        ("latency_us", "max"),
+        ("options", "branches"),
+    ] {
+        assert!(report[object][field].is_number(), "{object}.{field}");
+    }
+    assert!(
+        report["checks"].as_array().is_some_and(|checks| checks.iter().all(|check| check["holds"] == true))
+    );
+}
+
+#[test]
+fn a_run_of_iterations_repeats_exactly() {
+    let content = || {
+        let workload = Tpcc::new(Scale::tiny(1), Mix::Full, false).unwrap();
+        let engine = BTreeMapEngine::new(workload.tables().len());
+        let options = RunOptions { threads: 1, length: Length::Iterations(500), seed: 9 };
+        run(&engine, &workload, &options, &Silent).unwrap();
+        let mut rows = Vec::new();
+        for table in 0..workload.tables().len() as u16 {
+            crate::visit_all(&engine, TableIndex(table), b"", &mut |key, row| {
+                rows.push((key.to_vec(), row.to_vec()));
+                Ok(())
+            })
+            .unwrap();
+        }
+        rows
+    };
+    assert!(content() == content());
+    let workload = Tpcb::new(1, 100, 0).unwrap();
+    let options = RunOptions { threads: 2, length: Length::Iterations(10), seed: 5 };
+    assert!(matches!(
+        run(&BTreeMapEngine::new(4), &workload, &options, &Silent),
+        Err(BenchError::Invalid(_))
+    ));
+}
+
+/// An engine whose transactions fail after a while.
+struct Failing {
+    inner: BTreeMapEngine,
+    left: foreshore_env::sync::atomic::AtomicU64,
+    panics: bool,
+}
+
+impl Engine for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn transact(&self, attempts: &mut Attempts, body: &mut crate::Body<'_>) -> Result<Outcome, Failure> {
+        use foreshore_env::sync::atomic::Ordering;
+        let spent =
+            self.left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err();
+        assert!(!(spent && self.panics), "the engine is told to panic");
+        if spent {
+            return Err(Failure::fatal("the disk is gone"));
+        }
+        self.inner.transact(attempts, body)
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn counters(&self) -> std::collections::BTreeMap<String, u64> {
+        self.inner.counters()
+    }
+
+    fn close(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failing_engine_ends_the_run_at_once() {
+    let workload = Tpcb::new(1, 3000, 0).unwrap();
+    let long = Length::Time { warm_up: Duration::ZERO, measured: Duration::from_secs(600) };
+    let options = RunOptions { threads: 2, length: long, seed: 5 };
+    for (left, panics) in [(0, false), (2, false), (200, false), (200, true)] {
+        let engine = Failing { inner: BTreeMapEngine::new(4), left: left.into(), panics };
+        let result = catch_unwind(AssertUnwindSafe(|| run(&engine, &workload, &options, &Silent)));
+        match result {
+            Err(_) => assert!(panics, "only a panic of the engine may become one"),
+            Ok(Err(BenchError::Engine(failure))) => assert!(failure.to_string().contains("the disk is gone")),
+            Ok(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn loading_twice_is_refused() {
+    let workload = Tpcb::new(1, 100, 0).unwrap();
+    let engine = BTreeMapEngine::new(4);
+    crate::load(&engine, &workload, 1, 5, &Silent).unwrap();
+    let again = crate::load(&engine, &workload, 1, 5, &Silent).unwrap_err();
+    assert!(again.to_string().contains("load into a new directory"), "{again}");
+}
+
+fn transact(engine: &dyn Engine, mut body: impl FnMut(&mut dyn EngineTxn) -> Result<(), Stop>) -> Outcome {
+    engine.transact(&mut Attempts::default(), &mut body).unwrap()
+}
+
+/// What every engine must do; the workloads rely on it.
+fn contract(engine: &dyn Engine) {
+    use std::ops::{Bound::*, ControlFlow};
+    let table = TableIndex(0);
+    transact(engine, |txn| {
+        for key in [b"b", b"d", b"f"] {
+            assert!(txn.insert(table, key, &key.repeat(3))?);
+        }
+        assert!(!txn.insert(table, b"d", b"other")?);
+        Ok(())
+    });
+    transact(engine, |txn| {
+        let mut value = b"old content".to_vec();
+        assert!(txn.get(table, b"d", &mut value)? && value == b"ddd");
+        assert!(!txn.get(table, b"c", &mut value)?);
+        assert!(txn.get_for_update(table, b"f", &mut value)? && value == b"fff");
+        let mut seen = |low, high, order, stop_after: usize| -> Result<Vec<u8>, Failure> {
+            let mut keys = Vec::new();
+            txn.scan(table, (low, high), order, &mut |key, value| {
+                assert_eq!(value, key.repeat(3));
+                keys.push(key[0]);
+                if keys.len() == stop_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok(keys)
+        };
+        assert_eq!(seen(Unbounded, Unbounded, Order::Ascending, 9)?, b"bdf");
+        assert_eq!(seen(Unbounded, Unbounded, Order::Descending, 9)?, b"fdb");
+        assert_eq!(seen(Unbounded, Unbounded, Order::Descending, 1)?, b"f");
+        assert_eq!(seen(Included(b"b"), Excluded(b"f"), Order::Ascending, 9)?, b"bd");
+        assert_eq!(seen(Excluded(b"b"), Included(b"f"), Order::Descending, 9)?, b"fd");
+        assert_eq!(seen(Included(b"c"), Unbounded, Order::Ascending, 1)?, b"d");
+        assert_eq!(seen(Included(b"z"), Excluded(b"a"), Order::Ascending, 9)?, b"");
+        assert_eq!(seen(Excluded(b"d"), Excluded(b"d"), Order::Ascending, 9)?, b"");
+        Ok(())
+    });
+    let rolled_back = transact(engine, |txn| {
+        txn.put(table, b"b", b"changed")?;
+        assert!(txn.delete(table, b"d")?);
+        assert!(txn.insert(table, b"e", b"new")?);
+        assert!(txn.insert(table, b"d", b"again")?);
+        assert!(!txn.delete(table, b"zz")?);
+        Err(Stop::Rollback)
+    });
+    assert!(matches!(rolled_back, Outcome::RolledBack));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        transact(engine, |txn| {
+            txn.put(table, b"b", b"changed")?;
+            panic!("planned");
+        })
+    }));
+    assert!(panic.is_err());
+    let mut rows = Vec::new();
+    crate::visit_all(engine, table, b"", &mut |key, value| {
+        rows.push((key.to_vec(), value.to_vec()));
+        Ok(())
+    })
+    .unwrap();
+    let expected = [b"b", b"d", b"f"].map(|key| (key.to_vec(), key.repeat(3)));
+    assert_eq!(rows, expected, "rollback and panic left a trace");
+
+    let mut attempts = Attempts::default();
+    let unknown = engine.transact(&mut attempts, &mut |txn| Ok(txn.put(TableIndex(99), b"k", b"v")?));
+    assert!(matches!(unknown, Err(failure) if failure.cause == AbortCause::Other));
+}
+
+#[test]
+fn the_btreemap_keeps_the_contract() {
+    contract(&BTreeMapEngine::new(1));
+}

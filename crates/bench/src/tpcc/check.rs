@@ -1,0 +1,412 @@
+//! The twelve consistency conditions of clause 3.3.2, and two of our own: that the indexes say what the tables say,
+//! and that stock and order lines agree.
+//!
+//! One pass over each table collects what the conditions need; every row is looked at, where the specification allows
+//! samples. Condition 11 is stated for the initial population (ORDER − NEW-ORDER = 2,100 in each district); each
+//! delivery raises the difference by one and counts itself in C_DELIVERY_CNT, which is how it is checked here.
+
+use super::{
+    DISTRICTS, Scale,
+    schema::{
+        CUSTOMER, CUSTOMER_NAME, CUSTOMER_ORDER, CUSTOMER_ORDER_OFFSET, DISTRICT, HISTORY,
+        NAME_CUSTOMER_OFFSET, NEW_ORDER, ORDER, ORDER_LINE, ORDER_OFFSET, STOCK, WAREHOUSE, customer,
+        district, history, order, order_line, stock, warehouse,
+    },
+};
+use crate::{
+    engine::{Engine, Failure},
+    row::{TableSpec, key_u32, strange_key},
+    workload::{Check, visit_all},
+};
+
+/// What the checks must know of a customer.
+#[derive(Clone, Copy, Default)]
+struct CustomerFacts {
+    present: bool,
+    balance: i64,
+    ytd_payment: i64,
+    deliveries: u32,
+    /// Sum of the payments in the history.
+    history: i64,
+    /// Sum of the amounts of delivered order lines.
+    delivered: i64,
+    name_entries: u32,
+}
+
+/// What the checks must know of an order.
+struct OrderFacts {
+    id: u32,
+    customer: u32,
+    carrier: u8,
+    lines: u8,
+    lines_found: u32,
+    lines_delivered: u32,
+    in_new_order: bool,
+    index_entries: u32,
+}
+
+/// What the checks must know of a district, besides its customers.
+#[derive(Default)]
+struct DistrictFacts {
+    ytd: i64,
+    next_order: u32,
+    history: i64,
+    /// Ascending by id.
+    orders: Vec<OrderFacts>,
+    /// Lowest, highest and number of new orders.
+    new_orders: Option<(u32, u32, u64)>,
+    /// New orders, lines and index entries that belong to no order.
+    stray_new_orders: u64,
+    stray_lines: u64,
+    stray_entries: u64,
+}
+
+#[derive(Default)]
+struct WarehouseFacts {
+    ytd: i64,
+    history: i64,
+}
+
+/// Quantity and number of order lines, as stock counts them and as the order lines say.
+#[derive(Default, PartialEq)]
+struct Ordered {
+    quantity: u64,
+    lines: u64,
+}
+
+struct Facts<'s> {
+    scale: &'s Scale,
+    warehouses: Vec<WarehouseFacts>,
+    districts: Vec<DistrictFacts>,
+    customers: Vec<CustomerFacts>,
+    stock: Ordered,
+    sold: Ordered,
+}
+
+pub(super) fn check(scale: &Scale, engine: &dyn Engine) -> Result<Vec<Check>, Failure> {
+    let mut facts = Facts::new(scale);
+    facts.collect_heads(engine)?;
+    facts.collect_orders(engine)?;
+    facts.collect_payments(engine)?;
+    facts.collect_stock(engine)?;
+    let mut checks = facts.check_sums();
+    checks.extend(facts.check_orders());
+    checks.extend(facts.check_customers());
+    // In the order of the specification; our own come last.
+    checks.sort_by_key(|check| {
+        check.name.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
+    });
+    Ok(checks)
+}
+
+impl<'s> Facts<'s> {
+    fn new(scale: &'s Scale) -> Facts<'s> {
+        let districts = scale.warehouses as usize * usize::from(DISTRICTS);
+        Facts {
+            scale,
+            warehouses: (0..scale.warehouses).map(|_| WarehouseFacts::default()).collect(),
+            districts: (0..districts).map(|_| DistrictFacts::default()).collect(),
+            customers: vec![CustomerFacts::default(); districts * scale.customers as usize],
+            stock: Ordered::default(),
+            sold: Ordered::default(),
+        }
+    }
+
+    fn warehouse_index(&self, number: u32) -> Option<usize> {
+        (1..=self.scale.warehouses).contains(&number).then(|| number as usize - 1)
+    }
+
+    fn district_index(&self, warehouse: u32, district: u8) -> Option<usize> {
+        let warehouse = self.warehouse_index(warehouse)?;
+        (1..=DISTRICTS)
+            .contains(&district)
+            .then(|| warehouse * usize::from(DISTRICTS) + usize::from(district) - 1)
+    }
+
+    fn customer_index(&self, warehouse: u32, district: u8, customer: u32) -> Option<usize> {
+        let district = self.district_index(warehouse, district)?;
+        (1..=self.scale.customers)
+            .contains(&customer)
+            .then(|| district * self.scale.customers as usize + customer as usize - 1)
+    }
+
+    /// The district that a key starts with, and the number that follows it.
+    fn place(&self, table: &TableSpec, key: &[u8]) -> Result<(usize, u32), Failure> {
+        let parts = || Some((key_u32(key, 0)?, *key.get(4)?, key_u32(key, ORDER_OFFSET)?));
+        let (warehouse, district, number) = parts().ok_or_else(|| strange_key(table, key))?;
+        let place = self.district_index(warehouse, district).ok_or_else(|| strange_key(table, key))?;
+        Ok((place, number))
+    }
+
+    /// Warehouses, districts, customers and their names.
+    fn collect_heads(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
+        visit_all(engine, WAREHOUSE.index, b"", &mut |key, row| {
+            WAREHOUSE.check(key, row)?;
+            let place = key_u32(key, 0).and_then(|number| self.warehouse_index(number));
+            self.warehouses[place.ok_or_else(|| strange_key(&WAREHOUSE, key))?].ytd = warehouse::YTD.get(row);
+            Ok(())
+        })?;
+        visit_all(engine, DISTRICT.index, b"", &mut |key, row| {
+            DISTRICT.check(key, row)?;
+            let place =
+                key_u32(key, 0).zip(key.get(4)).and_then(|(home, &number)| self.district_index(home, number));
+            let facts = &mut self.districts[place.ok_or_else(|| strange_key(&DISTRICT, key))?];
+            facts.ytd = district::YTD.get(row);
+            facts.next_order = district::NEXT_ORDER.get(row);
+            Ok(())
+        })?;
+        visit_all(engine, CUSTOMER.index, b"", &mut |key, row| {
+            CUSTOMER.check(key, row)?;
+            let place = self.customer_place(&CUSTOMER, key, ORDER_OFFSET)?;
+            let facts = &mut self.customers[place];
+            facts.present = true;
+            facts.balance = customer::BALANCE.get(row);
+            facts.ytd_payment = customer::YTD_PAYMENT.get(row);
+            facts.deliveries = customer::DELIVERIES.get(row);
+            Ok(())
+        })?;
+        visit_all(engine, CUSTOMER_NAME.index, b"", &mut |key, _| {
+            let place = self.customer_place(&CUSTOMER_NAME, key, NAME_CUSTOMER_OFFSET)?;
+            self.customers[place].name_entries += 1;
+            Ok(())
+        })
+    }
+
+    /// The customer that a key names: warehouse and district in front, the number at `offset`.
+    fn customer_place(&self, table: &TableSpec, key: &[u8], offset: usize) -> Result<usize, Failure> {
+        let parts = || Some((key_u32(key, 0)?, *key.get(4)?, key_u32(key, offset)?));
+        parts()
+            .and_then(|(warehouse, district, number)| self.customer_index(warehouse, district, number))
+            .ok_or_else(|| strange_key(table, key))
+    }
+
+    /// Orders, then what refers to them.
+    fn collect_orders(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
+        visit_all(engine, ORDER.index, b"", &mut |key, row| {
+            ORDER.check(key, row)?;
+            let (place, id) = self.place(&ORDER, key)?;
+            self.districts[place].orders.push(OrderFacts {
+                id,
+                customer: order::CUSTOMER.get(row),
+                carrier: order::CARRIER.get(row),
+                lines: order::LINES.get(row),
+                lines_found: 0,
+                lines_delivered: 0,
+                in_new_order: false,
+                index_entries: 0,
+            });
+            Ok(())
+        })?;
+        visit_all(engine, NEW_ORDER.index, b"", &mut |key, _| {
+            let (place, id) = self.place(&NEW_ORDER, key)?;
+            let facts = &mut self.districts[place];
+            let (lowest, highest, count) = facts.new_orders.unwrap_or((id, id, 0));
+            facts.new_orders = Some((lowest.min(id), highest.max(id), count + 1));
+            match facts.order(id) {
+                Some(order) => order.in_new_order = true,
+                None => facts.stray_new_orders += 1,
+            }
+            Ok(())
+        })?;
+        visit_all(engine, ORDER_LINE.index, b"", &mut |key, row| {
+            ORDER_LINE.check(key, row)?;
+            let (place, id) = self.place(&ORDER_LINE, key)?;
+            if id > self.scale.customers {
+                self.sold.lines += 1;
+                self.sold.quantity += u64::from(order_line::QUANTITY.get(row));
+            }
+            let Some(order) = self.districts[place].order(id) else {
+                self.districts[place].stray_lines += 1;
+                return Ok(());
+            };
+            order.lines_found += 1;
+            let by = order.customer;
+            if order_line::DELIVERY_DATE.get(row) != 0 {
+                order.lines_delivered += 1;
+                if (1..=self.scale.customers).contains(&by) {
+                    let customer = place * self.scale.customers as usize + by as usize - 1;
+                    let sum = &mut self.customers[customer].delivered;
+                    *sum = sum.wrapping_add(order_line::AMOUNT.get(row));
+                }
+            }
+            Ok(())
+        })?;
+        visit_all(engine, CUSTOMER_ORDER.index, b"", &mut |key, _| {
+            let (place, by) = self.place(&CUSTOMER_ORDER, key)?;
+            let id = key_u32(key, CUSTOMER_ORDER_OFFSET).ok_or_else(|| strange_key(&CUSTOMER_ORDER, key))?;
+            let facts = &mut self.districts[place];
+            match facts.order(id) {
+                Some(order) if order.customer == by => order.index_entries += 1,
+                _ => facts.stray_entries += 1,
+            }
+            Ok(())
+        })
+    }
+
+    fn collect_payments(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
+        visit_all(engine, HISTORY.index, b"", &mut |key, row| {
+            HISTORY.check(key, row)?;
+            let (place, _) = self.place(&HISTORY, key)?;
+            let amount = history::AMOUNT.get(row);
+            let sums = [
+                &mut self.districts[place].history,
+                &mut self.warehouses[place / usize::from(DISTRICTS)].history,
+            ];
+            for sum in sums {
+                *sum = sum.wrapping_add(amount);
+            }
+            let by = self.customer_index(
+                history::CUSTOMER_WAREHOUSE.get(row),
+                history::CUSTOMER_DISTRICT.get(row),
+                history::CUSTOMER.get(row),
+            );
+            let by =
+                by.ok_or_else(|| Failure::fatal(format!("history row {} names nobody", key.escape_ascii())))?;
+            let sum = &mut self.customers[by].history;
+            *sum = sum.wrapping_add(amount);
+            Ok(())
+        })
+    }
+
+    fn collect_stock(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
+        visit_all(engine, STOCK.index, b"", &mut |key, row| {
+            STOCK.check(key, row)?;
+            self.stock.quantity = self.stock.quantity.wrapping_add(stock::YTD.get(row));
+            self.stock.lines = self.stock.lines.wrapping_add(u64::from(stock::ORDERS.get(row)));
+            Ok(())
+        })
+    }
+
+    /// Conditions 1, 8, 9: sums of money by warehouse and district; and the stock.
+    fn check_sums(&self) -> Vec<Check> {
+        let mut c1 = Check::new("1: W_YTD = sum(D_YTD)");
+        let mut c8 = Check::new("8: W_YTD = sum(H_AMOUNT)");
+        let mut c9 = Check::new("9: D_YTD = sum(H_AMOUNT)");
+        for (number, warehouse) in self.warehouses.iter().enumerate() {
+            let place = || format!("warehouse {}", number + 1);
+            let first = number * usize::from(DISTRICTS);
+            let districts = &self.districts[first..first + usize::from(DISTRICTS)];
+            let sum = districts.iter().map(|district| district.ytd).fold(0, i64::wrapping_add);
+            c1.expect_equal(&place, ("W_YTD", warehouse.ytd), ("sum(D_YTD)", sum));
+            c8.expect_equal(&place, ("W_YTD", warehouse.ytd), ("sum(H_AMOUNT)", warehouse.history));
+        }
+        for (index, district) in self.districts.iter().enumerate() {
+            c9.expect_equal(
+                &|| place_name(index),
+                ("D_YTD", district.ytd),
+                ("sum(H_AMOUNT)", district.history),
+            );
+        }
+        let mut stock = Check::new("stock: sums of S_YTD and S_ORDER_CNT = order lines since the load");
+        stock.expect(self.stock == self.sold, || {
+            format!(
+                "stock counts {} pieces in {} lines, the order lines are {} pieces in {}",
+                self.stock.quantity, self.stock.lines, self.sold.quantity, self.sold.lines
+            )
+        });
+        vec![c1, c8, c9, stock]
+    }
+
+    /// Conditions 2 to 7: orders, new orders and lines; and their index.
+    fn check_orders(&self) -> Vec<Check> {
+        let mut c2 = Check::new("2: D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)");
+        let mut c3 = Check::new("3: max(NO_O_ID) - min(NO_O_ID) + 1 = rows in NEW-ORDER");
+        let mut c4 = Check::new("4: sum(O_OL_CNT) = rows in ORDER-LINE");
+        let mut c5 = Check::new("5: O_CARRIER_ID is null if and only if there is a row in NEW-ORDER");
+        let mut c6 = Check::new("6: O_OL_CNT = rows of the order in ORDER-LINE");
+        let mut c7 = Check::new("7: OL_DELIVERY_D is null if and only if O_CARRIER_ID is");
+        let mut index = Check::new("index: one entry for each order in its customer's list");
+        for (number, facts) in self.districts.iter().enumerate() {
+            let place = || place_name(number);
+            let last = i64::from(facts.next_order) - 1;
+            let newest = facts.orders.last().map_or(0, |order| i64::from(order.id));
+            c2.expect_equal(&place, ("D_NEXT_O_ID - 1", last), ("max(O_ID)", newest));
+            if let Some((lowest, highest, count)) = facts.new_orders {
+                c2.expect_equal(&place, ("D_NEXT_O_ID - 1", last), ("max(NO_O_ID)", highest.into()));
+                let span = i64::from(highest) - i64::from(lowest) + 1;
+                c3.expect_equal(&place, ("max - min + 1", span), ("rows", count as i64));
+            }
+            let declared = facts.orders.iter().map(|order| i64::from(order.lines)).sum();
+            let found = facts.orders.iter().map(|order| i64::from(order.lines_found)).sum::<i64>();
+            let found = found + facts.stray_lines as i64;
+            c4.expect_equal(&place, ("sum(O_OL_CNT)", declared), ("rows", found));
+            c5.expect(facts.stray_new_orders == 0, || {
+                format!("{}: {} new orders belong to no order", place(), facts.stray_new_orders)
+            });
+            c6.expect(facts.stray_lines == 0, || {
+                format!("{}: {} lines belong to no order", place(), facts.stray_lines)
+            });
+            index.expect(facts.stray_entries == 0, || {
+                format!("{}: {} entries belong to no order", place(), facts.stray_entries)
+            });
+            for order in &facts.orders {
+                let place = || format!("{}, order {}", place_name(number), order.id);
+                c5.expect((order.carrier == 0) == order.in_new_order, || {
+                    format!("{}: carrier {}, in NEW-ORDER: {}", place(), order.carrier, order.in_new_order)
+                });
+                c6.expect_equal(&place, ("O_OL_CNT", order.lines.into()), ("rows", order.lines_found.into()));
+                let expected = if order.carrier == 0 { 0 } else { order.lines_found };
+                c7.expect(order.lines_delivered == expected, || {
+                    let OrderFacts { carrier, lines_delivered, lines_found, .. } = order;
+                    format!(
+                        "{}: carrier {carrier}, {lines_delivered} of {lines_found} lines delivered",
+                        place()
+                    )
+                });
+                index.expect_equal(&place, ("entries", order.index_entries.into()), ("expected", 1));
+            }
+        }
+        vec![c2, c3, c4, c5, c6, c7, index]
+    }
+
+    /// Conditions 10 to 12: customers; and their names' index.
+    fn check_customers(&self) -> Vec<Check> {
+        let mut c10 = Check::new("10: C_BALANCE = sum(OL_AMOUNT delivered) - sum(H_AMOUNT)");
+        let mut c11 =
+            Check::new("11: rows in ORDER - rows in NEW-ORDER = initially delivered + sum(C_DELIVERY_CNT)");
+        let mut c12 = Check::new("12: C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)");
+        let mut names = Check::new("names: every customer is there, with one entry in the last-name index");
+        let each = self.scale.customers as usize;
+        for (number, customers) in self.customers.chunks(each).enumerate() {
+            for (id, facts) in (1..).zip(customers) {
+                let place = || format!("{}, customer {id}", place_name(number));
+                let due = facts.delivered.wrapping_sub(facts.history);
+                c10.expect_equal(
+                    &place,
+                    ("C_BALANCE", facts.balance),
+                    ("sum(OL_AMOUNT) - sum(H_AMOUNT)", due),
+                );
+                let bought = facts.balance.wrapping_add(facts.ytd_payment);
+                c12.expect_equal(
+                    &place,
+                    ("C_BALANCE + C_YTD_PAYMENT", bought),
+                    ("sum(OL_AMOUNT)", facts.delivered),
+                );
+                names.expect(facts.present && facts.name_entries == 1, || {
+                    format!("{}: there: {}, entries: {}", place(), facts.present, facts.name_entries)
+                });
+            }
+            let district = &self.districts[number];
+            let waiting = district.new_orders.map_or(0, |(_, _, count)| count as i64);
+            let delivered = customers.iter().map(|facts| i64::from(facts.deliveries)).sum::<i64>();
+            c11.expect_equal(
+                &|| place_name(number),
+                ("ORDER - NEW-ORDER", district.orders.len() as i64 - waiting),
+                ("delivered", i64::from(self.scale.delivered_orders()) + delivered),
+            );
+        }
+        vec![c10, c11, c12, names]
+    }
+}
+
+impl DistrictFacts {
+    fn order(&mut self, id: u32) -> Option<&mut OrderFacts> {
+        let place = self.orders.binary_search_by_key(&id, |order| order.id).ok()?;
+        Some(&mut self.orders[place])
+    }
+}
+
+fn place_name(index: usize) -> String {
+    let districts = usize::from(DISTRICTS);
+    format!("district {}/{}", index / districts + 1, index % districts + 1)
+}
