@@ -1,0 +1,251 @@
+//! A disk in memory that fails, tears and forgets.
+//!
+//! Every file exists twice: as the page cache shows it and as the platter holds it. A completed
+//! [`DiskFile::sync`] copies the one to the other, a completed [`Disk::sync_directory`] does the same for the names
+//! in a directory. [`FaultyDisk::after_crash`] is the disk that the next open finds: what was synced, and of the
+//! rest nothing, everything, or some sectors in some of their versions.
+
+mod content;
+mod names;
+mod operations;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use foreshore_env::{
+    random::Xorshift,
+    sync::{Arc, Mutex},
+};
+
+use content::{BLOCK_BYTES, Content};
+use names::{Names, Node};
+
+#[cfg(doc)]
+use foreshore_env::disk::{Disk, DiskFile};
+
+/// What a crash does to everything that no completed sync covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashMode {
+    /// It is gone.
+    DropUnsynced,
+    /// It is there: only the process died.
+    KeepAll,
+    /// Each 512-byte sector is there or not, by this seed, in the newest or an older version written since the last
+    /// sync; of the names of a directory, a prefix of the changes is there.
+    TornRandom(u64),
+}
+
+/// A file system in memory. Clones are handles to the same disk. See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub struct FaultyDisk {
+    /// Everything; one mutex, because tests need no speed.
+    state: Arc<Mutex<State>>,
+}
+
+/// Guarded by the mutex of [`FaultyDisk::state`].
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<u64, Content>,
+    next_file: u64,
+    names: Names,
+    locks: HashSet<PathBuf>,
+    faults: Faults,
+    counts: Counts,
+    crashed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// The crash comes with this operation.
+    crash_at: Option<u64>,
+    /// Syncs with these numbers fail.
+    fail_syncs: HashSet<u64>,
+    /// Writes with these numbers fail.
+    fail_writes: HashSet<u64>,
+    /// Blocks that may still be taken.
+    free_blocks: Option<u64>,
+    /// Reads give at most this many bytes.
+    longest_read: Option<usize>,
+    /// Reads that touch these places fail.
+    bad_places: Vec<(PathBuf, Range<u64>)>,
+    /// How long each sync takes.
+    sync_delay: std::time::Duration,
+}
+
+/// How often the disk was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Everything that changes the disk or makes a change durable: the places where a crash can come.
+    pub operations: u64,
+    /// Calls of `sync` and `sync_directory`.
+    pub syncs: u64,
+    /// Calls of `write_all_at`.
+    pub writes: u64,
+    /// Calls of `read_at`.
+    pub reads: u64,
+}
+
+impl FaultyDisk {
+    /// An empty disk that does not fail.
+    pub fn new() -> FaultyDisk {
+        FaultyDisk::default()
+    }
+
+    /// How often the disk was used so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Lets the power fail at operation `number` (counted as [`Counts::operations`], from 1): that operation returns
+    /// an error, though a write or a change of names may have happened, and every later call fails.
+    pub fn crash_at(&self, number: u64) {
+        self.state.lock().faults.crash_at = Some(number);
+    }
+
+    /// Lets the power fail now: every later call fails.
+    pub fn crash(&self) {
+        self.state.lock().crashed = true;
+    }
+
+    /// Whether the power has failed.
+    pub fn is_crashed(&self) -> bool {
+        self.state.lock().crashed
+    }
+
+    /// Lets sync `number` (counted as [`Counts::syncs`], from 1) fail with EIO. As on Linux, what it should have made
+    /// durable is then taken for clean: later syncs succeed without it.
+    pub fn fail_sync(&self, number: u64) {
+        self.state.lock().faults.fail_syncs.insert(number);
+    }
+
+    /// Lets write `number` (counted as [`Counts::writes`], from 1) fail with EIO after half of its bytes.
+    pub fn fail_write(&self, number: u64) {
+        self.state.lock().faults.fail_writes.insert(number);
+    }
+
+    /// Leaves room for `bytes` more (in blocks of 4 KiB); what needs more fails with `StorageFull`. `None`: no end.
+    pub fn set_free_space(&self, bytes: Option<u64>) {
+        self.state.lock().faults.free_blocks = bytes.map(|bytes| bytes / BLOCK_BYTES as u64);
+    }
+
+    /// Lets each read give at most `bytes` bytes (at least one).
+    pub fn set_longest_read(&self, bytes: Option<usize>) {
+        self.state.lock().faults.longest_read = bytes.map(|bytes| bytes.max(1));
+    }
+
+    /// Lets reads of these bytes of a file fail with EIO.
+    pub fn fail_reads(&self, path: &Path, range: Range<u64>) {
+        self.state.lock().faults.bad_places.push((path.to_owned(), range));
+    }
+
+    /// Forgets all read faults.
+    pub fn heal_reads(&self) {
+        self.state.lock().faults.bad_places.clear();
+    }
+
+    /// Lets each sync take this long, so that what happens meanwhile has time to happen.
+    pub fn set_sync_delay(&self, delay: std::time::Duration) {
+        self.state.lock().faults.sync_delay = delay;
+    }
+
+    /// The disk that the next open finds if the power fails now. This disk stays as it is.
+    #[must_use]
+    pub fn after_crash(&self, mode: CrashMode) -> FaultyDisk {
+        let state = self.state.lock();
+        let seed = match mode {
+            CrashMode::TornRandom(seed) => seed,
+            CrashMode::DropUnsynced | CrashMode::KeepAll => 0,
+        };
+        let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D);
+        for _ in 0..4 {
+            random.next_u64();
+        }
+        let names = state.names.after_crash(mode, &mut random);
+        let files = names
+            .files()
+            .filter_map(|file| Some((file, state.files.get(&file)?.after_crash(mode, &mut random))))
+            .collect();
+        let survivor = State { files, names, next_file: state.next_file, ..State::default() };
+        FaultyDisk { state: Arc::new(Mutex::new(survivor)) }
+    }
+
+    /// Flips one bit of a file, in the cache and on the platter.
+    ///
+    /// # Panics
+    /// When the file is not there or not that long: a test that damages nothing would prove nothing.
+    pub fn flip_bit(&self, path: &Path, byte: u64, bit: u8) {
+        let mut state = self.state.lock();
+        let content = state.content_mut(path).expect("the file to damage");
+        assert!(content.flip_bit(byte, bit), "{} has no byte {byte}", path.display());
+    }
+
+    /// The content of a file as reads see it.
+    pub fn read_file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut state = self.state.lock();
+        let content = state.content_mut(path)?;
+        let mut bytes = vec![0; content.length() as usize];
+        content.read(&mut bytes, 0);
+        Ok(bytes)
+    }
+
+    /// Makes a file, or replaces its content, durably and without counting.
+    pub fn write_file(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.names.get(path).is_none() {
+            let file = state.new_file();
+            state.names.insert(path, Node::File(file))?;
+            state.names.sync(names::parent(path));
+        }
+        state.content_mut(path)?.replace(bytes);
+        Ok(())
+    }
+
+    /// The paths of all files.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.state.lock().names.paths_of_files()
+    }
+}
+
+impl State {
+    fn new_file(&mut self) -> u64 {
+        self.next_file += 1;
+        self.files.insert(self.next_file, Content::default());
+        self.next_file
+    }
+
+    fn content_mut(&mut self, path: &Path) -> io::Result<&mut Content> {
+        match self.names.get(path) {
+            Some(Node::File(file)) => self.file_mut(file),
+            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn file_mut(&mut self, file: u64) -> io::Result<&mut Content> {
+        self.files.get_mut(&file).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Takes blocks of the budget; gives how many it got.
+    fn take_blocks(&mut self, wanted: u64) -> u64 {
+        match &mut self.faults.free_blocks {
+            None => wanted,
+            Some(free) => {
+                let got = wanted.min(*free);
+                *free -= got;
+                got
+            }
+        }
+    }
+
+    fn give_blocks(&mut self, blocks: u64) {
+        if let Some(free) = &mut self.faults.free_blocks {
+            *free += blocks;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The bytes of one file, twice: as the page cache shows them and as the platter holds them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use foreshore_env::random::Xorshift;
+
+use super::CrashMode;
+
+/// What the device writes as a whole or not at all.
+pub(super) const SECTOR_BYTES: usize = 512;
+/// The unit of sparse storage, and of the space budget.
+pub(super) const BLOCK_BYTES: usize = 4096;
+/// How many superseded versions of an un-synced sector are remembered: the kernel may have written any of them.
+const VERSIONS_KEPT: usize = 4;
+
+type Sector = [u8; SECTOR_BYTES];
+type Block = [u8; BLOCK_BYTES];
+
+/// Sparse bytes. Clones share blocks until one side writes.
+#[derive(Clone, Debug, Default)]
+struct Bytes {
+    blocks: BTreeMap<u64, Arc<Block>>,
+    length: u64,
+}
+
+impl Bytes {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let count = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let mut done = 0;
+        while done < count {
+            let place = offset + done as u64;
+            let within = (place % BLOCK_BYTES as u64) as usize;
+            let piece = (count - done).min(BLOCK_BYTES - within);
+            match self.blocks.get(&(place / BLOCK_BYTES as u64)) {
+                Some(block) => buffer[done..done + piece].copy_from_slice(&block[within..within + piece]),
+                None => buffer[done..done + piece].fill(0),
+            }
+            done += piece;
+        }
+        count
+    }
+
+    /// Writes inside one block; the length is the caller's business.
+    fn write_in_block(&mut self, bytes: &[u8], offset: u64) {
+        let within = (offset % BLOCK_BYTES as u64) as usize;
+        let block =
+            self.blocks.entry(offset / BLOCK_BYTES as u64).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+        Arc::make_mut(block)[within..within + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn sector(&self, sector: u64) -> Sector {
+        let place = sector * SECTOR_BYTES as u64;
+        match self.blocks.get(&(place / BLOCK_BYTES as u64)) {
+            Some(block) => {
+                let within = (place % BLOCK_BYTES as u64) as usize;
+                let mut content = [0; SECTOR_BYTES];
+                content.copy_from_slice(&block[within..within + SECTOR_BYTES]);
+                content
+            }
+            None => [0; SECTOR_BYTES],
+        }
+    }
+
+    /// Sets the length and forgets what lies past it, so that a longer file shows zeros there.
+    fn cut(&mut self, length: u64) {
+        self.blocks.split_off(&length.div_ceil(BLOCK_BYTES as u64));
+        let within = (length % BLOCK_BYTES as u64) as usize;
+        if within > 0
+            && let Some(block) = self.blocks.get_mut(&(length / BLOCK_BYTES as u64))
+        {
+            Arc::make_mut(block)[within..].fill(0);
+        }
+        self.length = length;
+    }
+}
+
+/// One file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content {
+    /// What reads see.
+    cached: Bytes,
+    /// What a crash leaves at least.
+    platter: Bytes,
+    /// Sectors written since the last sync, with the versions that were overwritten since.
+    unsynced: BTreeMap<u64, Vec<Sector>>,
+}
+
+impl Content {
+    pub(super) fn length(&self) -> u64 {
+        self.cached.length
+    }
+
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        self.cached.read(buffer, offset)
+    }
+
+    /// Blocks that take space.
+    pub(super) fn blocks(&self) -> u64 {
+        self.cached.blocks.len() as u64
+    }
+
+    pub(super) fn has_block(&self, block: u64) -> bool {
+        self.cached.blocks.contains_key(&block)
+    }
+
+    /// Takes space for a block, without changing what is read.
+    pub(super) fn reserve_block(&mut self, block: u64) {
+        self.cached.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+    }
+
+    /// Writes into the page cache.
+    pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let place = offset + done as u64;
+            let piece = (bytes.len() - done).min(SECTOR_BYTES - (place % SECTOR_BYTES as u64) as usize);
+            let sector = place / SECTOR_BYTES as u64;
+            self.remember(sector);
+            self.cached.write_in_block(&bytes[done..done + piece], place);
+            done += piece;
+        }
+        self.cached.length = self.cached.length.max(offset + bytes.len() as u64);
+    }
+
+    /// Notes that a sector is about to change.
+    fn remember(&mut self, sector: u64) {
+        match self.unsynced.get_mut(&sector) {
+            None => _ = self.unsynced.insert(sector, Vec::new()),
+            Some(versions) => {
+                if versions.len() == VERSIONS_KEPT {
+                    versions.remove(0);
+                }
+                versions.push(self.cached.sector(sector));
+            }
+        }
+    }
+
+    pub(super) fn set_length(&mut self, length: u64) {
+        if length < self.cached.length {
+            let first = length / SECTOR_BYTES as u64;
+            if !length.is_multiple_of(SECTOR_BYTES as u64) {
+                self.remember(first);
+            }
+            // A sector cut off and grown again holds zeros, whatever it held before.
+            for sector in first + 1..self.cached.length.div_ceil(SECTOR_BYTES as u64) {
+                self.remember(sector);
+            }
+        }
+        self.cached.cut(length);
+    }
+
+    /// Everything written since the last sync gets to the platter; what a failed sync lost does not.
+    pub(super) fn sync(&mut self) {
+        for &sector in self.unsynced.keys() {
+            self.platter.write_in_block(&self.cached.sector(sector), sector * SECTOR_BYTES as u64);
+        }
+        self.unsynced.clear();
+        self.platter.cut(self.cached.length);
+    }
+
+    /// The rule of Linux after a failed sync: the pages are clean, and what they held never reaches the platter
+    /// unless it is written again.
+    pub(super) fn lose_unsynced(&mut self) {
+        self.unsynced.clear();
+    }
+
+    /// Flips one bit everywhere. False when the file does not reach that far.
+    pub(super) fn flip_bit(&mut self, byte: u64, bit: u8) -> bool {
+        for bytes in [&mut self.cached, &mut self.platter] {
+            let mut content = [0];
+            if bytes.read(&mut content, byte) == 1 {
+                bytes.write_in_block(&[content[0] ^ (1 << (bit % 8))], byte);
+            }
+        }
+        byte < self.cached.length
+    }
+
+    /// Replaces the content, durably.
+    pub(super) fn replace(&mut self, bytes: &[u8]) {
+        *self = Content::default();
+        self.write(bytes, 0);
+        self.sync();
+    }
+
+    /// What is there after the power went.
+    pub(super) fn after_crash(&self, mode: CrashMode, random: &mut Xorshift) -> Content {
+        let mut survivor = self.clone();
+        match mode {
+            CrashMode::DropUnsynced => {}
+            CrashMode::KeepAll => survivor.sync(),
+            CrashMode::TornRandom(_) => survivor.tear(random),
+        }
+        Content { cached: survivor.platter.clone(), platter: survivor.platter, unsynced: BTreeMap::new() }
+    }
+
+    /// Lets each un-synced sector reach the platter or not, in its newest or in an older version.
+    fn tear(&mut self, random: &mut Xorshift) {
+        // Some crashes lose nearly nothing, some nearly all.
+        let keep_of_eight = [1, 4, 7][random.below(3) as usize];
+        for (&sector, versions) in &self.unsynced {
+            if random.below(8) >= keep_of_eight {
+                continue;
+            }
+            let content = match random.below(2 + versions.len() as u64) {
+                older @ 2.. => versions[older as usize - 2],
+                _ => self.cached.sector(sector),
+            };
+            self.platter.write_in_block(&content, sector * SECTOR_BYTES as u64);
+        }
+        let keeps_length = random.below(8) < keep_of_eight;
+        self.platter.cut(if keeps_length { self.cached.length } else { self.platter.length });
+    }
+}

@@ -1,0 +1,289 @@
+//! The contract of [`Disk`] and [`DiskFile`], with the faults let in.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode},
+    sync::{Arc, Mutex, MutexGuard},
+    thread,
+};
+
+use super::{
+    FaultyDisk, State,
+    content::{BLOCK_BYTES, Content},
+    names::Node,
+};
+
+fn power_failure() -> io::Error {
+    io::Error::other("the power failed (simulated)")
+}
+
+fn input_output_error() -> io::Error {
+    io::Error::other("input/output error (simulated)")
+}
+
+/// Whether the power fails with this operation.
+#[must_use]
+struct Operation {
+    last: bool,
+}
+
+impl Operation {
+    /// What the operation returns after it has happened.
+    fn end<T>(&self, value: T) -> io::Result<T> {
+        if self.last { Err(power_failure()) } else { Ok(value) }
+    }
+}
+
+impl State {
+    fn alive(&self) -> io::Result<()> {
+        if self.crashed { Err(power_failure()) } else { Ok(()) }
+    }
+
+    /// Counts an operation at which the power may fail.
+    fn operation(&mut self) -> io::Result<Operation> {
+        self.alive()?;
+        self.counts.operations += 1;
+        self.crashed = self.faults.crash_at.is_some_and(|number| self.counts.operations >= number);
+        Ok(Operation { last: self.crashed })
+    }
+
+    /// Counts a sync. `Ok(true)`: it works; `Ok(false)`: it fails with EIO.
+    fn sync_operation(&mut self) -> io::Result<bool> {
+        let operation = self.operation()?;
+        self.counts.syncs += 1;
+        // A sync during which the power fails has done nothing: that it had done everything is what keeping all
+        // un-synced writes covers.
+        operation.end(())?;
+        Ok(!self.faults.fail_syncs.contains(&self.counts.syncs))
+    }
+
+    /// Gives back the space of a file that has lost its name. Its content stays: open handles may use it, and a crash
+    /// may bring the name back.
+    fn unlinked(&mut self, file: u64) {
+        let blocks = self.files.get(&file).map_or(0, Content::blocks);
+        self.give_blocks(blocks);
+    }
+
+    /// Takes space for `[offset, offset + length)`; gives how many of the bytes have some.
+    fn make_room(&mut self, file: u64, offset: u64, length: u64) -> io::Result<u64> {
+        let block_bytes = BLOCK_BYTES as u64;
+        let end = offset.checked_add(length).ok_or(io::ErrorKind::FileTooLarge)?;
+        for block in offset / block_bytes..end.div_ceil(block_bytes) {
+            if !self.file_mut(file)?.has_block(block) {
+                if self.take_blocks(1) == 0 {
+                    return Ok((block * block_bytes).saturating_sub(offset));
+                }
+                self.file_mut(file)?.reserve_block(block);
+            }
+        }
+        Ok(length)
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        let file = match (mode, state.names.get(path)) {
+            (OpenMode::CreateNew, _) => {
+                if state.names.get(path).is_some() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                let operation = state.operation()?;
+                let file = state.new_file();
+                state.names.insert(path, Node::File(file))?;
+                operation.end(file)?
+            }
+            (_, Some(Node::File(file))) => file,
+            (_, Some(Node::Directory)) => return Err(io::ErrorKind::IsADirectory.into()),
+            (_, None) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(Arc::new(OpenFile {
+            disk: self.clone(),
+            file,
+            path: path.to_owned(),
+            writable: mode != OpenMode::Read,
+        }))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        match state.names.get(path) {
+            Some(Node::Directory) => Ok(()),
+            Some(Node::File(_)) => Err(io::ErrorKind::AlreadyExists.into()),
+            None => {
+                let operation = state.operation()?;
+                state.names.insert(path, Node::Directory)?;
+                operation.end(())
+            }
+        }
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.names.get(path) != Some(Node::Directory) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if !state.sync_operation()? {
+            return Err(input_output_error());
+        }
+        state.names.sync(path);
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let state = self.state.lock();
+        state.alive()?;
+        state.names.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let operation = state.operation()?;
+        if let Some(replaced) = state.names.rename(from, to)? {
+            state.unlinked(replaced);
+        }
+        operation.end(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let operation = state.operation()?;
+        let file = state.names.remove(path)?;
+        state.unlinked(file);
+        operation.end(())
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let state = self.state.lock();
+        state.alive()?;
+        Ok(state.names.get(path).is_some())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        if state.names.get(path).is_none() {
+            let operation = state.operation()?;
+            let file = state.new_file();
+            state.names.insert(path, Node::File(file))?;
+            operation.end(())?;
+        }
+        if !state.locks.insert(path.to_owned()) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(HeldLock { state: Arc::clone(&self.state), path: path.to_owned() })))
+    }
+}
+
+struct HeldLock {
+    state: Arc<Mutex<State>>,
+    path: PathBuf,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        self.state.lock().locks.remove(&self.path);
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    disk: FaultyDisk,
+    file: u64,
+    /// As opened; read faults go by it.
+    path: PathBuf,
+    writable: bool,
+}
+
+impl OpenFile {
+    fn for_writing(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.disk.state.lock();
+        state.alive()?;
+        if self.writable { Ok(state) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.disk.state.lock();
+        state.alive()?;
+        state.counts.reads += 1;
+        let wanted = buffer.len().min(state.faults.longest_read.unwrap_or(usize::MAX));
+        let end = offset.saturating_add(wanted as u64);
+        let bad = &state.faults.bad_places;
+        if bad.iter().any(|(path, range)| *path == self.path && range.start < end && offset < range.end) {
+            return Err(input_output_error());
+        }
+        Ok(state.file_mut(self.file)?.read(&mut buffer[..wanted], offset))
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.for_writing()?;
+        let operation = state.operation()?;
+        state.counts.writes += 1;
+        let fails = state.faults.fail_writes.contains(&state.counts.writes);
+        let wanted = if fails { bytes.len() / 2 } else { bytes.len() };
+        let room = state.make_room(self.file, offset, wanted as u64)? as usize;
+        state.file_mut(self.file)?.write(&bytes[..room], offset);
+        if room < wanted {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if fails {
+            return Err(input_output_error());
+        }
+        operation.end(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let delay = self.disk.state.lock().faults.sync_delay;
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        let mut state = self.disk.state.lock();
+        let works = state.sync_operation()?;
+        let content = state.file_mut(self.file)?;
+        if works {
+            content.sync();
+            Ok(())
+        } else {
+            content.lose_unsynced();
+            Err(input_output_error())
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut state = self.disk.state.lock();
+        state.alive()?;
+        Ok(state.file_mut(self.file)?.length())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.for_writing()?;
+        let operation = state.operation()?;
+        let content = state.file_mut(self.file)?;
+        let before = content.blocks();
+        content.set_length(bytes);
+        let freed = before - content.blocks();
+        state.give_blocks(freed);
+        operation.end(())
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.for_writing()?;
+        let operation = state.operation()?;
+        if state.make_room(self.file, 0, bytes)? < bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let content = state.file_mut(self.file)?;
+        if content.length() < bytes {
+            content.set_length(bytes);
+        }
+        operation.end(())
+    }
+}

@@ -1,0 +1,224 @@
+use foreshore_env::disk::{Disk, DiskFile, OpenMode};
+
+use super::*;
+
+const MODES: [CrashMode; 3] = [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(7)];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from("/db").join(name)
+}
+
+/// A disk with a durable directory `/db`.
+fn disk() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    disk.create_directory(Path::new("/db")).unwrap();
+    disk.sync_directory(Path::new("/")).unwrap();
+    disk
+}
+
+/// A durable file of `length` bytes of `fill`.
+fn file(disk: &FaultyDisk, name: &str, fill: u8, length: usize) -> Arc<dyn DiskFile> {
+    let file = disk.open(&path(name), OpenMode::CreateNew).unwrap();
+    file.write_all_at(&vec![fill; length], 0).unwrap();
+    file.sync().unwrap();
+    disk.sync_directory(Path::new("/db")).unwrap();
+    file
+}
+
+#[test]
+fn what_is_synced_survives_every_crash() {
+    let disk = disk();
+    file(&disk, "a", 1, 2000);
+    for mode in MODES {
+        assert_eq!(disk.after_crash(mode).read_file(&path("a")).unwrap(), vec![1; 2000]);
+    }
+}
+
+#[test]
+fn what_is_not_synced_is_lost_kept_or_torn_by_sector() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 8 * 512);
+    handle.write_all_at(&[2; 8 * 512], 0).unwrap();
+    let after = |mode| disk.after_crash(mode).read_file(&path("a")).unwrap();
+    assert_eq!(after(CrashMode::DropUnsynced), vec![1; 8 * 512]);
+    assert_eq!(after(CrashMode::KeepAll), vec![2; 8 * 512]);
+    let mut mixed = 0;
+    for seed in 0..64 {
+        let bytes = after(CrashMode::TornRandom(seed));
+        assert_eq!(bytes, after(CrashMode::TornRandom(seed)), "a seed gives one outcome");
+        for sector in bytes.chunks(512) {
+            assert!(sector.iter().all(|&byte| byte == sector[0]), "a sector is never torn");
+        }
+        mixed += u32::from(bytes.contains(&1) && bytes.contains(&2));
+    }
+    assert!(mixed > 32, "{mixed}");
+}
+
+#[test]
+fn an_older_version_of_a_sector_may_be_what_survives() {
+    let disk = disk();
+    let handle = file(&disk, "a", 0, 512);
+    for fill in 1..=3 {
+        handle.write_all_at(&[fill; 512], 0).unwrap();
+    }
+    let seen: HashSet<u8> = (0..200)
+        .map(|seed| disk.after_crash(CrashMode::TornRandom(seed)).read_file(&path("a")).unwrap()[0])
+        .collect();
+    assert_eq!(seen, HashSet::from([0, 1, 2, 3]));
+}
+
+#[test]
+fn lengths_are_part_of_what_is_lost() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 700);
+    handle.set_len(100).unwrap();
+    handle.set_len(900).unwrap();
+    let mut expected = vec![1; 100];
+    expected.resize(900, 0);
+    assert_eq!(disk.read_file(&path("a")).unwrap(), expected);
+    let after = |mode| disk.after_crash(mode).read_file(&path("a")).unwrap();
+    assert_eq!(after(CrashMode::DropUnsynced), vec![1; 700]);
+    assert_eq!(after(CrashMode::KeepAll), expected);
+    handle.sync().unwrap();
+    assert_eq!(after(CrashMode::DropUnsynced), expected);
+}
+
+#[test]
+fn names_need_a_sync_of_their_directory_and_survive_in_order() {
+    let disk = disk();
+    file(&disk, "a", 1, 10);
+    disk.open(&path("b"), OpenMode::CreateNew).unwrap().sync().unwrap();
+    disk.rename(&path("a"), &path("c")).unwrap();
+    disk.remove(&path("b")).unwrap();
+    let names = |mode| {
+        let mut names = disk.after_crash(mode).list(Path::new("/db")).unwrap();
+        names.sort();
+        names
+    };
+    assert_eq!(names(CrashMode::DropUnsynced), [path("a")]);
+    assert_eq!(names(CrashMode::KeepAll), [path("c")]);
+    let prefixes = [vec![path("a")], vec![path("a"), path("b")], vec![path("b"), path("c")], vec![path("c")]];
+    let seen: HashSet<Vec<PathBuf>> = (0..100).map(|seed| names(CrashMode::TornRandom(seed))).collect();
+    assert_eq!(seen, HashSet::from(prefixes));
+    disk.sync_directory(Path::new("/db")).unwrap();
+    assert_eq!(names(CrashMode::DropUnsynced), [path("c")]);
+}
+
+#[test]
+fn a_rename_replaces_and_the_replaced_one_comes_back_if_it_is_undone() {
+    let disk = disk();
+    file(&disk, "a", 1, 10);
+    file(&disk, "b", 2, 10);
+    disk.rename(&path("a"), &path("b")).unwrap();
+    assert_eq!(disk.read_file(&path("b")).unwrap(), [1; 10]);
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("b")).unwrap(), [2; 10]);
+    assert_eq!(disk.files(), [path("b")]);
+}
+
+#[test]
+fn what_lies_in_a_lost_directory_is_lost() {
+    let disk = FaultyDisk::new();
+    disk.create_directory(Path::new("/db")).unwrap();
+    file(&disk, "a", 1, 10);
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).files(), Vec::<PathBuf>::new());
+    assert_eq!(disk.after_crash(CrashMode::KeepAll).files(), [path("a")]);
+    assert!(disk.open(Path::new("/no/file"), OpenMode::CreateNew).is_err());
+}
+
+#[test]
+fn the_power_fails_at_the_chosen_operation_and_stays_off() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 10);
+    let so_far = disk.counts().operations;
+    disk.crash_at(so_far + 2);
+    handle.write_all_at(&[2; 10], 0).unwrap();
+    handle.sync().unwrap_err();
+    assert!(disk.is_crashed());
+    handle.write_all_at(&[3; 10], 0).unwrap_err();
+    handle.read_at(&mut [0], 0).unwrap_err();
+    disk.open(&path("a"), OpenMode::Read).unwrap_err();
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("a")).unwrap(), [1; 10]);
+    assert_eq!(disk.after_crash(CrashMode::KeepAll).read_file(&path("a")).unwrap(), [2; 10]);
+}
+
+#[test]
+fn a_failed_sync_loses_what_it_should_have_saved() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 1024);
+    handle.write_all_at(&[2; 512], 0).unwrap();
+    disk.fail_sync(disk.counts().syncs + 1);
+    handle.sync().unwrap_err();
+    handle.write_all_at(&[3; 512], 512).unwrap();
+    handle.sync().unwrap();
+    assert_eq!(disk.read_file(&path("a")).unwrap()[..512], [2; 512], "the cache still shows it");
+    for mode in MODES {
+        let bytes = disk.after_crash(mode).read_file(&path("a")).unwrap();
+        assert_eq!((bytes[0], bytes[512]), (1, 3), "{mode:?}");
+    }
+}
+
+#[test]
+fn space_runs_out_and_comes_back() {
+    let disk = disk();
+    disk.set_free_space(Some(2 * 4096));
+    let handle = disk.open(&path("a"), OpenMode::CreateNew).unwrap();
+    let error = handle.write_all_at(&[1; 3 * 4096], 0).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(handle.len().unwrap(), 2 * 4096, "what fits is written");
+    handle.write_all_at(&[2; 2 * 4096], 0).unwrap();
+    disk.remove(&path("a")).unwrap();
+    let other = disk.open(&path("b"), OpenMode::CreateNew).unwrap();
+    assert_eq!(other.allocate(3 * 4096).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    other.set_len(0).unwrap();
+    other.allocate(2 * 4096).unwrap();
+    other.write_all_at(&[1; 2 * 4096], 0).unwrap();
+    assert_eq!(other.write_all_at(&[1], 2 * 4096).unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn reads_can_be_short_and_can_fail() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 100);
+    disk.set_longest_read(Some(3));
+    assert_eq!(handle.read_at(&mut [0; 10], 95).unwrap(), 3);
+    let mut whole = [0; 100];
+    handle.read_exact_at(&mut whole, 0).unwrap();
+    assert_eq!(whole, [1; 100]);
+    disk.fail_reads(&path("a"), 50..51);
+    handle.read_exact_at(&mut [0; 50], 0).unwrap();
+    handle.read_exact_at(&mut [0; 51], 0).unwrap_err();
+    disk.heal_reads();
+    handle.read_exact_at(&mut whole, 0).unwrap();
+}
+
+#[test]
+fn writes_can_fail_half_way() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 100);
+    disk.fail_write(disk.counts().writes + 1);
+    handle.write_all_at(&[2; 100], 0).unwrap_err();
+    assert_eq!(disk.read_file(&path("a")).unwrap()[49..51], [2, 1]);
+}
+
+#[test]
+fn bits_flip_on_the_platter_too() {
+    let disk = disk();
+    file(&disk, "a", 0, 10);
+    disk.flip_bit(&path("a"), 3, 2);
+    assert_eq!(disk.read_file(&path("a")).unwrap()[3], 4);
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("a")).unwrap()[3], 4);
+    disk.write_file(&path("a"), b"xyz").unwrap();
+    disk.write_file(&path("new"), b"abc").unwrap();
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("a")).unwrap(), b"xyz");
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("new")).unwrap(), b"abc");
+}
+
+#[test]
+fn a_lock_file_has_one_holder_and_a_crash_frees_it() {
+    let disk = disk();
+    let guard = disk.lock(&path("LOCK")).unwrap().unwrap();
+    assert!(disk.lock(&path("LOCK")).unwrap().is_none());
+    assert!(disk.after_crash(CrashMode::KeepAll).lock(&path("LOCK")).unwrap().is_some());
+    drop(guard);
+    assert!(disk.lock(&path("LOCK")).unwrap().is_some());
+}

@@ -1,0 +1,225 @@
+//! The replay.
+
+use std::{collections::BTreeMap, fmt::Debug, ops::Bound};
+
+use super::{Anomaly, Entry, Op, Position, State};
+
+/// Runs all entries in order of their positions.
+pub(super) fn replay(entries: &[Entry], mut state: State) -> Result<State, Anomaly> {
+    let mut placed: BTreeMap<u64, &Entry> = BTreeMap::new();
+    let mut readers: Vec<Reader<'_>> = Vec::new();
+    for entry in entries {
+        match entry.position {
+            Position::At(place) => {
+                if let Some(other) = placed.insert(place, entry) {
+                    return Err(anomaly(
+                        entry,
+                        0,
+                        &entry.position,
+                        &format!("this place to {}", other.label),
+                    ));
+                }
+            }
+            Position::Between { after, before } => {
+                readers.push(Reader { entry, after, before, refusal: None });
+            }
+        }
+    }
+    readers.sort_by_key(|reader| reader.after);
+    let mut readers = readers.into_iter().peekable();
+    let mut open: Vec<Reader<'_>> = Vec::new();
+    let mut places = placed.into_iter().peekable();
+    // The state that holds now holds from the last place that ran up to just before the next one.
+    let mut from = 0;
+    loop {
+        let until = places.peek().map_or(u64::MAX, |(place, _)| place.saturating_sub(1));
+        while let Some(reader) = readers.next_if(|reader| reader.after <= until) {
+            open.push(reader);
+        }
+        look(&mut open, &mut state, from, until)?;
+        let Some((place, entry)) = places.next() else { break };
+        run(entry, &mut state, true)?;
+        from = place;
+    }
+    Ok(state)
+}
+
+/// A reader that has not yet met a state that explains it.
+struct Reader<'a> {
+    entry: &'a Entry,
+    after: u64,
+    before: u64,
+    refusal: Option<Anomaly>,
+}
+
+/// Tries all open readers on the state that holds in `from..=until`.
+fn look(open: &mut Vec<Reader<'_>>, state: &mut State, from: u64, until: u64) -> Result<(), Anomaly> {
+    let mut waiting = Vec::with_capacity(open.len());
+    for mut reader in open.drain(..) {
+        if reader.before >= from {
+            match run(reader.entry, state, false) {
+                Ok(()) => continue,
+                Err(refusal) => reader.refusal = Some(refusal),
+            }
+        }
+        if reader.before > until {
+            waiting.push(reader);
+        } else {
+            return Err(reader.refusal.unwrap_or_else(|| {
+                anomaly(reader.entry, 0, &reader.entry.position, "no state for an empty interval")
+            }));
+        }
+    }
+    *open = waiting;
+    Ok(())
+}
+
+/// Runs one transaction; its changes stay if `keep`.
+fn run(entry: &Entry, state: &mut State, keep: bool) -> Result<(), Anomaly> {
+    let mut run = Run { entry, state, undo: Vec::new(), savepoints: Vec::new() };
+    let result = entry.ops.iter().enumerate().try_for_each(|(index, op)| run.step(index, op));
+    if !keep || result.is_err() {
+        run.undo_to(0);
+    }
+    result
+}
+
+/// A table and key, and the value that stood there.
+type Change = ((u32, Vec<u8>), Option<Vec<u8>>);
+
+/// A transaction in the middle of its replay.
+struct Run<'a> {
+    entry: &'a Entry,
+    state: &'a mut State,
+    /// What each change replaced, oldest first.
+    undo: Vec<Change>,
+    /// Lengths of `undo`; `None` for those rolled away.
+    savepoints: Vec<Option<usize>>,
+}
+
+impl Run<'_> {
+    fn step(&mut self, index: usize, op: &Op) -> Result<(), Anomaly> {
+        match op {
+            Op::Get { table, key, result } => {
+                let expected = self.state.get(&(*table, key.clone())).cloned();
+                self.expect(index, op, result, &expected)
+            }
+            Op::Scan { table, low, high, descending, complete, result } => {
+                let mut expected = self.scan(*table, low, high);
+                if *descending {
+                    expected.reverse();
+                }
+                if !*complete {
+                    expected.truncate(result.len());
+                }
+                self.expect(index, op, result, &expected)
+            }
+            Op::Insert { table, key, value, inserted } => {
+                let absent = !self.contains(*table, key);
+                self.expect(index, op, inserted, &absent)?;
+                if absent {
+                    self.set(*table, key, Some(value));
+                }
+                Ok(())
+            }
+            Op::Put { table, key, value, existed } => {
+                let present = self.contains(*table, key);
+                self.expect(index, op, existed, &present)?;
+                self.set(*table, key, Some(value));
+                Ok(())
+            }
+            Op::Update { table, key, value, updated } => {
+                let present = self.contains(*table, key);
+                self.expect(index, op, updated, &present)?;
+                if present {
+                    self.set(*table, key, Some(value));
+                }
+                Ok(())
+            }
+            Op::Delete { table, key, existed } => {
+                let present = self.contains(*table, key);
+                self.expect(index, op, existed, &present)?;
+                self.set(*table, key, None);
+                Ok(())
+            }
+            Op::Savepoint => {
+                self.savepoints.push(Some(self.undo.len()));
+                Ok(())
+            }
+            Op::RollbackTo(savepoint) => match self.savepoints.get(*savepoint) {
+                Some(&Some(length)) => {
+                    self.undo_to(length);
+                    self.savepoints[savepoint + 1..].fill(None);
+                    Ok(())
+                }
+                _ => Err(anomaly(self.entry, index, op, "no such savepoint")),
+            },
+        }
+    }
+
+    fn contains(&self, table: u32, key: &[u8]) -> bool {
+        self.state.contains_key(&(table, key.to_vec()))
+    }
+
+    fn scan(&self, table: u32, low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let starts = |key: &Vec<u8>| match low {
+            Bound::Included(low) => key >= low,
+            Bound::Excluded(low) => key > low,
+            Bound::Unbounded => true,
+        };
+        let goes_on = |key: &Vec<u8>| match high {
+            Bound::Included(high) => key <= high,
+            Bound::Excluded(high) => key < high,
+            Bound::Unbounded => true,
+        };
+        let from = match low {
+            Bound::Included(low) | Bound::Excluded(low) => low.clone(),
+            Bound::Unbounded => Vec::new(),
+        };
+        self.state
+            .range((table, from)..)
+            .take_while(|((of, key), _)| *of == table && goes_on(key))
+            .filter(|((_, key), _)| starts(key))
+            .map(|((_, key), value)| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    fn set(&mut self, table: u32, key: &[u8], value: Option<&Vec<u8>>) {
+        let name = (table, key.to_vec());
+        let before = match value {
+            Some(value) => self.state.insert(name.clone(), value.clone()),
+            None => self.state.remove(&name),
+        };
+        self.undo.push((name, before));
+    }
+
+    fn undo_to(&mut self, length: usize) {
+        for (name, before) in self.undo.drain(length..).rev() {
+            match before {
+                Some(value) => _ = self.state.insert(name, value),
+                None => _ = self.state.remove(&name),
+            }
+        }
+    }
+
+    fn expect<T: PartialEq + Debug>(
+        &self,
+        index: usize,
+        op: &Op,
+        found: &T,
+        expected: &T,
+    ) -> Result<(), Anomaly> {
+        if found == expected { Ok(()) } else { Err(anomaly(self.entry, index, op, &format!("{expected:?}"))) }
+    }
+}
+
+#[cold]
+fn anomaly(entry: &Entry, index: usize, op: &dyn Debug, expected: &str) -> Anomaly {
+    Anomaly {
+        label: entry.label.clone(),
+        position: entry.position,
+        index,
+        op: format!("{op:?}"),
+        expected: expected.to_owned(),
+    }
+}

@@ -1,0 +1,174 @@
+use std::ops::Bound;
+
+use super::*;
+
+fn get(key: &str, result: Option<&str>) -> Op {
+    Op::Get { table: 1, key: key.into(), result: result.map(Into::into) }
+}
+
+fn put(key: &str, value: &str, existed: bool) -> Op {
+    Op::Put { table: 1, key: key.into(), value: value.into(), existed }
+}
+
+fn insert(key: &str, value: &str, inserted: bool) -> Op {
+    Op::Insert { table: 1, key: key.into(), value: value.into(), inserted }
+}
+
+fn delete(key: &str, existed: bool) -> Op {
+    Op::Delete { table: 1, key: key.into(), existed }
+}
+
+fn scan(low: Bound<&str>, high: Bound<&str>, descending: bool, complete: bool, keys: &[&str]) -> Op {
+    Op::Scan {
+        table: 1,
+        low: low.map(Into::into),
+        high: high.map(Into::into),
+        descending,
+        complete,
+        result: keys.iter().map(|key| (key.as_bytes().to_vec(), b"v".to_vec())).collect(),
+    }
+}
+
+#[test]
+fn a_serial_history_replays_whatever_the_order_of_recording() {
+    let history = History::new();
+    history.record(30, vec![get("a", None), get("b", Some("2")), delete("b", true), delete("b", false)]);
+    history.record(10, vec![insert("a", "1", true), insert("a", "x", false), put("b", "2", false)]);
+    history.record(20, vec![delete("a", true), put("b", "2", true)]);
+    history.record(
+        40,
+        vec![
+            Op::Update { table: 1, key: b"a".to_vec(), value: b"3".to_vec(), updated: false },
+            get("a", None),
+            put("a", "3", false),
+            Op::Update { table: 1, key: b"a".to_vec(), value: b"4".to_vec(), updated: true },
+            get("a", Some("4")),
+        ],
+    );
+    assert_eq!(history.len(), 4);
+    let state = history.replay_onto(State::new()).unwrap();
+    assert_eq!(state, State::from([((1, b"a".to_vec()), b"4".to_vec())]));
+}
+
+#[test]
+fn a_lost_update_is_caught() {
+    let history = History::new();
+    history.record(1, vec![put("a", "0", false)]);
+    history.record(2, vec![get("a", Some("0")), put("a", "1", true)]);
+    history.record(3, vec![get("a", Some("0")), put("a", "1", true)]);
+    let anomaly = history.replay().unwrap_err();
+    assert_eq!((anomaly.position, anomaly.index), (Position::At(3), 0));
+    assert!(anomaly.to_string().contains("transaction 3"), "{anomaly}");
+}
+
+#[test]
+fn write_skew_is_caught() {
+    let history = History::new();
+    history.record(1, vec![put("a", "1", false), put("b", "1", false)]);
+    history.record(2, vec![get("a", Some("1")), get("b", Some("1")), put("a", "0", true)]);
+    history.record(3, vec![get("a", Some("1")), get("b", Some("1")), put("b", "0", true)]);
+    assert_eq!(history.replay().unwrap_err().position, Position::At(3));
+}
+
+#[test]
+fn a_phantom_is_caught() {
+    let history = History::new();
+    history.record(1, vec![put("a", "v", false), put("c", "v", false)]);
+    history.record(2, vec![insert("b", "v", true)]);
+    let blind = scan(Bound::Included("a"), Bound::Included("c"), false, true, &["a", "c"]);
+    history.record(3, vec![blind]);
+    assert_eq!(history.replay().unwrap_err().position, Position::At(3));
+}
+
+#[test]
+fn scans_know_bounds_directions_tables_and_early_ends() {
+    let history = History::new();
+    let other = Op::Put { table: 2, key: b"b".to_vec(), value: b"v".to_vec(), existed: false };
+    history.record(
+        1,
+        vec![
+            other,
+            put("a", "v", false),
+            put("b", "v", false),
+            put("c", "v", false),
+            scan(Bound::Unbounded, Bound::Unbounded, false, true, &["a", "b", "c"]),
+            scan(Bound::Unbounded, Bound::Unbounded, true, true, &["c", "b", "a"]),
+            scan(Bound::Excluded("a"), Bound::Excluded("c"), false, true, &["b"]),
+            scan(Bound::Included("b"), Bound::Unbounded, true, false, &["c"]),
+            scan(Bound::Included("c"), Bound::Excluded("b"), false, true, &[]),
+            scan(Bound::Excluded("b"), Bound::Excluded("b"), false, true, &[]),
+        ],
+    );
+    history.replay().unwrap();
+    history.record(2, vec![scan(Bound::Included("b"), Bound::Unbounded, true, false, &["b"])]);
+    assert_eq!(history.replay().unwrap_err().index, 0);
+}
+
+#[test]
+fn savepoints_undo_changes_and_keep_the_reads_checked() {
+    let history = History::new();
+    history.record(
+        1,
+        vec![
+            put("a", "1", false),
+            Op::Savepoint,
+            put("a", "2", true),
+            Op::Savepoint,
+            delete("a", true),
+            get("a", None),
+            Op::RollbackTo(0),
+            get("a", Some("1")),
+            put("b", "1", false),
+            Op::RollbackTo(0),
+            get("b", None),
+        ],
+    );
+    history.replay().unwrap();
+    history.record(2, vec![Op::Savepoint, Op::Savepoint, Op::RollbackTo(0), Op::RollbackTo(1)]);
+    assert_eq!(history.replay().unwrap_err().index, 3);
+    let history = History::new();
+    history.record(1, vec![Op::Savepoint, put("a", "1", false), get("a", None), Op::RollbackTo(0)]);
+    assert_eq!(history.replay().unwrap_err().index, 2);
+}
+
+#[test]
+fn a_reader_fits_somewhere_in_its_interval_or_is_caught() {
+    let build = |after, before, seen: &str| {
+        let history = History::new();
+        for place in [10, 20, 30] {
+            history.record(place, vec![put("a", &place.to_string(), place != 10)]);
+        }
+        history.record_between(after, before, vec![get("a", Some(seen))]);
+        history.replay()
+    };
+    build(10, 30, "20").unwrap();
+    build(10, 10, "10").unwrap();
+    build(15, 25, "10").unwrap();
+    build(15, 25, "20").unwrap();
+    build(30, 99, "30").unwrap();
+    build(99, 99, "30").unwrap();
+    build(20, 30, "10").unwrap_err();
+    build(10, 29, "30").unwrap_err();
+    build(21, 29, "10").unwrap_err();
+    build(40, 50, "20").unwrap_err();
+    build(25, 15, "20").unwrap_err();
+}
+
+#[test]
+fn a_reader_sees_one_state_and_not_two() {
+    let history = History::new();
+    history.record(1, vec![put("a", "1", false), put("b", "1", false)]);
+    history.record(2, vec![put("a", "2", true)]);
+    history.record(3, vec![put("b", "2", true)]);
+    history.record_between(0, 9, vec![get("a", Some("1")), get("b", Some("2"))]);
+    history.replay().unwrap_err();
+}
+
+#[test]
+fn two_transactions_cannot_share_a_place() {
+    let history = History::new();
+    history.record(1, vec![put("a", "1", false)]);
+    history.record(1, vec![put("b", "1", false)]);
+    assert!(history.replay().is_err());
+    assert!(!history.is_empty());
+}
