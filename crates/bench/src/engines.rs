@@ -2,10 +2,10 @@
 
 pub mod btreemap;
 
-use std::{path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 pub use self::btreemap::BTreeMapEngine;
-use crate::BenchError;
+use crate::{BenchError, engine::Engine};
 
 /// Which engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,4 +107,33 @@ pub struct EngineOptions {
     pub isolation: Isolation,
     /// The engine's own options, by name, with units: `("pool_bytes", "16MiB")`.
     pub settings: Vec<(String, String)>,
+}
+
+impl EngineOptions {
+    /// Itself, for the report.
+    pub fn describe(&self) -> BTreeMap<String, serde_json::Value> {
+        let mut options = BTreeMap::from([
+            ("durability".to_owned(), self.durability.name().into()),
+            ("isolation".to_owned(), self.isolation.name().into()),
+        ]);
+        options.extend(self.settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+        options
+    }
+}
+
+/// Opens an engine with empty tables of these names, or with what its directory holds of them.
+pub fn open(
+    kind: EngineKind,
+    tables: &[String],
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>, BenchError> {
+    match kind {
+        EngineKind::Foreshore => Err(BenchError::invalid("the engine foreshore is not in this build")),
+        EngineKind::BTreeMap => match options.settings.first() {
+            None => Ok(Box::new(BTreeMapEngine::new(tables.len()))),
+            Some((name, _)) => {
+                Err(BenchError::invalid(format!("the engine btreemap has no option {name:?}")))
+            }
+        },
+    }
 }

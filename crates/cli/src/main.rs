@@ -1,2 +1,57 @@
-//! Placeholder.
-fn main() {}
+//! The program `foreshore`: measures, tortures, checks and shows databases. Run `foreshore --help`.
+//!
+//! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not
+//! do its work.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod dump;
+mod load;
+mod output;
+mod stat;
+mod torture;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A transactional storage manager: measure it, torture it, look inside a database.
+#[derive(Parser)]
+#[command(name = "foreshore", version, max_term_width = 110, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench tpcc                          TPC-C, then its consistency conditions
+  foreshore bench tpcb --threads 1 --durability lazy --json
+  foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
+  foreshore verify bank.foreshore               check every tree, the free space and the log
+  foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
+
+Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could not be done.";
+
+#[derive(Subcommand)]
+enum Command {
+    Bench(bench::BenchArgs),
+    Torture(torture::TortureArgs),
+    Verify(verify::VerifyArgs),
+    Stat(stat::StatArgs),
+    Dump(dump::DumpArgs),
+    Load(load::LoadArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(args),
+        Command::Torture(args) => torture::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Dump(args) => dump::run(args),
+        Command::Load(args) => load::run(args),
+    };
+    result.unwrap_or_else(|error| error.report())
+}

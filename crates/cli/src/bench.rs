@@ -1,0 +1,367 @@
+//! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
+
+mod progress;
+mod summary;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+};
+
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use foreshore_bench::{
+    ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Insert, Isolation, Length,
+    Mix, Report, RunOptions, Scale, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
+};
+use foreshore_env::{random, time::Duration};
+
+use crate::{
+    bench::progress::Progress,
+    output::{CHECK_FAILED, CliError, json_line},
+};
+
+/// Loads a workload, runs it, prints throughput and latency, and checks its consistency.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    workload: WorkloadArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench tpcc                               4 warehouses, 2 threads, 10 seconds, every commit synced
+  foreshore bench tpcc --mix neworder-payment --durability lazy --threads 8
+  foreshore bench tpcc --set pool_bytes=16MiB        a database larger than the buffer pool
+  foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
+  foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
+  foreshore bench insert --threads 4 --engine btreemap
+
+Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
+
+#[derive(Subcommand)]
+enum WorkloadArgs {
+    /// TPC-C: wholesale supplier; nine tables, five transactions, twelve consistency conditions.
+    Tpcc(TpccArgs),
+    /// TPC-B: bank; one update each of account, teller and branch, and a row of history.
+    Tpcb(TpcbArgs),
+    /// YCSB in transactions: reads and read-modify-writes of records chosen uniformly, by Zipf's law or from a hot set.
+    Ycsb(YcsbArgs),
+    /// Record insertion: every thread appends to a table of its own.
+    Insert(InsertArgs),
+}
+
+#[derive(Args)]
+struct TpccArgs {
+    /// Warehouses, about 110 MB each.
+    #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4)]
+    warehouses: u32,
+    /// Which of the five transactions run.
+    #[arg(long, default_value = "full", value_parser = names::<Mix>(&["full", "neworder-payment", "neworder", "payment"]))]
+    mix: Mix,
+    /// Each thread stays at one warehouse instead of drawing one for each transaction.
+    #[arg(long)]
+    warehouse_per_client: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Args)]
+struct TpcbArgs {
+    /// Branches.
+    #[arg(long, visible_alias = "scale", value_name = "B", default_value_t = 10)]
+    branches: u32,
+    /// Accounts of each branch.
+    #[arg(long, value_name = "N", default_value_t = ACCOUNTS)]
+    accounts: u32,
+    /// Percent of the updates turned into reads.
+    #[arg(long, value_name = "P", default_value_t = 0)]
+    read_percent: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Args)]
+struct YcsbArgs {
+    /// Records in the table.
+    #[arg(long, visible_alias = "scale", value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: u32,
+    /// Records that a transaction touches.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    operations: u32,
+    /// Percent of the operations that only read; the others read, modify and write.
+    #[arg(long, value_name = "P", default_value_t = 50)]
+    read_percent: u32,
+    /// How records are chosen: uniform, zipf[:EXPONENT], hot[:RECORDS[:PERCENT]].
+    #[arg(long, default_value = "uniform", value_parser = parse_distribution)]
+    distribution: Distribution,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Args)]
+struct InsertArgs {
+    /// Records in a transaction.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    commit_every: u32,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Args)]
+struct CommonArgs {
+    /// The engine that runs it.
+    #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&["foreshore", "btreemap"]))]
+    engine: EngineKind,
+    /// Threads that run transactions [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: Option<u16>,
+    /// How long to measure.
+    #[arg(long, value_name = "S", default_value = "10", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// How long to run before measuring.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    warm_up: Duration,
+    /// Measure so many transactions of one thread instead of a time; for callgrind.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warm_up", "threads"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// When a commit counts: on the disk, or at once.
+    #[arg(long, default_value = "sync", value_parser = names::<Durability>(&["sync", "lazy"]))]
+    durability: Durability,
+    /// The isolation of the transactions.
+    #[arg(long, default_value = "serializable",
+          value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
+    isolation: Isolation,
+    /// How transactions are executed.
+    #[arg(long, default_value = "conventional", value_parser = ["conventional"])]
+    execution: String,
+    /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, String)>,
+    /// A new directory for the database, which is kept [default: a temporary one, removed afterwards].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The seed of all random inputs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Parses one of a few names, and lists them in the help and in the error.
+fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give seconds between 0 and 1000000, such as 10 or 0.5".to_owned()),
+    }
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give option=value, such as pool_bytes=16MiB".to_owned()),
+    }
+}
+
+fn parse_distribution(text: &str) -> Result<Distribution, String> {
+    let mut parts = text.split(':');
+    let kind = parts.next().unwrap_or_default();
+    let (first, second, excess) = (parts.next(), parts.next(), parts.next());
+    let wrong = || "give uniform, zipf, zipf:0.9, hot, hot:64 or hot:64:90".to_owned();
+    fn number<T: FromStr>(text: Option<&str>, default: T, wrong: impl Fn() -> String) -> Result<T, String> {
+        text.map_or(Ok(default), |text| text.parse().map_err(|_| wrong()))
+    }
+    match (kind, first, second, excess) {
+        ("uniform", None, None, None) => Ok(Distribution::Uniform),
+        ("zipf", exponent, None, None) => Ok(Distribution::Zipf(number(exponent, 0.99, wrong)?)),
+        ("hot", records, share, None) => Ok(Distribution::HotSet {
+            records: number(records, 64, wrong)?,
+            share: number(share, 90, wrong)?,
+        }),
+        _ => Err(wrong()),
+    }
+}
+
+impl WorkloadArgs {
+    fn into_parts(self) -> Result<(Box<dyn Workload>, CommonArgs), BenchError> {
+        Ok(match self {
+            WorkloadArgs::Tpcc(args) => {
+                let workload =
+                    Tpcc::new(Scale::specified(args.warehouses), args.mix, args.warehouse_per_client)?;
+                (Box::new(workload), args.common)
+            }
+            WorkloadArgs::Tpcb(args) => {
+                (Box::new(Tpcb::new(args.branches, args.accounts, args.read_percent)?), args.common)
+            }
+            WorkloadArgs::Ycsb(args) => {
+                let workload = Ycsb::new(YcsbOptions {
+                    records: args.records,
+                    value_bytes: args.value_bytes,
+                    operations: args.operations,
+                    read_percent: args.read_percent,
+                    distribution: args.distribution,
+                })?;
+                (Box::new(workload), args.common)
+            }
+            WorkloadArgs::Insert(args) => {
+                let workload = Insert::new(args.common.threads(), args.commit_every, args.value_bytes)?;
+                (Box::new(workload), args.common)
+            }
+        })
+    }
+}
+
+impl CommonArgs {
+    fn threads(&self) -> usize {
+        match self.iterations {
+            Some(_) => 1,
+            None => usize::from(self.threads.unwrap_or(2)),
+        }
+    }
+
+    fn length(&self) -> Length {
+        match self.iterations {
+            Some(count) => Length::Iterations(count),
+            None => Length::Time { warm_up: self.warm_up, measured: self.seconds },
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
+    let (workload, args) = args.workload.into_parts()?;
+    let directory = Directory::choose(args.dir.as_deref(), args.engine)?;
+    let options = EngineOptions {
+        directory: directory.path.clone(),
+        durability: args.durability,
+        isolation: args.isolation,
+        settings: args.settings.clone(),
+    };
+    let report = measure(workload.as_ref(), &args, &options)?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        summary::print(&report, directory.kept())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn measure(workload: &dyn Workload, args: &CommonArgs, options: &EngineOptions) -> Result<Report, CliError> {
+    let engine = engines::open(args.engine, &workload.tables(), options)?;
+    let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };
+    let progress = Progress::new(!args.json && !args.quiet);
+    let result = foreshore_bench::run(engine.as_ref(), workload, &run, &progress);
+    progress.finish();
+    let mut report = result?;
+    engine.close().map_err(BenchError::from)?;
+    report.options.extend(options.describe());
+    report.options.insert("execution".to_owned(), args.execution.clone().into());
+    Ok(report)
+}
+
+/// Where the database of a run lies. A temporary one is removed when the run is over.
+struct Directory {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Directory {
+    fn choose(chosen: Option<&Path>, engine: EngineKind) -> Result<Directory, CliError> {
+        let Some(path) = chosen else {
+            let name = format!("foreshore-bench-{}-{:016x}", std::process::id(), random::seed());
+            let path = std::env::temp_dir().join(name);
+            return Ok(Directory { path, temporary: true });
+        };
+        if engine == EngineKind::BTreeMap {
+            return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));
+        }
+        let occupied = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => return Err(CliError::io(format!("use the directory {}", path.display()))(error)),
+        };
+        if occupied {
+            return Err(CliError::usage(
+                format!("{} is not empty, and a run loads its own data", path.display()),
+                "name a new directory, or leave out --dir for a temporary one",
+            ));
+        }
+        Ok(Directory { path: path.to_owned(), temporary: false })
+    }
+
+    fn kept(&self) -> Option<&Path> {
+        (!self.temporary).then_some(self.path.as_path())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.temporary {
+            // Nothing is there when the engine has no files.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_are_parsed() {
+        assert_eq!(parse_distribution("uniform"), Ok(Distribution::Uniform));
+        assert_eq!(parse_distribution("zipf:0.5"), Ok(Distribution::Zipf(0.5)));
+        assert_eq!(parse_distribution("hot:7"), Ok(Distribution::HotSet { records: 7, share: 90 }));
+        assert_eq!(parse_distribution("hot:7:50"), Ok(Distribution::HotSet { records: 7, share: 50 }));
+        for wrong in ["", "zipf:x", "zipf:1:2", "uniform:1", "hot:1:2:3", "pareto"] {
+            assert!(parse_distribution(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_and_seconds_are_parsed() {
+        assert_eq!(parse_setting("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(parse_setting("a").is_err() && parse_setting("=b").is_err());
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["-1", "NaN", "inf", "1e9", "ten"] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_temporary_directory_is_removed_and_an_occupied_one_refused() {
+        let directory = Directory::choose(None, EngineKind::Foreshore).unwrap();
+        let path = directory.path.clone();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("data"), "x").unwrap();
+        let occupied = Directory::choose(Some(&path), EngineKind::Foreshore);
+        assert!(matches!(occupied, Err(CliError::Usage { .. })));
+        drop(directory);
+        assert!(!path.exists());
+        let absent = Directory::choose(Some(&path), EngineKind::Foreshore).unwrap();
+        assert_eq!(absent.kept(), Some(path.as_path()));
+    }
+}

@@ -1,0 +1,176 @@
+//! The report for people.
+
+use std::{fmt::Write, path::Path};
+
+use foreshore_bench::{Latency, Report};
+
+use crate::output::{CliError, line};
+
+/// Prints the report; `kept` is where the database stays.
+pub(crate) fn print(report: &Report, kept: Option<&Path>) -> Result<(), CliError> {
+    line(text(report, kept))
+}
+
+fn text(report: &Report, kept: Option<&Path>) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_report(&mut out, report, kept);
+    out.trim_end().to_owned()
+}
+
+fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::fmt::Result {
+    let options: Vec<String> =
+        report.options.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+    writeln!(
+        out,
+        "{} on {}, {} thread{}, {:.1} s, seed {}",
+        report.workload,
+        report.engine,
+        report.threads,
+        if report.threads == 1 { "" } else { "s" },
+        report.seconds,
+        report.seed
+    )?;
+    writeln!(out, "  {}", options.join(" "))?;
+    writeln!(out)?;
+    writeln!(out, "  {:<18}{:>14}", "commits/s", grouped(report.commits_per_s.round() as u64))?;
+    writeln!(out, "  {:<18}{:>14}", "commits", grouped(report.commits))?;
+    if report.user_rollbacks > 0 {
+        writeln!(
+            out,
+            "  {:<18}{:>14}  as the workload demands",
+            "user rollbacks",
+            grouped(report.user_rollbacks)
+        )?;
+    }
+    let aborts = &report.aborts;
+    writeln!(out, "  {:<18}{:>14}  {}", "aborts", grouped(aborts.total()), causes(report))?;
+    if report.given_up > 0 {
+        writeln!(
+            out,
+            "  {:<18}{:>14}  aborted as often as the engine retries",
+            "given up",
+            grouped(report.given_up)
+        )?;
+    }
+    writeln!(out)?;
+    writeln!(out, "  {:<18}{:>14}{:>12}{:>12}{:>12}", "latency, µs", "commits", "p50", "p99", "max")?;
+    let mut row = |name: &str, commits: u64, latency: &Latency| {
+        let Latency { p50, p99, max } = latency;
+        writeln!(out, "  {name:<18}{:>14}{p50:>12.1}{p99:>12.1}{max:>12.1}", grouped(commits))
+    };
+    if report.by_kind.len() > 1 {
+        for (name, kind) in &report.by_kind {
+            row(name, kind.commits, &kind.latency_us)?;
+        }
+    }
+    row("all", report.commits, &report.latency_us)?;
+    writeln!(out)?;
+    writeln!(out, "  loaded in {:.1} s, checked in {:.1} s", report.load_seconds, report.check_seconds)?;
+    for check in &report.checks {
+        let verdict = if check.holds { "holds" } else { "FAILS" };
+        writeln!(out, "  {verdict}  {} ({} examined)", check.name, grouped(check.examined))?;
+        if let Some(failure) = &check.first_failure {
+            writeln!(out, "         {} times; first: {failure}", grouped(check.failures))?;
+        }
+    }
+    writeln!(out)?;
+    match report.checks.iter().filter(|check| !check.holds).count() {
+        0 => writeln!(out, "consistent: all {} checks hold", report.checks.len())?,
+        failed => writeln!(out, "INCONSISTENT: {failed} of {} checks fail", report.checks.len())?,
+    }
+    if let Some(directory) = kept {
+        writeln!(
+            out,
+            "the database stays in {0}; look inside with: foreshore stat {0}",
+            directory.display()
+        )?;
+    }
+    Ok(())
+}
+
+fn causes(report: &Report) -> String {
+    let aborts = &report.aborts;
+    let causes = [
+        (aborts.deadlock, "deadlock"),
+        (aborts.lock_timeout, "lock time-out"),
+        (aborts.would_block, "would block"),
+        (aborts.other, "other"),
+    ];
+    let parts: Vec<String> = causes
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, cause)| format!("{cause} {}", grouped(count)))
+        .collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("{}; {} retries", parts.join(", "), grouped(report.retries)),
+    }
+}
+
+/// A JSON value without the quotes of a string.
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A number with a comma after each thousand.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_bench::Check;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_failed_check_is_shown_with_its_figures() {
+        let mut check = Check::new("1: W_YTD = sum(D_YTD)");
+        check.expect_equal(&|| "warehouse 3".to_owned(), ("W_YTD", 5), ("sum(D_YTD)", 7));
+        let report = Report {
+            engine: "foreshore".to_owned(),
+            workload: "tpcc".to_owned(),
+            version: "0".to_owned(),
+            seed: 1,
+            threads: 2,
+            seconds: 1.0,
+            commits: 12_345,
+            commits_per_s: 12_345.0,
+            user_rollbacks: 0,
+            aborts: Default::default(),
+            retries: 0,
+            given_up: 0,
+            latency_us: Latency::default(),
+            by_kind: Default::default(),
+            consistent: false,
+            checks: vec![check],
+            options: Default::default(),
+            counters: Default::default(),
+            load_seconds: 0.0,
+            check_seconds: 0.0,
+        };
+        let text = text(&report, None);
+        for part in [
+            "12,345",
+            "FAILS  1: W_YTD",
+            "warehouse 3: W_YTD = 5, but sum(D_YTD) = 7",
+            "INCONSISTENT: 1 of 1",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What all subcommands share: the error that ends the program, and printing that survives a closed pipe.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// The exit status when a check failed or damage was found.
+pub(crate) const CHECK_FAILED: u8 = 1;
+/// The exit status when the program was used wrongly or could not do its work.
+pub(crate) const TROUBLE: u8 = 2;
+
+/// Why a subcommand could not do its work. Printed with what to do next; exit status 2.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The arguments do not make sense together.
+    #[error("{message}\n  next: {hint}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// A benchmark failed.
+    #[error(transparent)]
+    Bench(#[from] foreshore_bench::BenchError),
+    /// A file or a pipe failed.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was attempted, as a verb phrase.
+        action: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Anything else, described.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl CliError {
+    /// A [`CliError::Usage`] from its parts.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
+        CliError::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// A [`CliError::Io`] from its parts; for `map_err`.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> CliError {
+        let action = action.into();
+        move |source| CliError::Io { action, source }
+    }
+
+    /// Prints the error with its causes to standard error. A reader that went away is no error.
+    pub(crate) fn report(&self) -> ExitCode {
+        if let CliError::Io { source, .. } = self
+            && source.kind() == io::ErrorKind::BrokenPipe
+        {
+            return ExitCode::SUCCESS;
+        }
+        let mut text = format!("error: {self}");
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let line = error.to_string();
+            if !text.contains(&line) {
+                text.push_str(&format!("\n  because: {line}"));
+            }
+            cause = error.source();
+        }
+        // Standard error may be closed; there is nobody left to tell then.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+        ExitCode::from(TROUBLE)
+    }
+}
+
+/// Prints a line to standard output; an error, not a panic, when the reader is gone.
+pub(crate) fn line(text: impl AsRef<str>) -> Result<(), CliError> {
+    writeln!(io::stdout().lock(), "{}", text.as_ref()).map_err(CliError::io("write to standard output"))
+}
+
+/// Prints a value as JSON on one line.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value).map_err(|error| CliError::Other(error.to_string()))?;
+    line(text)
+}

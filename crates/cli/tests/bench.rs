@@ -1,0 +1,91 @@
+//! The program `foreshore bench` from outside: exit status, output for people and for programs.
+
+use std::process::{Command, Output};
+
+fn foreshore(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_foreshore")).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs successfully and returns the JSON object on the last line.
+fn report(arguments: &str) -> serde_json::Value {
+    let output = foreshore(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    serde_json::from_str(printed.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn every_workload_reports_json_with_stable_names() {
+    let quick = "--engine btreemap --seconds 0.1 --warm-up 0 --json";
+    for workload in [
+        "tpcb --branches 1 --accounts 100",
+        "ycsb --records 1000 --distribution zipf:0.8",
+        "insert --threads 2 --commit-every 10",
+    ] {
+        let report = report(&format!("bench {workload} {quick}"));
+        assert_eq!(report["workload"], workload.split(' ').next().unwrap());
+        assert_eq!(
+            (&report["engine"], &report["consistent"]),
+            (&"btreemap".into(), &true.into()),
+            "{report}"
+        );
+        assert!(report["commits_per_s"].as_f64().unwrap() > 0.0);
+        assert!(report["latency_us"]["p99"].is_number() && report["aborts"]["deadlock"].is_number());
+        assert_eq!(report["options"]["durability"], "sync");
+    }
+}
+
+#[test]
+fn iterations_are_exact() {
+    let report = report("bench tpcb --engine btreemap --branches 1 --accounts 100 --iterations 500 --json");
+    assert_eq!((&report["commits"], &report["threads"]), (&500.into(), &1.into()));
+}
+
+#[test]
+fn the_summary_names_the_checks() {
+    let output = foreshore("bench tpcb --engine btreemap --branches 1 --accounts 100 --seconds 0.1");
+    assert_eq!(output.status.code(), Some(0));
+    let printed = text(&output.stdout);
+    for part in ["commits/s", "p99", "holds  branches", "consistent: all 4 checks hold"] {
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
+    }
+    assert!(text(&output.stderr).contains("running"), "phases are told on standard error");
+    let quiet = foreshore("bench tpcb --engine btreemap --branches 1 --accounts 100 --seconds 0.1 --quiet");
+    assert_eq!(text(&quiet.stderr), "");
+}
+
+#[test]
+fn wrong_usage_is_status_2_and_says_what_to_do() {
+    for (arguments, part) in [
+        ("bench", "Usage"),
+        ("bench tpcd", "tpcc"),
+        ("bench tpcb --engine oracle", "btreemap"),
+        ("bench tpcb --engine btreemap --set pool_bytes", "option=value"),
+        ("bench tpcb --engine btreemap --set pool_bytes=1MiB", "pool_bytes"),
+        ("bench tpcb --engine btreemap --dir /nowhere", "leave out --dir"),
+        ("bench tpcb --branches 0", "1..=10000"),
+        ("bench tpcc --mix all", "neworder-payment"),
+        ("bench tpcc --seconds=-3", "seconds"),
+        ("bench tpcc --iterations 5 --threads 2", "cannot be used with"),
+        ("bench ycsb --distribution zipf:2", "(0, 1)"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", text(&output.stdout));
+        let message = text(&output.stderr);
+        assert!(message.contains(part), "{arguments}: {part:?} is not in {message}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    for arguments in ["--help", "bench --help"] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("Examples:"), "{arguments}");
+    }
+}
