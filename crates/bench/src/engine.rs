@@ -186,7 +186,13 @@ pub trait Engine: Send + Sync {
     /// must not be expected to work.
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure>;
 
-    /// Called between loading and running: what the load left to do (a checkpoint) is done now, not while measured.
+    /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
+    fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.transact(&mut Attempts::default(), body)
+    }
+
+    /// Called between loading and running: makes the load durable, and does what it left to do (a checkpoint) now and
+    /// not while measured.
     fn settle(&self) -> Result<(), Failure>;
 
     /// The engine's own counters, for the report.

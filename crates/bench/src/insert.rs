@@ -120,7 +120,7 @@ struct InsertWorker {
     table: TableIndex,
     /// Keeps the keys of different runs over one database apart.
     run: u64,
-    /// The number of the next transaction's first record, plus [`InsertWorker::commit_every`] before the first.
+    /// The number of the first record of the transaction that was drawn last.
     first: u64,
     value: Vec<u8>,
 }

@@ -2,7 +2,7 @@
 
 use foreshore_env::{
     CachePadded,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -282,25 +282,20 @@ fn run_for_time(
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
         (0..options.threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-    let go = AtomicBool::new(false);
     thread::scope(|scope| {
         let workers: Vec<_> = progress
             .iter()
             .enumerate()
             .map(|(number, progress)| {
-                let (shared, go) = (&shared, &go);
+                let shared = &shared;
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
                     let mut worker = workload.worker(number, options.threads, options.seed);
-                    while !go.load(Ordering::Acquire) {
-                        thread::sleep(Duration::from_millis(1));
-                    }
                     work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
                 })
             })
             .collect();
         let commits = || progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum();
-        go.store(true, Ordering::Release);
         let start = Instant::now();
         let wait_until = |deadline: Instant| {
             while Instant::now() < deadline && shared.phase.load(Ordering::Relaxed) != PHASE_STOP {

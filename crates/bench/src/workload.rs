@@ -129,7 +129,7 @@ impl<'l> Loader<'l> {
         if batch.is_empty() {
             return Ok(());
         }
-        let outcome = self.engine.transact(&mut Attempts::default(), &mut |txn| {
+        let outcome = self.engine.load(&mut |txn| {
             for &(table, key, value) in batch {
                 if !txn.insert(table, &bytes[key.0..key.1], &bytes[value.0..value.1])? {
                     return Err(Failure::fatal("the tables are not empty; load into a new directory").into());
