@@ -1,0 +1,153 @@
+//! What those who append, those who wait and the flusher share.
+//!
+//! The positions, ascending (WAL-2): `low water ≤ reclaimed ≤ written` and `durable ≤ written ≤ tail`.
+//!
+//! ```text
+//!   low water        durable          reclaimed  written                 tail
+//!       |    on disk    |  in the file    |  being   |   in the ring only   |   free places of the ring …
+//!       |               |   but unsynced  | cleared  |                      |   up to reclaimed + ring size
+//! ```
+
+mod append;
+mod flusher;
+mod read;
+mod wait;
+
+use foreshore_base::StorageError;
+use foreshore_env::{
+    CachePadded,
+    sync::{
+        Condvar, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{frame::Seal, options::LogOptions, ring::Ring, segment::Geometry, store::Store};
+use wait::Waiting;
+
+pub(crate) use append::Purpose;
+pub(crate) use flusher::Flusher;
+pub(crate) use wait::Stop;
+
+/// [`Core::gate`]: everything is allowed.
+const OPEN: u8 = 0;
+/// [`Core::gate`]: the log was closed; what is there may be read.
+const CLOSED: u8 = 1;
+/// [`Core::gate`]: something failed; see [`Core::cause`].
+const POISONED: u8 = 2;
+
+/// The log stops before LSNs of this size: sums of positions and lengths never overflow.
+const LAST_POSITION: u64 = u64::MAX / 4;
+
+/// What those who append, those who wait and the flusher share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Where the next record is claimed. Advanced by compare-exchange of whoever appends.
+    tail: CachePadded<AtomicU64>,
+    /// Below this the ring's places are free. Advanced by the flusher; its release pairs with the acquire of a claim,
+    /// so that the words of a claimed place are seen as 0.
+    reclaimed: CachePadded<AtomicU64>,
+    /// Below this records are in the files. Always between two records. Advanced by the flusher.
+    written: AtomicU64,
+    /// Below this records are durable. Advanced by the flusher.
+    durable: CachePadded<AtomicU64>,
+    /// Below this nothing is needed. Advanced by checkpoints.
+    low_water: AtomicU64,
+    /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
+    gate: AtomicU8,
+    /// The first failure; set before the gate says `POISONED`.
+    cause: OnceLock<String>,
+    /// The ring is more than half full: the flusher shall write, though nobody waits for a sync.
+    write_wanted: AtomicBool,
+    /// Who waits, and for what.
+    waiting: Mutex<Waiting>,
+    /// The flusher sleeps here.
+    work: Condvar,
+    /// Those who wait for a flush: each batch of the flusher wakes one of the two, by its number's parity.
+    batches: [Condvar; 2],
+    /// Those who wait for room in the ring.
+    space: Condvar,
+    pub(crate) ring: Ring,
+    pub(crate) seal: Seal,
+    pub(crate) geometry: Geometry,
+    pub(crate) store: Store,
+    capacity_bytes: u64,
+    pub(crate) flush_interval: Duration,
+}
+
+impl Core {
+    /// A log that ends at `tail`, everything durable.
+    pub(crate) fn new(
+        store: Store,
+        geometry: Geometry,
+        seal: Seal,
+        low: u64,
+        tail: u64,
+        options: &LogOptions,
+    ) -> Core {
+        Core {
+            tail: CachePadded::new(AtomicU64::new(tail)),
+            reclaimed: CachePadded::new(AtomicU64::new(tail)),
+            written: AtomicU64::new(tail),
+            durable: CachePadded::new(AtomicU64::new(tail)),
+            low_water: AtomicU64::new(low),
+            gate: AtomicU8::new(OPEN),
+            cause: OnceLock::new(),
+            write_wanted: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            work: Condvar::new(),
+            batches: [Condvar::new(), Condvar::new()],
+            space: Condvar::new(),
+            ring: Ring::new(options.buffer()),
+            seal,
+            geometry,
+            store,
+            capacity_bytes: options.capacity_bytes,
+            flush_interval: options.flush_interval,
+        }
+    }
+
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn low_water(&self) -> u64 {
+        self.low_water.load(Ordering::Acquire)
+    }
+
+    /// Raises the low-water mark; gives where it is now.
+    pub(crate) fn raise_low_water(&self, position: u64) -> u64 {
+        let position = position.min(self.tail());
+        self.low_water.fetch_max(position, Ordering::AcqRel).max(position)
+    }
+
+    /// Stops everything for good. The first cause stays.
+    #[cold]
+    pub(crate) fn poison(&self, cause: &str) {
+        self.cause.get_or_init(|| cause.to_owned());
+        // Under the mutex: whoever is about to sleep sees it, or is woken.
+        let mut waiting = self.waiting.lock();
+        self.gate.store(POISONED, Ordering::Release);
+        self.wake_all(&mut waiting);
+    }
+
+    /// Why the gate is shut; `None` when it is not.
+    pub(crate) fn poisoned(&self) -> Option<StorageError> {
+        let cause = self.cause.get().filter(|_| self.gate.load(Ordering::Acquire) == POISONED)?;
+        Some(StorageError::Poisoned { cause: cause.clone() })
+    }
+
+    #[cold]
+    pub(crate) fn refusal(&self) -> StorageError {
+        self.poisoned().unwrap_or(StorageError::Closed)
+    }
+}

@@ -1,0 +1,192 @@
+//! Waiting: for a flush, for room in the ring, and the flusher for work.
+//!
+//! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
+//! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
+//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append).
+
+use foreshore_base::{Lsn, Result};
+use foreshore_env::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use super::{CLOSED, Core, POISONED};
+use crate::segment::no_record;
+
+/// Guarded by the mutex of [`Core::waiting`].
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Somebody wants everything below this durable.
+    pub(super) requested: u64,
+    /// The number of the batch being flushed, or of the last one.
+    pub(super) batch: u64,
+    /// The batch being flushed reaches at most to here; 0 between batches.
+    pub(super) batch_end: u64,
+    /// How many wait for room.
+    pub(super) for_space: usize,
+    /// The flusher sleeps and must be woken.
+    pub(super) flusher_sleeps: bool,
+    pub(super) stop: Stop,
+    /// The flusher has ended: nothing more will become durable.
+    pub(super) flusher_gone: bool,
+}
+
+/// The shortest time between two flushes that nobody asked for.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What the flusher shall do at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Nothing: go on.
+    #[default]
+    No,
+    /// Make all durable, then end.
+    Flushed,
+    /// End at once.
+    Now,
+}
+
+/// What the flusher has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Write and sync.
+    Sync,
+    /// Write, to make room.
+    Write,
+    /// All is durable and the log is closed: put a mark under it.
+    Seal,
+    /// End.
+    Stop,
+}
+
+impl Core {
+    /// Returns when the record that starts at `lsn` is durable.
+    pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() > lsn.0 {
+            return Ok(());
+        }
+        if lsn.0 >= self.tail() {
+            return Err(no_record(lsn, Lsn(self.low_water()), Lsn(self.tail())));
+        }
+        let mut waiting = self.waiting.lock();
+        loop {
+            if self.durable() > lsn.0 {
+                return Ok(());
+            }
+            if waiting.flusher_gone || self.gate.load(Ordering::Acquire) == POISONED {
+                drop(waiting);
+                return Err(self.refusal());
+            }
+            waiting.requested = waiting.requested.max(lsn.0 + 1);
+            self.wake_flusher(&mut waiting);
+            let batch = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
+            waiting = self.batches[(batch % 2) as usize].wait(waiting);
+        }
+    }
+
+    /// Asks the flusher, without waiting.
+    pub(crate) fn request_flush(&self, lsn: Lsn) {
+        if self.durable() > lsn.0 || lsn.0 >= self.tail() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.requested <= lsn.0 {
+            waiting.requested = lsn.0 + 1;
+            self.wake_flusher(&mut waiting);
+        }
+    }
+
+    pub(super) fn wake_flusher(&self, waiting: &mut Waiting) {
+        if waiting.flusher_sleeps {
+            waiting.flusher_sleeps = false;
+            self.work.notify_one();
+        }
+    }
+
+    /// Lets nobody append any more, and tells the flusher to end.
+    pub(crate) fn shut(&self, stop: Stop) {
+        let mut waiting = self.waiting.lock();
+        self.gate.fetch_max(CLOSED, Ordering::AcqRel);
+        if waiting.stop != Stop::Now {
+            waiting.stop = stop;
+        }
+        self.wake_all(&mut waiting);
+    }
+
+    pub(super) fn wake_all(&self, waiting: &mut Waiting) {
+        self.wake_flusher(waiting);
+        self.space.notify_all();
+        self.batches[0].notify_all();
+        self.batches[1].notify_all();
+    }
+}
+
+/// The flusher's side.
+impl Core {
+    /// Sleeps until there is something to do. `due` is when records that nobody waits for are flushed; it moves on.
+    pub(super) fn next_task(&self, due: &mut Instant) -> Task {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
+                return Task::Stop;
+            }
+            let (tail, durable) = (self.tail(), self.durable());
+            if waiting.requested > durable {
+                return Task::Sync;
+            }
+            if waiting.stop == Stop::Flushed {
+                return if tail > durable { Task::Sync } else { Task::Seal };
+            }
+            if self.write_wanted.swap(false, Ordering::Relaxed) {
+                return Task::Write;
+            }
+            let now = Instant::now();
+            if now >= *due {
+                *due = now + self.flush_interval.max(SHORTEST_INTERVAL);
+                if tail > durable {
+                    return Task::Sync;
+                }
+            }
+            waiting.flusher_sleeps = true;
+            waiting = self.work.wait_until(waiting, *due);
+            waiting.flusher_sleeps = false;
+        }
+    }
+
+    /// Begins a batch; gives how far it reaches at most.
+    pub(super) fn begin_batch(&self) -> u64 {
+        let mut waiting = self.waiting.lock();
+        waiting.batch += 1;
+        waiting.batch_end = self.tail();
+        waiting.batch_end
+    }
+
+    /// Ends a batch that made all below `durable` durable.
+    pub(super) fn end_batch(&self, durable: u64) {
+        let mut waiting = self.waiting.lock();
+        // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
+        self.durable.store(durable, Ordering::Release);
+        waiting.batch_end = 0;
+        self.batches[(waiting.batch % 2) as usize].notify_all();
+    }
+
+    /// Room was made in the ring.
+    pub(super) fn room_was_made(&self) {
+        let waiting = self.waiting.lock();
+        if waiting.for_space > 0 {
+            self.space.notify_all();
+        }
+    }
+
+    /// The flusher did not get ahead, but the ring is still crowded.
+    pub(super) fn still_crowded(&self) {
+        self.write_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// The flusher ends.
+    pub(super) fn flusher_ends(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.flusher_gone = true;
+        self.wake_all(&mut waiting);
+    }
+}

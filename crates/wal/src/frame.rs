@@ -1,0 +1,156 @@
+//! A record as bytes. All numbers are little-endian; a record starts at a multiple of 8.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 4 | length of the whole record, without the zeros that fill it up to a multiple of 8 |
+//! | 4 | 4 | CRC32C of the length, of the header from offset 8, and of the payload, seeded with the log id |
+//! | 8 | 8 | LSN: where this record starts |
+//! | 16 | 8 | LSN of the previous record of the transaction, or 0 |
+//! | 24 | 6 | transaction id |
+//! | 30 | 1 | kind |
+//! | 31 | 1 | zero |
+//! | 32 | … | payload |
+//!
+//! The LSN inside the checksum keeps what a recycled segment held before from passing for a record (WAL-4), the log
+//! id keeps out the records of another database.
+
+use foreshore_base::{Lsn, TxnId};
+
+/// What a record means. The log does not know; it keeps 0 and 255 for itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RecordKind(pub u8);
+
+impl RecordKind {
+    /// "The segment ends here": what follows up to its end is void.
+    pub(crate) const SEGMENT_END: RecordKind = RecordKind(0);
+    /// Payload: the LSN below which everything was durable when this record was made.
+    pub(crate) const MARK: RecordKind = RecordKind(u8::MAX);
+
+    /// Whether the log keeps this kind for itself.
+    pub(crate) fn is_own(self) -> bool {
+        self == RecordKind::SEGMENT_END || self == RecordKind::MARK
+    }
+}
+
+/// What a record says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordHeader {
+    /// Where it starts.
+    pub lsn: Lsn,
+    /// The previous record of its transaction; [`Lsn::ZERO`] for the first.
+    pub prev: Lsn,
+    /// Its transaction; [`TxnId::SYSTEM`] for none.
+    pub txn: TxnId,
+    /// Its meaning.
+    pub kind: RecordKind,
+}
+
+/// Bytes before the payload.
+pub(crate) const HEADER_BYTES: usize = 32;
+/// Longest record: header and payload.
+pub const MAX_RECORD_BYTES: usize = 64 << 10;
+/// Longest payload.
+pub const MAX_PAYLOAD_BYTES: usize = MAX_RECORD_BYTES - HEADER_BYTES;
+/// Transaction ids are stored in 48 bits.
+pub(crate) const MAX_TXN: u64 = (1 << 48) - 1;
+/// Bytes of a record of kind [`RecordKind::MARK`].
+pub(crate) const MARK_BYTES: usize = HEADER_BYTES + 8;
+
+const KIND_SHIFT: u32 = 48;
+
+const _: () = assert!(MAX_RECORD_BYTES.is_multiple_of(8) && MAX_RECORD_BYTES <= u32::MAX as usize);
+
+/// What a record takes of the log: its length, up to the next multiple of 8.
+#[inline]
+pub(crate) const fn padded(length: usize) -> u64 {
+    (length as u64).next_multiple_of(8)
+}
+
+/// The second to fourth word of a record; the first, with length and checksum, comes last.
+#[inline]
+pub(crate) fn header_words(header: &RecordHeader) -> [u64; 3] {
+    [header.lsn.0, header.prev.0, header.txn.0 | u64::from(header.kind.0) << KIND_SHIFT]
+}
+
+/// The kind in the fourth word.
+#[inline]
+pub(crate) fn kind_of(word: u64) -> RecordKind {
+    RecordKind((word >> KIND_SHIFT) as u8)
+}
+
+/// The first word.
+#[inline]
+pub(crate) fn first_word(length: usize, checksum: u32) -> u64 {
+    length as u64 | u64::from(checksum) << 32
+}
+
+/// The length in the first word; 0 where no record has been published.
+#[inline]
+pub(crate) fn length_of(first_word: u64) -> usize {
+    first_word as u32 as usize
+}
+
+/// The checksum of one log: seeded with its id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seal {
+    seed: u32,
+}
+
+impl Seal {
+    pub(crate) fn new(log_id: u64) -> Seal {
+        Seal { seed: crc32c::crc32c(&log_id.to_le_bytes()) }
+    }
+
+    /// The checksum of a record.
+    #[inline]
+    pub(crate) fn checksum(self, length: usize, header: &[u64; 3], payload: &[&[u8]]) -> u32 {
+        let mut head = [0; 28];
+        head[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        for (place, word) in head[4..].chunks_exact_mut(8).zip(header) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let begun = crc32c::crc32c_append(self.seed, &head);
+        payload.iter().fold(begun, |checksum, piece| crc32c::crc32c_append(checksum, piece))
+    }
+
+    /// The record at the start of `bytes`, if there is a whole and sound one that belongs at `at`; and its length.
+    /// Takes any bytes.
+    pub(crate) fn parse(self, bytes: &[u8], at: Lsn) -> Option<(RecordHeader, usize)> {
+        let length = record_length(bytes)?;
+        let record = bytes.get(..length)?;
+        let word = |index: usize| word_at(record, 8 * index);
+        let words = [word(1), word(2), word(3)];
+        if words[0] != at.0 || words[2] >> 56 != 0 {
+            return None;
+        }
+        let checksum = self.checksum(length, &words, &[&record[HEADER_BYTES..]]);
+        let header = RecordHeader {
+            lsn: at,
+            prev: Lsn(words[1]),
+            txn: TxnId(words[2] & MAX_TXN),
+            kind: kind_of(words[2]),
+        };
+        (word(0) >> 32 == u64::from(checksum)).then_some((header, length))
+    }
+
+    /// What a mark at the start of `bytes` says was durable.
+    pub(crate) fn parse_mark(self, bytes: &[u8], at: Lsn) -> Option<Lsn> {
+        match self.parse(bytes, at) {
+            Some((header, MARK_BYTES)) if header.kind == RecordKind::MARK => {
+                Some(Lsn(word_at(bytes, HEADER_BYTES)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The length that a record at the start of `bytes` gives for itself, if it is a possible one.
+pub(crate) fn record_length(bytes: &[u8]) -> Option<usize> {
+    let length = length_of(bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?);
+    (HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length).then_some(length)
+}
+
+/// The word at an offset; 0 past the end.
+pub(crate) fn word_at(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+}

@@ -1,0 +1,217 @@
+//! The log, as the crates above see it.
+
+use std::{collections::VecDeque, path::Path};
+
+use foreshore_base::{Lsn, Result, StorageError, TxnId};
+use foreshore_env::{
+    disk::Disk,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use crate::{
+    core::{Core, Flusher, Purpose, Stop},
+    frame::{RecordHeader, RecordKind, Seal},
+    options::LogOptions,
+    reader::LogReader,
+    scan,
+    segment::Geometry,
+    store::{self, Segment, Store},
+};
+
+/// The write-ahead log: records are appended by any number of threads, and become durable in the order of their LSNs.
+///
+/// Dropping it without [`Log::close`] is like the death of the process: what was not flushed is lost.
+#[derive(Debug)]
+pub struct Log {
+    core: Arc<Core>,
+    /// The flusher's thread, until it is joined.
+    flusher: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Log {
+    /// Makes an empty log in `directory`, which is made when absent. Segments that an interrupted making left there are
+    /// thrown away, so whoever calls this is sure that there is no database. `log_id` should be random.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        log_id: u64,
+        options: &LogOptions,
+    ) -> Result<Arc<Log>> {
+        Log::create_at(disk, directory, log_id, 0, options)
+    }
+
+    /// As [`Log::create`], with the first segment at (or, as segments begin at multiples of their size, before) `base`:
+    /// for tests of large LSNs.
+    #[doc(hidden)]
+    pub fn create_at(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        log_id: u64,
+        base: u64,
+        options: &LogOptions,
+    ) -> Result<Arc<Log>> {
+        disk.create_directory(directory).map_err(StorageError::io("make", directory))?;
+        if let Some(parent) = directory.parent() {
+            disk.sync_directory(parent).map_err(StorageError::io("sync", parent))?;
+        }
+        let listing = store::list(&*disk, directory)?;
+        for (_, path) in listing.segments.iter().chain(&listing.spares) {
+            disk.remove(path).map_err(StorageError::io("remove", path))?;
+        }
+        let geometry = Geometry::new(options.segment());
+        let base = geometry.base(base);
+        let store = Store::new(disk, directory, log_id, geometry, VecDeque::new(), Vec::new());
+        let first = store.make(base)?;
+        let start = geometry.next_start(base);
+        Log::start(Core::new(store, geometry, Seal::new(log_id), start, start, options), first, false)
+    }
+
+    /// Opens a log and finds its end, reading from `from` on: the oldest LSN that anybody still needs (the start of the
+    /// redo and of every transaction that may have to be undone). Segments before it are recycled.
+    ///
+    /// A torn tail is the end, and is overwritten. Damage to what was durable once is `Corrupted`, as far as it can be
+    /// known for damage: see the crate's README.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        log_id: u64,
+        from: Lsn,
+        options: &LogOptions,
+    ) -> Result<Arc<Log>> {
+        let found = scan::open(disk, directory, log_id, from)?;
+        let core = Core::new(found.store, found.geometry, Seal::new(log_id), from.0, found.end, options);
+        Log::start(core, found.last, found.sealed)
+    }
+
+    fn start(core: Core, segment: Segment, sealed: bool) -> Result<Arc<Log>> {
+        let core = Arc::new(core);
+        let flusher = Flusher::new(Arc::clone(&core), segment, sealed);
+        let handle = thread::Builder::new()
+            .name("foreshore-log".to_owned())
+            .spawn(move || flusher.run())
+            .map_err(StorageError::io("start the flusher of the log in", "memory"))?;
+        Ok(Arc::new(Log { core, flusher: Mutex::new(Some(handle)) }))
+    }
+
+    /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for room in
+    /// the circular buffer, that is, for the flusher.
+    ///
+    /// # Errors
+    /// `LogFull` past half of the capacity; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
+    /// above 48 bits, or one of the two kinds that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
+    #[inline]
+    pub fn append(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+        self.core.append(txn, prev, kind, payload, Purpose::Forward)
+    }
+
+    /// As [`Log::append`], for records that end work (compensation, commit, abort, checkpoint): may use all of the
+    /// capacity.
+    #[inline]
+    pub fn append_rollback(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+        self.core.append(txn, prev, kind, payload, Purpose::Rollback)
+    }
+
+    /// Returns when the record that starts at `lsn`, and so everything before it, is durable. One sync serves all who
+    /// wait for it.
+    ///
+    /// # Errors
+    /// `Poisoned` if the log dies first; `Corrupted` if no record with this LSN has been appended: a page that claims
+    /// to depend on one is damaged.
+    #[inline]
+    pub fn flush(&self, lsn: Lsn) -> Result<()> {
+        self.core.flush(lsn)
+    }
+
+    /// Asks for a flush of the record that starts at `lsn`, without waiting.
+    pub fn request_flush(&self, lsn: Lsn) {
+        self.core.request_flush(lsn);
+    }
+
+    /// Every record that starts below this is durable.
+    #[inline]
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.core.durable())
+    }
+
+    /// Whether the record that starts at `lsn` is durable.
+    #[inline]
+    pub fn is_durable(&self, lsn: Lsn) -> bool {
+        self.durable() > lsn
+    }
+
+    /// The next record gets this LSN or a later one.
+    #[inline]
+    pub fn tail(&self) -> Lsn {
+        Lsn(self.core.tail())
+    }
+
+    /// Reads the record that starts at `lsn`; `buffer` gets its payload. Any `lsn` is allowed, also one from a damaged
+    /// record.
+    pub fn read(&self, lsn: Lsn, buffer: &mut Vec<u8>) -> Result<RecordHeader> {
+        self.core.read(lsn, buffer)
+    }
+
+    /// Reads forward from `from` (the LSN of a record, or a former [`Log::tail`]) up to the present tail.
+    pub fn reader(&self, from: Lsn) -> LogReader {
+        LogReader::new(Arc::clone(&self.core), from)
+    }
+
+    /// Says that nothing below `lsn` is needed any more. Segments that lie below it are recycled. Never goes back.
+    pub fn release_before(&self, lsn: Lsn) -> Result<()> {
+        if let Some(poisoned) = self.core.poisoned() {
+            return Err(poisoned);
+        }
+        let low_water = self.core.raise_low_water(lsn.0);
+        let result = self.core.store.release_before(low_water);
+        if let Err(error) = &result {
+            self.core.poison(&error.to_string());
+        }
+        result
+    }
+
+    /// What [`Log::release_before`] has said, or where the log was opened.
+    pub fn low_water(&self) -> Lsn {
+        Lsn(self.core.low_water())
+    }
+
+    /// Bytes of the log between the low-water mark and the tail.
+    pub fn used_bytes(&self) -> u64 {
+        self.core.tail().saturating_sub(self.core.low_water())
+    }
+
+    /// Stops the whole database for good: every later append and flush, and every one that waits, fails with this
+    /// cause. The first cause stays. Anybody calls this whose failure leaves log and memory apart.
+    #[cold]
+    pub fn poison(&self, cause: &str) {
+        self.core.poison(cause);
+    }
+
+    /// The error that everybody gets since [`Log::poison`].
+    #[inline]
+    pub fn poisoned(&self) -> Option<StorageError> {
+        self.core.poisoned()
+    }
+
+    /// Makes everything durable, puts a mark under it, and ends the flusher. Appends fail from now on; reading goes on.
+    pub fn close(&self) -> Result<()> {
+        self.stop(Stop::Flushed);
+        self.core.poisoned().map_or(Ok(()), Err)
+    }
+
+    fn stop(&self, stop: Stop) {
+        self.core.shut(stop);
+        // Held while joining: a second caller returns when the first has joined.
+        let mut flusher = self.flusher.lock();
+        if let Some(handle) = flusher.take() {
+            // A flusher that panicked has poisoned the log.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop(Stop::Now);
+    }
+}

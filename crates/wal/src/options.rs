@@ -1,0 +1,54 @@
+//! How a log is set up.
+
+use foreshore_base::Lsn;
+use foreshore_env::time::Duration;
+
+use crate::segment::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+
+/// The LSN of the first record of a new log.
+pub const FIRST_LSN: Lsn = Lsn(SEGMENT_HEADER_BYTES);
+
+/// The smallest circular buffer: what is left of a segment, a header and the longest record fit together.
+const MIN_BUFFER_BYTES: usize = 256 << 10;
+/// The largest circular buffer.
+const MAX_BUFFER_BYTES: usize = 1 << 30;
+
+/// How a log is set up. Sizes out of range are brought into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes in a segment file, up to the next power of two, 128 KiB to 256 MiB. For a new log; an existing one keeps
+    /// the size that it was made with.
+    pub segment_bytes: u64,
+    /// Bytes in the circular buffer, up to the next power of two, 256 KiB to 1 GiB.
+    pub buffer_bytes: usize,
+    /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past the
+    /// half of it; the other half is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
+    /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
+    pub capacity_bytes: u64,
+    /// How long a record waits at most for its flush if nobody asks for one.
+    pub flush_interval: Duration,
+}
+
+impl LogOptions {
+    /// Recycled segments that are kept for their next use.
+    pub const SPARE_SEGMENTS: usize = 16;
+
+    pub(crate) fn segment(&self) -> u64 {
+        self.segment_bytes.clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES).next_power_of_two()
+    }
+
+    pub(crate) fn buffer(&self) -> usize {
+        self.buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES).next_power_of_two()
+    }
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            segment_bytes: 16 << 20,
+            buffer_bytes: 8 << 20,
+            capacity_bytes: 4 << 30,
+            flush_interval: Duration::from_millis(100),
+        }
+    }
+}

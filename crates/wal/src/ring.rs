@@ -1,0 +1,182 @@
+//! The circular buffer between those who append and the flusher.
+//!
+//! Position `p` of the log has its place at `p` modulo the ring's size. The ring is made of atomic words, so that a
+//! reader that comes too late reads nonsense (which its checksum tells) but is no data race.
+//!
+//! Protocol (WAL-1): the words of a free place are 0. Who has claimed a place writes the record into it, and its first
+//! word last, with release ordering; a first word that is not 0 so says that the record behind it is whole. The
+//! flusher writes records to the file, sets their words to 0 and only then gives the place free.
+
+use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes in a word.
+const WORD: usize = 8;
+
+/// The circular buffer.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// Written by the one who has claimed the position, until it is published; then, by the flusher, set to 0.
+    words: Box<[AtomicU64]>,
+}
+
+impl Ring {
+    /// `bytes` is a power of two.
+    pub(crate) fn new(bytes: usize) -> Ring {
+        debug_assert!(bytes.is_power_of_two());
+        Ring { words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.words.len() * WORD) as u64
+    }
+
+    #[inline]
+    fn index(&self, position: u64) -> usize {
+        (position as usize / WORD) & (self.words.len() - 1)
+    }
+
+    /// Writes a record at a claimed position and publishes it.
+    #[inline]
+    pub(crate) fn write(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[&[u8]]) {
+        let start = self.index(position);
+        let mut writer = Writer { ring: self, index: start, word: 0, filled: 0 };
+        writer.index = writer.after(start);
+        for &word in header {
+            writer.put(word);
+        }
+        for piece in payload {
+            writer.write(piece);
+        }
+        writer.finish();
+        // Pairs with the acquire in `first_word`.
+        self.words[start].store(first_word, Ordering::Release);
+    }
+
+    /// The first word of the record at a position; 0 if it is not published.
+    #[inline]
+    pub(crate) fn first_word(&self, position: u64) -> u64 {
+        self.words[self.index(position)].load(Ordering::Acquire)
+    }
+
+    /// A later word of a published record.
+    #[inline]
+    pub(crate) fn word(&self, position: u64) -> u64 {
+        self.words[self.index(position)].load(Ordering::Relaxed)
+    }
+
+    /// The words of `[from, to)`, in at most two runs.
+    fn runs(&self, from: u64, to: u64) -> [&[AtomicU64]; 2] {
+        let (start, count) = (self.index(from), ((to - from) as usize / WORD).min(self.words.len()));
+        let first = count.min(self.words.len() - start);
+        [&self.words[start..start + first], &self.words[..count - first]]
+    }
+
+    /// Replaces the content of `out` by the bytes of `[from, to)`.
+    pub(crate) fn copy_out(&self, from: u64, to: u64, out: &mut Vec<u8>) {
+        out.clear();
+        out.resize((to - from) as usize, 0);
+        let mut places = out.chunks_exact_mut(WORD);
+        for word in self.runs(from, to).into_iter().flatten() {
+            if let Some(place) = places.next() {
+                place.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+        }
+    }
+
+    /// Sets `[from, to)` to 0.
+    pub(crate) fn clear(&self, from: u64, to: u64) {
+        for word in self.runs(from, to).into_iter().flatten() {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Packs bytes into the words of a ring.
+struct Writer<'a> {
+    ring: &'a Ring,
+    /// The next word.
+    index: usize,
+    /// Bytes that do not fill a word yet, lowest first.
+    word: u64,
+    /// How many of them, below 8.
+    filled: u32,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn after(&self, index: usize) -> usize {
+        (index + 1) & (self.ring.words.len() - 1)
+    }
+
+    #[inline]
+    fn put(&mut self, word: u64) {
+        self.ring.words[self.index].store(word, Ordering::Relaxed);
+        self.index = self.after(self.index);
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<WORD>();
+        let shift = 8 * self.filled;
+        if shift == 0 {
+            for &word in words {
+                self.put(u64::from_le_bytes(word));
+            }
+        } else {
+            for &word in words {
+                let word = u64::from_le_bytes(word);
+                self.put(self.word | word << shift);
+                self.word = word >> (64 - shift);
+            }
+        }
+        if !rest.is_empty() {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            let word = u64::from_le_bytes(last);
+            self.word |= word << shift;
+            self.filled += rest.len() as u32;
+            if self.filled >= WORD as u32 {
+                self.filled -= WORD as u32;
+                self.put(self.word);
+                self.word = word >> (64 - shift);
+            }
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self) {
+        if self.filled > 0 {
+            self.put(self.word);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_pieces_come_out_as_they_went_in(
+            pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6),
+            start in 0u64..64,
+        ) {
+            let ring = Ring::new(512);
+            let at = start * 8 + 512;
+            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let expected = pieces.concat();
+            ring.write(at, 7, &[1, 2, 3], &slices);
+            let end = at + 32 + expected.len().next_multiple_of(8) as u64;
+            let mut out = Vec::new();
+            ring.copy_out(at, end, &mut out);
+            prop_assert_eq!(ring.first_word(at), 7);
+            prop_assert_eq!(out[8..32].to_vec(), [1u64, 2, 3].map(u64::to_le_bytes).concat());
+            prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);
+            prop_assert!(out[32 + expected.len()..].iter().all(|&byte| byte == 0));
+            ring.clear(at, end);
+            prop_assert!(ring.words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Opening: where the log ends, and whether what lies there is a torn tail or damage.
+//!
+//! A crash leaves everything below the durable position as it was written, and of what was written after that any
+//! sectors, in the one segment that had un-synced writes (WAL-5). So the first place where no sound record stands may
+//! be followed by sound records: that is a torn tail, and the log ends at the first gap. But the same picture arises
+//! when a durable record rots, and then the log must not be cut, because committed work would be lost in silence.
+//!
+//! What decides is proof that the gap was durable once (WAL-7):
+//! - a segment after the gap's own: it is made only when the one before it is durable to its end;
+//! - a mark after the gap, a sound record that says that everything below some LSN was durable when it was made, if
+//!   that LSN lies beyond the gap.
+//!
+//! With proof the log is damaged. Without, the gap is the end. What follows it in its segment is then overwritten, so
+//! that no later append can make it part of the log again (WAL-4).
+//! Damage inside the last batch before a crash cannot be told from a torn tail; a log that was closed ends with a mark
+//! for all of it.
+
+use std::{collections::VecDeque, path::Path};
+
+use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_env::{
+    disk::{Disk, OpenMode},
+    sync::Arc,
+};
+
+use crate::{
+    frame::{HEADER_BYTES, RecordKind, Seal, padded, word_at},
+    segment::{self, Geometry, HEADER_USED_BYTES},
+    store::{self, Listing, Segment, Store},
+};
+
+/// A log as it was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) store: Store,
+    pub(crate) geometry: Geometry,
+    /// The segment in which the log ends.
+    pub(crate) last: Segment,
+    /// Where the last record ends.
+    pub(crate) end: u64,
+    /// The last record is a mark for all before it.
+    pub(crate) sealed: bool,
+}
+
+/// Finds the end of the log, reading from `from` on, and makes it fit for appending.
+pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn) -> Result<Found> {
+    let Listing { segments, spares } = store::list(&*disk, directory)?;
+    let first = segments.iter().rposition(|&(base, _)| base <= from.0);
+    let first = first.ok_or_else(|| missing(from, "its segment is missing"))?;
+    let mut scan = Scan {
+        seal: Seal::new(log_id),
+        geometry: read_geometry(&*disk, &segments[first].1, log_id, segments[first].0)?,
+        position: from.0,
+        sealed: false,
+        bytes: Vec::new(),
+    };
+    let geometry = scan.geometry;
+    if geometry.base(from.0) != segments[first].0 {
+        return Err(missing(from, "its segment is missing"));
+    }
+    if !geometry.is_start(geometry.next_start(from.0)) || !(from.0.is_multiple_of(8)) {
+        return Err(missing(from, "no record can start there"));
+    }
+    let mut live = VecDeque::new();
+    let mut rest = segments[first..].iter().peekable();
+    loop {
+        let Some((base, path)) = rest.next() else { return Err(missing(from, "its segment is missing")) };
+        if read_geometry(&*disk, path, log_id, *base)?.segment_bytes() != geometry.segment_bytes() {
+            return Err(StorageError::corrupt_file(path, "its segment size is not that of the log"));
+        }
+        let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
+        live.push_back(Segment { base: *base, file, path: path.clone() });
+        let segment = &live[live.len() - 1];
+        scan.load(segment)?;
+        let complete = scan.run(segment.base);
+        if complete && let Some((next, _)) = rest.peek() {
+            if *next != base + geometry.segment_bytes() {
+                return Err(missing(Lsn(scan.position), "the next segment is missing"));
+            }
+            continue;
+        }
+        if !complete {
+            scan.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base))?;
+            scan.cut(segment)?;
+        }
+        // Found in the cache is not durable: the process may have died before its sync.
+        segment.file.sync().map_err(StorageError::io("sync", path))?;
+        break;
+    }
+    let last = live[live.len() - 1].clone();
+    let (end, sealed) = (scan.position, scan.sealed);
+    let store = Store::new(disk, directory, log_id, geometry, live, spares);
+    store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
+    Ok(Found { store, geometry, last, end, sealed })
+}
+
+fn missing(lsn: Lsn, detail: &str) -> StorageError {
+    StorageError::corrupt_log(lsn, detail)
+}
+
+fn read_geometry(disk: &dyn Disk, path: &Path, log_id: u64, base: u64) -> Result<Geometry> {
+    let file = disk.open(path, OpenMode::Read).map_err(StorageError::io("open", path))?;
+    let bytes = file.len().map_err(StorageError::io("measure", path))?;
+    let mut header = [0; HEADER_USED_BYTES];
+    if bytes < header.len() as u64 {
+        return Err(StorageError::corrupt_file(path, "the segment is shorter than its header"));
+    }
+    file.read_exact_at(&mut header, 0).map_err(StorageError::io("read the header of", path))?;
+    let geometry = segment::decode_header(&header, path, log_id, base)?;
+    if bytes < geometry.segment_bytes() {
+        return Err(StorageError::corrupt_file(path, "the segment is cut short"));
+    }
+    Ok(geometry)
+}
+
+/// The walk along the log.
+struct Scan {
+    seal: Seal,
+    geometry: Geometry,
+    /// Where the last record ended.
+    position: u64,
+    /// The last record is a mark for all before it.
+    sealed: bool,
+    /// The segment that is looked at.
+    bytes: Vec<u8>,
+}
+
+impl Scan {
+    /// Reads a segment.
+    fn load(&mut self, segment: &Segment) -> Result<()> {
+        let bytes = self.geometry.segment_bytes() as usize;
+        self.bytes.clear();
+        if self.bytes.try_reserve_exact(bytes).is_err() {
+            let limit = StorageError::LimitExceeded {
+                what: "memory for a segment of the log in bytes",
+                limit: 0,
+                got: bytes as u64,
+            };
+            return Err(limit);
+        }
+        self.bytes.resize(bytes, 0);
+        segment.file.read_exact_at(&mut self.bytes, 0).map_err(StorageError::io("read", &segment.path))
+    }
+
+    /// Goes on along the sound records of the loaded segment. True when they lead to its end.
+    fn run(&mut self, base: u64) -> bool {
+        let end = base + self.geometry.segment_bytes();
+        loop {
+            let start = self.geometry.next_start(self.position);
+            if start >= end {
+                self.position = end;
+                return true;
+            }
+            let bytes = &self.bytes[(start - base) as usize..];
+            let Some((header, length)) = self.seal.parse(bytes, Lsn(start)) else { return false };
+            if header.kind == RecordKind::SEGMENT_END {
+                self.position = end;
+                return true;
+            }
+            self.sealed = self.seal.parse_mark(bytes, Lsn(start)) == Some(Lsn(start));
+            self.position = start + padded(length);
+        }
+    }
+
+    /// Whether there is proof that the record that is missing at the position was durable once.
+    fn check_for_damage(&self, base: u64, later_segment: Option<u64>) -> Result<()> {
+        let gap = self.geometry.next_start(self.position);
+        if let Some(later) = later_segment {
+            let detail =
+                format!("no sound record starts there, but the log goes on with a segment at {later}");
+            return Err(missing(Lsn(gap), &detail));
+        }
+        let mut start = gap + 8;
+        while let Some(found) = self.next_candidate(base, start) {
+            let bytes = &self.bytes[(found - base) as usize..];
+            start = match self.seal.parse(bytes, Lsn(found)) {
+                // What a sound record carries is not looked into: it may be anything.
+                Some((_, length)) => found + padded(length),
+                None => found + 8,
+            };
+            if let Some(durable) = self.seal.parse_mark(bytes, Lsn(found))
+                && durable.0 > gap
+            {
+                let detail =
+                    format!("no sound record starts there, but everything below {durable} was durable");
+                return Err(missing(Lsn(gap), &detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next place from `start` on where a record says that it belongs there.
+    fn next_candidate(&self, base: u64, start: u64) -> Option<u64> {
+        let end = base + self.geometry.segment_bytes() - HEADER_BYTES as u64;
+        (start..=end).step_by(8).find(|&at| word_at(&self.bytes, (at - base) as usize + 8) == at)
+    }
+
+    /// Overwrites what follows the end, so that nothing of it ever passes for a record.
+    fn cut(&self, segment: &Segment) -> Result<()> {
+        let gap = self.geometry.next_start(self.position);
+        let mut end = gap;
+        while let Some(found) = self.next_candidate(segment.base, end) {
+            end = found + HEADER_BYTES as u64;
+        }
+        if end == gap {
+            return Ok(());
+        }
+        let zeros = vec![0; (end - gap) as usize];
+        segment
+            .file
+            .write_all_at(&zeros, gap - segment.base)
+            .map_err(StorageError::io("cut the torn tail of", &segment.path))
+    }
+}
