@@ -1,1 +1,208 @@
+//! Many threads.
 
+use std::collections::BTreeMap;
+
+use foreshore_env::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use super::*;
+
+/// Each thread's own records; returns what was acknowledged, by LSN.
+fn append_in_parallel(
+    log: &Log,
+    threads: u64,
+    rounds: u64,
+    sizes: fn(u64) -> usize,
+) -> (BTreeMap<Lsn, Record>, BTreeMap<Lsn, Record>) {
+    let all = Mutex::new(BTreeMap::new());
+    let acknowledged = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (all, acknowledged) = (&all, &acknowledged);
+            scope.spawn(move || {
+                let mut prev = Lsn::ZERO;
+                let mut chain: Vec<Record> = Vec::new();
+                let mut buffer = Vec::new();
+                for round in 0..rounds {
+                    let bytes = payload(thread * 1000 + round, sizes(thread + round));
+                    let txn = TxnId(thread + 1);
+                    let Ok(lsn) = log.append(txn, prev, KIND, &[&bytes]) else { return };
+                    assert!(lsn > prev);
+                    let record = (RecordHeader { lsn, prev, txn, kind: KIND }, bytes);
+                    all.lock().insert(lsn, record.clone());
+                    chain.push(record);
+                    prev = lsn;
+                    if round % 5 == thread % 5 {
+                        if log.flush(lsn).is_err() {
+                            return;
+                        }
+                        assert!(log.is_durable(lsn));
+                        acknowledged.lock().extend(chain.iter().map(|record| (record.0.lsn, record.clone())));
+                    }
+                    if round % 7 == 3 {
+                        // A rollback: backwards along the chain, out of the ring or the file.
+                        for (header, bytes) in chain.iter().rev().take(5) {
+                            match log.read(header.lsn, &mut buffer) {
+                                Ok(found) => assert_eq!(found, *header),
+                                // The power has failed.
+                                Err(StorageError::Io { .. }) => return,
+                                Err(error) => panic!("{error}"),
+                            }
+                            assert!(buffer == *bytes);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (all.into_inner(), acknowledged.into_inner())
+}
+
+fn check_all(log: &Log, all: &BTreeMap<Lsn, Record>) {
+    let found = read_all(log).unwrap();
+    assert_eq!(found.len(), all.len());
+    assert!(found.iter().eq(all.values()));
+}
+
+#[test]
+fn many_threads_append_flush_and_read_back() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let (all, _) = append_in_parallel(&log, 8, 400, |number| (number * 37 % 300) as usize);
+    check_all(&log, &all);
+    log.close().unwrap();
+    drop(log);
+    check_all(&open(&disk).unwrap(), &all);
+}
+
+#[test]
+fn many_more_threads_than_cores_fight_for_a_small_buffer() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let (all, _) = append_in_parallel(&log, 128, 12, |number| (number * 7919 % 60_000) as usize);
+    assert_eq!(all.len(), 128 * 12);
+    check_all(&log, &all);
+    log.close().unwrap();
+    drop(log);
+    check_all(&open(&disk).unwrap(), &all);
+}
+
+#[test]
+fn a_crash_among_many_threads_loses_nothing_acknowledged() {
+    for seed in 0..30 {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        disk.crash_at(disk.counts().operations + 3 + seed * 5);
+        let (all, acknowledged) = append_in_parallel(&log, 6, 400, |number| (number * 131 % 3000) as usize);
+        assert!(disk.is_crashed() && log.poisoned().is_some());
+        for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(seed)] {
+            let log = open(&disk.after_crash(mode)).unwrap();
+            let found = read_all(&log).unwrap();
+            // No hole: an LSN is there only if all before it are.
+            assert!(found.iter().eq(all.values().take(found.len())), "seed {seed}, {mode:?}");
+            let last_acknowledged = acknowledged.keys().next_back();
+            assert!(
+                last_acknowledged
+                    .is_none_or(|&lsn| found.last().is_some_and(|(header, _)| header.lsn >= lsn)),
+                "seed {seed}, {mode:?}: acknowledged records are lost"
+            );
+        }
+    }
+}
+
+#[test]
+fn one_sync_serves_many_commits() {
+    let disk = FaultyDisk::new();
+    disk.set_sync_delay(Duration::from_millis(2));
+    let log = create(&disk);
+    let before = disk.counts().syncs;
+    let (threads, rounds) = (16, 20);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let (header, _) = append(&log, Lsn::ZERO, vec![1; 100]).unwrap();
+                    log.flush(header.lsn).unwrap();
+                }
+            });
+        }
+    });
+    let syncs = disk.counts().syncs - before;
+    assert!(syncs >= rounds && syncs < threads * rounds / 3, "{syncs} syncs");
+}
+
+#[test]
+fn poison_and_close_wake_everybody_who_waits() {
+    for close in [false, true] {
+        let disk = FaultyDisk::new();
+        disk.set_sync_delay(Duration::from_millis(30));
+        let log = create(&disk);
+        let begun = Instant::now();
+        let waited = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                // Some wait for a flush, some for room in the buffer.
+                scope.spawn(|| {
+                    loop {
+                        let result = append(&log, Lsn::ZERO, vec![1; 30_000])
+                            .and_then(|(header, _)| log.flush(header.lsn));
+                        match result {
+                            Ok(()) => waited.fetch_add(1, Ordering::Relaxed),
+                            Err(StorageError::Poisoned { .. }) if !close => return,
+                            Err(StorageError::Closed) if close => return,
+                            Err(error) => panic!("{error}"),
+                        };
+                    }
+                });
+            }
+            thread::sleep(Duration::from_millis(100));
+            if close {
+                log.close().unwrap();
+            } else {
+                log.poison("the test says so");
+            }
+        });
+        assert!(waited.load(Ordering::Relaxed) > 0);
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert_eq!(log.poisoned().is_some(), !close);
+    }
+}
+
+#[test]
+fn a_reader_runs_beside_those_who_append() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (log, done) = (&log, &done);
+            scope.spawn(move || {
+                let mut round = 0;
+                while !done.load(Ordering::Relaxed) {
+                    round += 1;
+                    let (header, _) = append(log, Lsn::ZERO, payload(thread, 300)).unwrap();
+                    if round % 64 == 0 {
+                        log.flush(header.lsn).unwrap();
+                    }
+                }
+            });
+        }
+        let begun = Instant::now();
+        let mut most = 0;
+        while begun.elapsed() < Duration::from_millis(300) {
+            let records = read_all(&log).unwrap();
+            assert!(records.windows(2).all(|pair| pair[0].0.lsn < pair[1].0.lsn));
+            assert!(records.iter().all(|(_, bytes)| (0..3).any(|thread| *bytes == payload(thread, 300))));
+            assert!(records.len() >= most);
+            most = records.len();
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(most > 100, "{most}");
+    });
+}

@@ -1,1 +1,170 @@
+//! Failing disks: the first error is final, and what was acknowledged before it is there after opening again.
 
+use super::*;
+
+/// Everything fails with the poison from now on.
+fn assert_poisoned(log: &Log, durable: &[Record], cause: &str) {
+    let poisoned = log.poisoned().expect("the log is poisoned").to_string();
+    assert!(poisoned.contains(cause), "{poisoned}");
+    assert!(is_poisoned(&append(log, Lsn::ZERO, vec![1])));
+    assert!(is_poisoned(&log.append_rollback(TxnId(1), Lsn::ZERO, KIND, &[])));
+    assert!(is_poisoned(&log.release_before(Lsn(9000))));
+    assert!(is_poisoned(&log.close()));
+    for (header, _) in durable {
+        log.flush(header.lsn).expect("what was durable before is durable");
+    }
+    assert!(log.poisoned().expect("it stays so").to_string().contains(cause), "the first cause stays");
+}
+
+#[test]
+fn a_failed_sync_is_final_and_is_not_tried_again() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let first = append_all(&log, [100, 200]);
+    log.flush(last(&first)).unwrap();
+    disk.fail_sync(disk.counts().syncs + 1);
+    let second = append_all(&log, [300]);
+    assert!(is_poisoned(&log.flush(last(&second))));
+    let syncs = disk.counts().syncs;
+    assert!(is_poisoned(&log.flush(last(&second))));
+    assert!(!log.is_durable(last(&second)));
+    assert_poisoned(&log, &first, "input/output error");
+    drop(log);
+    assert_eq!(disk.counts().syncs, syncs);
+    // The cache may show what the platter does not have; the machine may crash before the next open or after.
+    let log = open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
+    assert!(read_all(&log).unwrap() == first);
+}
+
+#[test]
+fn each_sync_and_each_write_may_fail_and_nothing_acknowledged_is_lost() {
+    let work = |disk: &FaultyDisk| -> Vec<Record> {
+        let mut acknowledged = Vec::new();
+        let Ok(log) = Log::create(shared(disk), directory(), LOG_ID, &options()) else { return acknowledged };
+        let mut records: Vec<Record> = Vec::new();
+        for round in 0..12 {
+            for length in [10, 30_000, 500] {
+                let Ok(record) = append(&log, Lsn::ZERO, payload(round, length)) else { return acknowledged };
+                records.push(record);
+            }
+            if log.flush(last(&records)).is_err() {
+                assert!(log.poisoned().is_some());
+                return acknowledged;
+            }
+            acknowledged.clone_from(&records);
+        }
+        acknowledged
+    };
+    let disk = FaultyDisk::new();
+    assert_eq!(work(&disk).len(), 36);
+    let counts = disk.counts();
+    for (total, is_sync) in [(counts.syncs, true), (counts.writes, false)] {
+        for number in 1..=total {
+            let disk = FaultyDisk::new();
+            if is_sync {
+                disk.fail_sync(number)
+            } else {
+                disk.fail_write(number)
+            }
+            let acknowledged = work(&disk);
+            for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(number)] {
+                let image = disk.after_crash(mode);
+                match open(&image) {
+                    Ok(log) => {
+                        let found = read_all(&log).unwrap();
+                        assert!(found.starts_with(&acknowledged), "fault {number}, {mode:?}");
+                    }
+                    Err(error) => assert!(acknowledged.is_empty(), "fault {number}, {mode:?}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_poisons_and_with_space_again_it_opens() {
+    for free in (0..40).map(|blocks| blocks * 4096) {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        // Enough room in the first segment; none or some for the second.
+        disk.set_free_space(Some(free));
+        let mut records: Vec<Record> = Vec::new();
+        let mut failed = false;
+        for round in 0..20 {
+            let Ok(record) = append(&log, Lsn::ZERO, payload(round, 30_000)) else {
+                failed = true;
+                break;
+            };
+            let result = log.flush(record.0.lsn);
+            if result.is_ok() {
+                records.push(record);
+            } else {
+                assert!(is_poisoned(&result));
+                failed = true;
+                break;
+            }
+        }
+        assert!(failed, "{free} bytes are not enough");
+        drop(log);
+        disk.set_free_space(None);
+        let log = open(&disk).unwrap();
+        let found = read_all(&log).unwrap();
+        assert!(found.starts_with(&records));
+        let more = append_all(&log, [60_000; 6]);
+        log.flush(last(&more)).unwrap();
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn short_reads_are_read_on_and_read_errors_are_reported() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [100, 20_000, 7]);
+    log.close().unwrap();
+    disk.set_longest_read(Some(1000));
+    let log = open(&disk).unwrap();
+    assert!(read_all(&log).unwrap() == records);
+    let place = records[1].0.lsn.0 + 600;
+    disk.fail_reads(&segment_path(0), place..place + 1);
+    let mut buffer = Vec::new();
+    log.read(records[0].0.lsn, &mut buffer).unwrap();
+    assert!(matches!(log.read(records[1].0.lsn, &mut buffer), Err(StorageError::Io { .. })));
+    assert!(matches!(read_all(&log), Err(StorageError::Io { .. })));
+    log.close().unwrap();
+    drop(log);
+    assert!(matches!(open(&disk), Err(StorageError::Io { .. })));
+    disk.heal_reads();
+    assert!(read_all(&open(&disk).unwrap()).unwrap() == records);
+}
+
+#[test]
+fn a_failed_recycling_poisons() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [60_000; 6]);
+    log.flush(last(&records)).unwrap();
+    disk.fail_sync(disk.counts().syncs + 1);
+    assert!(matches!(log.release_before(last(&records)), Err(StorageError::Io { .. })));
+    assert_poisoned(&log, &records, "input/output error");
+}
+
+#[test]
+fn a_closed_log_takes_nothing_more() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [10]);
+    log.close().unwrap();
+    log.close().unwrap();
+    assert!(matches!(append(&log, Lsn::ZERO, vec![]), Err(StorageError::Closed)));
+    log.flush(last(&records)).unwrap();
+    let operations = disk.counts().operations;
+    for _ in 0..3 {
+        // Opening and closing without a change writes nothing: the mark at the end still holds.
+        let tail = open(&disk).unwrap().tail();
+        let log = open(&disk).unwrap();
+        log.close().unwrap();
+        assert_eq!(log.tail(), tail);
+    }
+    assert_eq!(disk.counts().operations - operations, disk.counts().syncs.min(6));
+}

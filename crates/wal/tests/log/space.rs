@@ -1,1 +1,175 @@
+//! Capacity, recycling, and what is flushed when nobody asks.
 
+use foreshore_env::{thread, time::Instant};
+
+use super::*;
+
+#[test]
+fn the_second_half_of_the_capacity_is_for_ending_work() {
+    let disk = FaultyDisk::new();
+    let capacity_bytes = 8 * SEGMENT;
+    let options = LogOptions { capacity_bytes, ..options() };
+    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+    let is_full = |result: &Result<Lsn>| match result {
+        Ok(_) => false,
+        Err(StorageError::LogFull { used_bytes, capacity_bytes: capacity }) => {
+            assert!(*used_bytes <= capacity_bytes && *capacity == capacity_bytes);
+            true
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let forward = || log.append(TxnId(1), Lsn::ZERO, KIND, &[&[1; 1000]]);
+    let rollback = || log.append_rollback(TxnId(1), Lsn::ZERO, KIND, &[&[2; 1000]]);
+    // A record, and at the end of a segment what it leaves and the next header.
+    let slack = 2 * 1040 + 4096;
+    while !is_full(&forward()) {}
+    assert!(log.used_bytes() <= capacity_bytes / 2 && log.used_bytes() > capacity_bytes / 2 - slack);
+    let middle = rollback().unwrap();
+    while !is_full(&rollback()) {}
+    assert!(log.used_bytes() <= capacity_bytes && log.used_bytes() > capacity_bytes - slack);
+    assert!(is_full(&forward()));
+    // What is full is not broken.
+    log.flush(middle).unwrap();
+    log.release_before(middle).unwrap();
+    assert_eq!(log.low_water(), middle);
+    assert!(is_full(&forward()), "half is still held");
+    let lsn = rollback().unwrap();
+    log.release_before(lsn).unwrap();
+    forward().unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn released_segments_become_the_next_ones_and_files_do_not_add_up() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let mut prev = Lsn::ZERO;
+    let mut most = 0;
+    for round in 0..60 {
+        let (header, _) = append(&log, prev, payload(round, 50_000)).unwrap();
+        log.flush(header.lsn).unwrap();
+        prev = header.lsn;
+        if round % 3 == 2 {
+            log.release_before(prev).unwrap();
+        }
+        most = most.max(disk.files().len());
+    }
+    assert!(most <= 5, "{most} files");
+    assert!(log.low_water() > Lsn(20 * SEGMENT));
+    // Going back is not possible.
+    let low_water = log.low_water();
+    log.release_before(FIRST_LSN).unwrap();
+    assert_eq!(log.low_water(), low_water);
+    assert!(is_corrupted(&log.read(FIRST_LSN, &mut Vec::new())));
+    log.close().unwrap();
+    drop(log);
+    let log = open_from(&disk, prev).unwrap();
+    assert_eq!(read_from(&log, prev).unwrap().len(), 1);
+}
+
+#[test]
+fn more_spares_than_are_kept_are_removed() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, vec![60_000; 2 * 30]);
+    log.flush(last(&records)).unwrap();
+    assert!(disk.files().len() >= 30);
+    log.release_before(log.tail()).unwrap();
+    assert_eq!(disk.files().len(), 1 + LogOptions::SPARE_SEGMENTS);
+    let more = append_all(&log, vec![60_000; 2 * 30]);
+    log.flush(last(&more)).unwrap();
+    let first = more[0].0.lsn;
+    drop(log);
+    let log = open_from(&disk.after_crash(CrashMode::DropUnsynced), first).unwrap();
+    assert!(read_from(&log, first).unwrap() == more);
+}
+
+#[test]
+fn what_a_recycled_segment_held_never_passes_for_a_record() {
+    // Records of one size lie at the same offsets in every segment.
+    for seed in 0..40 {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        let mut records: Vec<Record> = Vec::new();
+        for round in 0..70 {
+            records.push(append(&log, Lsn::ZERO, payload(round, 10_000 - 32)).unwrap());
+            if round % 7 == 6 {
+                log.flush(last(&records)).unwrap();
+                log.release_before(last(&records)).unwrap();
+            }
+        }
+        let released = log.low_water();
+        let acknowledged = records.len();
+        for round in 0..5 {
+            records.push(append(&log, Lsn::ZERO, payload(round, 10_000 - 32)).unwrap());
+        }
+        // The power fails in the middle of the last batch.
+        disk.crash_at(disk.counts().operations + 2);
+        assert!(log.flush(last(&records)).is_err());
+        let log = open_from(&disk.after_crash(CrashMode::TornRandom(seed)), released).unwrap();
+        let found = read_from(&log, released).unwrap();
+        let skipped = records.iter().take_while(|(header, _)| header.lsn < released).count();
+        assert!(skipped + found.len() >= acknowledged && records[skipped..].starts_with(&found));
+    }
+}
+
+#[test]
+fn segments_before_the_start_are_recycled_on_opening() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [60_000; 8]);
+    log.close().unwrap();
+    drop(log);
+    let log = open_from(&disk, last(&records)).unwrap();
+    assert_eq!(log.low_water(), last(&records));
+    assert!(!disk.files().contains(&segment_path(0)));
+    assert!(disk.files().contains(&directory().join("spare-0")));
+    assert!(is_corrupted(&log.read(records[0].0.lsn, &mut Vec::new())));
+    assert_eq!(read_from(&log, last(&records)).unwrap().len(), 1);
+}
+
+#[test]
+fn making_a_log_again_throws_away_what_was_left() {
+    let disk = FaultyDisk::new();
+    append_all(&create(&disk), [60_000; 8]);
+    disk.write_file(&directory().join("spare-3"), b"old").unwrap();
+    let log = create(&disk);
+    assert_eq!(disk.files(), [segment_path(0)]);
+    assert!(read_all(&log).unwrap().is_empty());
+}
+
+#[test]
+fn a_record_that_nobody_waits_for_is_flushed_in_time_and_an_idle_log_is_left_alone() {
+    let disk = FaultyDisk::new();
+    let options = LogOptions { flush_interval: Duration::from_millis(20), ..options() };
+    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+    thread::sleep(Duration::from_millis(60));
+    let idle = disk.counts();
+    let records = append_all(&log, [100; 50]);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !log.is_durable(last(&records)) {
+        assert!(Instant::now() < patience, "not flushed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let flushed = disk.counts();
+    assert!(flushed.syncs - idle.syncs <= 4, "a few ticks at most, not one for each record");
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(disk.counts(), flushed, "nothing to do, nothing done");
+    log.request_flush(FIRST_LSN);
+    thread::sleep(Duration::from_millis(30));
+    assert_eq!(disk.counts(), flushed, "it is durable already");
+}
+
+#[test]
+fn asking_for_a_flush_brings_it_about() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let records = append_all(&log, [100]);
+    assert!(!log.is_durable(last(&records)));
+    log.request_flush(last(&records));
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !log.is_durable(last(&records)) {
+        assert!(Instant::now() < patience, "not flushed");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
