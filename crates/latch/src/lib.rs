@@ -1,1 +1,14 @@
-//! Placeholder.
+//! Latches: short, physical mutual exclusion in memory. Not locks, which transactions hold.
+//!
+//! [`HybridLatch`] is entered optimistically, shared or exclusively; who must wait sleeps in the [parking lot](parking),
+//! where lock waits sleep too. [`rank`] checks the latch order in debug builds. The rules (LATCH-1 …) are in README.md.
+#![forbid(unsafe_code)]
+
+mod hybrid;
+pub mod parking;
+pub mod rank;
+
+#[cfg(all(test, foreshore_loom))]
+mod models;
+
+pub use hybrid::{ExclusiveGuard, HybridLatch, SharedGuard, Version, WaitEnded};

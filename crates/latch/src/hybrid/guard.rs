@@ -1,0 +1,81 @@
+//! What a holder of a latch holds.
+
+use std::marker::PhantomData;
+use std::mem;
+
+use foreshore_env::sync::atomic::Ordering::Relaxed;
+
+use super::{EXCLUSIVE, HybridLatch, SHARER, Version};
+
+/// A latch stays with the thread that took it.
+type NotSend = PhantomData<*const ()>;
+
+/// A latch held shared; dropping it releases.
+#[must_use = "dropping the guard releases the latch"]
+#[derive(Debug)]
+pub struct SharedGuard<'a> {
+    latch: &'a HybridLatch,
+    thread: NotSend,
+}
+
+/// A latch held exclusively; dropping it raises the version and releases.
+#[must_use = "dropping the guard releases the latch"]
+#[derive(Debug)]
+pub struct ExclusiveGuard<'a> {
+    latch: &'a HybridLatch,
+    thread: NotSend,
+}
+
+impl<'a> SharedGuard<'a> {
+    /// For a thread that has entered as a sharer.
+    #[inline]
+    pub(super) fn new(latch: &'a HybridLatch) -> SharedGuard<'a> {
+        SharedGuard { latch, thread: PhantomData }
+    }
+
+    /// The version, which stands still as long as the guard lives.
+    #[inline]
+    pub fn version(&self) -> Version {
+        // Relaxed: only exclusive holders write it, and entering has shown the last one's value.
+        Version(self.latch.version.load(Relaxed))
+    }
+}
+
+impl<'a> ExclusiveGuard<'a> {
+    /// For a thread that has entered exclusively; `HybridLatch::exclusive_guard` sets the fence that belongs to it.
+    #[inline]
+    pub(super) fn new(latch: &'a HybridLatch) -> ExclusiveGuard<'a> {
+        ExclusiveGuard { latch, thread: PhantomData }
+    }
+
+    /// The version that optimistic readers will meet once this guard is released, until the next change.
+    #[inline]
+    pub fn version(&self) -> Version {
+        Version(self.latch.version.load(Relaxed) + 1)
+    }
+
+    /// Ends the changes but keeps the content as it is: from exclusive to shared without a gap for another writer.
+    #[inline]
+    pub fn downgrade(self) -> SharedGuard<'a> {
+        let latch = self.latch;
+        mem::forget(self);
+        latch.raise_version();
+        latch.leave(EXCLUSIVE, SHARER);
+        SharedGuard::new(latch)
+    }
+}
+
+impl Drop for SharedGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.latch.release_shared();
+    }
+}
+
+impl Drop for ExclusiveGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.latch.raise_version();
+        self.latch.release_exclusive();
+    }
+}

@@ -1,0 +1,330 @@
+//! The latch with real threads: what it promises step by step, under load, and when there are many more threads than
+//! processors.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use foreshore_env::random::Xorshift;
+use foreshore_env::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+
+use super::{EXCLUSIVE, HybridLatch, PARKED, SHARER, WaitEnded};
+
+/// What no wait here may take.
+const FAR: Duration = Duration::from_secs(60);
+
+fn word(latch: &HybridLatch) -> u64 {
+    latch.word.load(Acquire)
+}
+
+fn wait_until_parked(latch: &HybridLatch) {
+    let begin = Instant::now();
+    while word(latch) & PARKED == 0 {
+        assert!(begin.elapsed() < FAR, "nobody went to sleep: {latch:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn who_excludes_whom() {
+    let latch = HybridLatch::new();
+    {
+        let _one = latch.shared();
+        let _two = latch.try_shared().unwrap();
+        assert_eq!(word(&latch), 2 * SHARER);
+        assert!(latch.try_exclusive().is_none());
+        assert!(latch.optimistic().is_some());
+        assert!(!latch.is_exclusive());
+    }
+    {
+        let _alone = latch.exclusive();
+        assert_eq!(word(&latch), EXCLUSIVE);
+        assert!(latch.try_shared().is_none() && latch.try_exclusive().is_none());
+        assert!(latch.optimistic().is_none());
+        assert!(latch.is_exclusive());
+    }
+    assert_eq!(word(&latch), 0);
+}
+
+#[test]
+fn versions_tell_changes() {
+    let latch = HybridLatch::new();
+    let before = latch.optimistic().unwrap();
+    assert!(latch.validate(before));
+    drop(latch.shared());
+    assert!(latch.validate(before), "a sharer changed the version");
+
+    let guard = latch.exclusive();
+    assert!(!latch.validate(before), "validated beside a writer");
+    let after = guard.version();
+    drop(guard);
+    assert!(!latch.validate(before));
+    assert_eq!(latch.optimistic(), Some(after));
+    assert!(latch.upgrade(before).is_none() && latch.shared_if(before).is_none());
+    assert!(latch.validate(after), "a refused upgrade changed the version");
+    assert_eq!(word(&latch), 0, "a refused upgrade left something");
+}
+
+#[test]
+fn upgrade_and_shared_if_only_when_nobody_is_in_the_way() {
+    let latch = HybridLatch::new();
+    let version = latch.optimistic().unwrap();
+    {
+        let shared = latch.shared_if(version).unwrap();
+        assert_eq!(shared.version(), version);
+        assert!(latch.upgrade(version).is_none(), "upgraded beside a sharer");
+        assert!(latch.shared_if(version).is_some());
+    }
+    let guard = latch.upgrade(version).unwrap();
+    assert!(latch.shared_if(version).is_none());
+    let after = guard.version();
+    let shared = guard.downgrade();
+    assert_eq!(shared.version(), after);
+    assert_eq!(word(&latch), SHARER);
+    assert!(latch.try_exclusive().is_none() && latch.try_shared().is_some());
+    drop(shared);
+    assert_eq!(latch.optimistic(), Some(after));
+}
+
+#[test]
+fn a_free_latch_is_taken_although_the_deadline_has_passed() {
+    let latch = HybridLatch::new();
+    let past = Some(Instant::now());
+    assert!(latch.shared_until(past, &mut || false).is_ok());
+    assert!(latch.exclusive_until(past, &mut || false).is_ok());
+}
+
+#[test]
+fn deadlines_and_giving_up_leave_nothing() {
+    let latch = HybridLatch::new();
+    let held = latch.exclusive();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let begin = Instant::now();
+            let deadline = Some(begin + Duration::from_millis(30));
+            assert_eq!(latch.shared_until(deadline, &mut || true).unwrap_err(), WaitEnded::Deadline);
+            assert_eq!(latch.exclusive_until(deadline, &mut || true).unwrap_err(), WaitEnded::Deadline);
+            assert!(begin.elapsed() >= Duration::from_millis(30));
+            let mut looks = 3;
+            let mut look = || {
+                looks -= 1;
+                looks > 0
+            };
+            assert_eq!(latch.exclusive_until(None, &mut look).unwrap_err(), WaitEnded::GaveUp);
+            assert_eq!(looks, 0);
+        });
+    });
+    assert_eq!(word(&latch), EXCLUSIVE, "a bit was left behind");
+    drop(held);
+    assert_eq!(word(&latch), 0);
+}
+
+#[test]
+fn a_panic_while_looking_around_leaves_nothing() {
+    let latch = HybridLatch::new();
+    let held = latch.shared();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let wait = || latch.exclusive_until(None, &mut || panic!("planted"));
+            assert!(catch_unwind(AssertUnwindSafe(wait)).is_err());
+        });
+    });
+    assert_eq!(word(&latch), SHARER);
+    drop(held);
+    assert_eq!(word(&latch), 0);
+}
+
+/// The rule for newcomers: they stand behind a waiting writer, attempts do not (LATCH-7).
+#[test]
+fn a_waiting_writer_holds_newcomers_off_but_not_attempts() {
+    let latch = HybridLatch::new();
+    let order = AtomicU64::new(0);
+    let held = latch.shared();
+    let version = held.version();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let _guard = latch.exclusive();
+            order.fetch_add(1, Relaxed)
+        });
+        wait_until_parked(&latch);
+        assert!(latch.try_shared().is_some(), "an attempt was held off");
+        assert!(latch.shared_if(version).is_some(), "an attempt was held off");
+        let deadline = Some(Instant::now() + Duration::from_millis(20));
+        assert!(latch.shared_until(deadline, &mut || true).is_err(), "a newcomer passed the writer");
+        drop(held);
+        assert_eq!(writer.join().unwrap(), 0);
+    });
+    assert_eq!(word(&latch), 0);
+}
+
+/// A writer that gives up lets the sharers in that stood behind it, although others still share.
+#[test]
+fn sharers_behind_a_writer_that_gives_up_enter() {
+    let latch = HybridLatch::new();
+    let stop = AtomicBool::new(false);
+    let _held = latch.shared();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| latch.exclusive_until(None, &mut || !stop.load(Relaxed)).is_err());
+        wait_until_parked(&latch);
+        let sharer = scope.spawn(|| {
+            let begin = Instant::now();
+            let entered = latch.shared_until(Some(begin + FAR), &mut || true).is_ok();
+            (entered, begin.elapsed())
+        });
+        // Whether the sharer has gone to sleep cannot be seen in the word; it has had the time.
+        thread::sleep(Duration::from_millis(20));
+        stop.store(true, Relaxed);
+        assert!(writer.join().unwrap());
+        let (entered, waited) = sharer.join().unwrap();
+        assert!(entered && waited < FAR / 2, "waited for the other sharer: {waited:?}");
+    });
+    assert_eq!(word(&latch), SHARER);
+}
+
+/// Downgrading lets the sharers in that slept, though not the writers.
+#[test]
+fn downgrading_wakes_sharers() {
+    let latch = HybridLatch::new();
+    let held = latch.exclusive();
+    thread::scope(|scope| {
+        let sharer = scope.spawn(|| latch.shared_until(Some(Instant::now() + FAR), &mut || true).is_ok());
+        wait_until_parked(&latch);
+        let held = held.downgrade();
+        assert!(sharer.join().unwrap(), "slept on beside a sharer");
+        drop(held);
+    });
+    assert_eq!(word(&latch), 0);
+}
+
+/// Everything at once. The content is consistent under each kind of access, no change is lost, every wait ends.
+fn storm(threads: u64, rounds: u64) {
+    let latch = HybridLatch::new();
+    let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
+    let change = || {
+        let value = first.load(Relaxed) + 1;
+        first.store(value, Relaxed);
+        second.store(value, Relaxed);
+    };
+    let read = || (first.load(Relaxed), second.load(Relaxed));
+    let changes: u64 = thread::scope(|scope| {
+        let work = |seed| {
+            let (latch, change, read) = (&latch, &change, &read);
+            move || {
+                let mut random = Xorshift::new(seed);
+                let mut changes = 0;
+                for _ in 0..rounds {
+                    let deadline = Some(Instant::now() + Duration::from_micros(random.below(200)));
+                    match random.below(9) {
+                        0 | 1 => {
+                            let _guard = latch.exclusive();
+                            change();
+                            changes += 1;
+                        }
+                        2 => {
+                            let guard = latch.exclusive();
+                            change();
+                            changes += 1;
+                            let _guard = guard.downgrade();
+                            let (first, second) = read();
+                            assert_eq!(first, second);
+                        }
+                        3 | 4 => {
+                            let _guard = latch.shared();
+                            let (first, second) = read();
+                            assert_eq!(first, second);
+                        }
+                        5 => {
+                            if latch.exclusive_until(deadline, &mut || true).map(|_guard| change()).is_ok() {
+                                changes += 1;
+                            }
+                        }
+                        6 => {
+                            if let Ok(_guard) = latch.shared_until(deadline, &mut || true) {
+                                let (first, second) = read();
+                                assert_eq!(first, second);
+                            }
+                        }
+                        _ => {
+                            if let Some(version) = latch.optimistic() {
+                                let (first, second) = read();
+                                if latch.validate(version) {
+                                    assert_eq!(first, second);
+                                }
+                                if let Some(_guard) = latch.upgrade(version) {
+                                    assert_eq!(read(), (first, second));
+                                    change();
+                                    changes += 1;
+                                }
+                            }
+                        }
+                    }
+                }
+                changes
+            }
+        };
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(work(thread + 1))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(read(), (changes, changes), "a change was lost");
+    assert_eq!(latch.version.load(Relaxed), changes);
+    assert_eq!(word(&latch), 0, "something was left: {latch:?}");
+}
+
+#[test]
+fn storm_of_few_threads() {
+    storm(4, 20_000);
+}
+
+#[test]
+fn storm_of_many_threads() {
+    storm(64, 1_500);
+}
+
+/// Sharers that overlap all the time must not starve a writer, nor writers a sharer.
+#[test]
+fn nobody_starves() {
+    let latch = HybridLatch::new();
+    let stop = AtomicBool::new(false);
+    let flood = |exclusive: bool| {
+        let (latch, stop) = (&latch, &stop);
+        move || {
+            while !stop.load(Relaxed) {
+                let begin = Instant::now();
+                if exclusive {
+                    let _guard = latch.exclusive();
+                    while begin.elapsed() < Duration::from_micros(20) {}
+                } else {
+                    let _guard = latch.shared();
+                    while begin.elapsed() < Duration::from_micros(20) {}
+                }
+            }
+        }
+    };
+    for exclusive in [false, true] {
+        stop.store(false, Relaxed);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(flood(exclusive));
+            }
+            let deadline = Some(Instant::now() + FAR);
+            let mut longest = Duration::ZERO;
+            for _ in 0..20 {
+                let begin = Instant::now();
+                let entered = if exclusive {
+                    latch.shared_until(deadline, &mut || true).is_ok()
+                } else {
+                    latch.exclusive_until(deadline, &mut || true).is_ok()
+                };
+                assert!(entered, "starved");
+                longest = longest.max(begin.elapsed());
+                thread::sleep(Duration::from_micros(100));
+            }
+            stop.store(true, Relaxed);
+            println!("longest wait among 8 {}: {longest:?}", if exclusive { "writers" } else { "sharers" });
+        });
+    }
+    assert_eq!(word(&latch), 0);
+}
