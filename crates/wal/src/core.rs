@@ -11,6 +11,8 @@
 mod append;
 mod flusher;
 mod read;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use foreshore_base::StorageError;

@@ -24,7 +24,7 @@ pub(crate) enum Purpose {
 }
 
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.
-struct Claim<'a> {
+pub(super) struct Claim<'a> {
     core: &'a Core,
     segment_end: Option<u64>,
     start: u64,
@@ -40,7 +40,7 @@ enum Refused {
 
 impl Claim<'_> {
     #[inline]
-    fn publish(self, header: &[u64; 3], length: usize, payload: &[&[u8]]) {
+    pub(super) fn publish(self, header: &[u64; 3], length: usize, payload: &[&[u8]]) {
         let core = self.core;
         if let Some(position) = self.segment_end {
             core.end_segment(position);
@@ -48,6 +48,13 @@ impl Claim<'_> {
         let checksum = core.seal.checksum(length, header, payload);
         core.ring.write(self.start, frame::first_word(length, checksum), header, payload);
         std::mem::forget(self);
+    }
+}
+
+#[cfg(test)]
+impl Claim<'_> {
+    pub(super) fn start(&self) -> u64 {
+        self.start
     }
 }
 
@@ -121,6 +128,12 @@ impl Core {
                 Err(now) => position = now,
             }
         }
+    }
+
+    /// A place for an empty record.
+    #[cfg(test)]
+    pub(super) fn claim_for_test(&self) -> Claim<'_> {
+        self.claim(HEADER_BYTES as u64, Purpose::Own).unwrap_or_else(|_| panic!("there is room"))
     }
 
     #[cold]

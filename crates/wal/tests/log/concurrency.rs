@@ -161,15 +161,16 @@ fn poison_and_close_wake_everybody_who_waits() {
                     }
                 });
             }
-            thread::sleep(Duration::from_millis(100));
+            while waited.load(Ordering::Relaxed) < 8 {
+                thread::sleep(Duration::from_millis(1));
+            }
             if close {
                 log.close().unwrap();
             } else {
                 log.poison("the test says so");
             }
         });
-        assert!(waited.load(Ordering::Relaxed) > 0);
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < Duration::from_secs(60));
         assert_eq!(log.poisoned().is_some(), !close);
     }
 }

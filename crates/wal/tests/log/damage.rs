@@ -84,6 +84,82 @@ fn every_flipped_byte_of_a_log_that_was_not_closed_is_found_or_cuts_the_last_bat
 }
 
 #[test]
+fn a_mark_tells_damage_from_a_torn_tail_within_one_segment() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let mut records: Vec<Record> = Vec::new();
+    let mut batches = Vec::new();
+    for _ in 0..4 {
+        for length in [50, 0, 300] {
+            records.push(append(&log, Lsn::ZERO, payload(4, length)).unwrap());
+        }
+        log.flush(last(&records)).unwrap();
+        batches.push(records.len());
+    }
+    drop(log);
+    let (last_batch, durable) = (batches[2], log_position(&records, batches[2]));
+    for place in meaningful_bytes(&records, 0).into_iter().skip(64) {
+        let image = image(&disk);
+        image.flip_bit(&segment_path(0), place, (place % 8) as u8);
+        let result = open(&image);
+        if place < durable {
+            assert!(is_corrupted(&result), "byte {place} was durable when the last batch was begun");
+        } else {
+            let found = read_all(&result.unwrap()).unwrap();
+            assert!(found.len() >= last_batch && found.len() < records.len() && records.starts_with(&found));
+        }
+    }
+}
+
+/// The LSN of a record.
+fn log_position(records: &[Record], index: usize) -> u64 {
+    records[index].0.lsn.0
+}
+
+#[test]
+fn what_a_sound_record_carries_is_no_proof() {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let lost = append(&log, Lsn::ZERO, payload(1, 100)).unwrap();
+    // A user's value that looks like a mark, at the very place where it would be one.
+    let place = log.tail().0 + 32;
+    let mark = forged(place, 0, 255 << 48, &u64::MAX.to_le_bytes());
+    let lsn = log.append(TxnId(7), Lsn::ZERO, KIND, &[&mark]).unwrap();
+    assert_eq!(lsn.0 + 32, place);
+    log.flush(lsn).unwrap();
+    let mut bytes = disk.read_file(&segment_path(0)).unwrap();
+    let gap = lost.0.lsn.0 as usize;
+    bytes[gap..gap + 32].fill(0);
+    disk.write_file(&segment_path(0), &bytes).unwrap();
+    let log = open(&disk).unwrap();
+    assert!(read_all(&log).unwrap().is_empty());
+}
+
+#[test]
+fn segments_that_do_not_fit_together_are_damage() {
+    let (disk, _) = log_of_two_segments(true);
+    let (first, second) =
+        (disk.read_file(&segment_path(0)).unwrap(), disk.read_file(&segment_path(1)).unwrap());
+    let misplaced = image(&disk);
+    misplaced.write_file(&segment_path(1), &first).unwrap();
+    assert!(is_corrupted(&open(&misplaced)), "the first segment under the second one's name");
+    let size = |bytes: u64, length: u64| {
+        let mut changed = second.clone();
+        changed[32..40].copy_from_slice(&bytes.to_le_bytes());
+        let checksum = crc32c(&changed[..12], &changed[16..64]);
+        changed[12..16].copy_from_slice(&checksum.to_le_bytes());
+        changed.resize(length as usize, 0);
+        let image = image(&disk);
+        image.write_file(&segment_path(1), &changed).unwrap();
+        open(&image)
+    };
+    assert!(size(SEGMENT, SEGMENT).is_ok());
+    for bytes in [0, 1, 4096, SEGMENT / 2, SEGMENT - 8, 2 * SEGMENT, 1 << 40, u64::MAX] {
+        assert!(is_corrupted(&size(bytes, 2 * SEGMENT)), "{bytes}");
+    }
+}
+
+#[test]
 fn damage_leaves_the_file_as_it_is() {
     let (disk, records) = log_of_two_segments(true);
     let path = segment_path(0);
