@@ -1,1 +1,25 @@
-//! Placeholder.
+//! Pages: their layout, the buffer pool that holds them, and the space they take in the data file.
+//!
+//! - [`PageWords`]: page bytes in shared memory, through relaxed atomic words, so that optimistic readers race with
+//!   writers without undefined behaviour;
+//! - [`SlottedView`], [`SlottedMut`], [`PageBuilder`]: sorted records in a page;
+//! - [`BufferPool`]: frames, translation, eviction, cleaning, checkpoint sweeps, images against torn pages, redo;
+//! - [`NewPage`], [`FreeingPage`]: allocation by bitmap pages.
+//!
+//! Invariant: this crate knows neither locks nor transactions. The rules (`PAGE-n`) are in the crate's README.
+
+mod layout;
+mod pool;
+mod slotted;
+mod space;
+mod words;
+
+pub use layout::{PAGE_HEADER_BYTES, PageKind};
+pub use pool::{
+    BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PoolOptions, PoolStats, SharedPage,
+};
+pub use slotted::{
+    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut, SlottedView,
+};
+pub use space::{BITMAP_SPAN, FORMAT_VERSION, FreeingPage, NewPage};
+pub use words::{PageBuffer, PageWords};

@@ -1,0 +1,292 @@
+//! The buffer pool: pages of the data file in a fixed number of frames.
+//!
+//! A hit costs two array reads and the latch's version, and writes nothing (Shore-MT §6.2.3 had a hash table here; an
+//! array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK, whose hand is a counter
+//! that nobody holds, enters the page in the translation at once, latched exclusively, and reads it: who asks for the
+//! page meanwhile waits for that latch, so a page is read once.
+//!
+//! There are no pins. A page is used under its frame's latch, and eviction needs that latch exclusively; an optimistic
+//! reader holds nothing, and eviction raises the version that it will validate. So a latch is all that a pin would be.
+
+mod checkpoint;
+mod cleaner;
+mod clock;
+mod fetch;
+mod frame;
+mod image;
+mod page;
+mod redo;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod translation;
+mod write;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use foreshore_wal::Log;
+
+pub use image::{BITMAP_FORMAT, PAGE_IMAGE};
+pub use page::{ExclusivePage, OptimisticPage, SharedPage};
+pub use stats::PoolStats;
+
+use self::{
+    cleaner::Cleaner,
+    frame::{Frame, Frames},
+    stats::Counters,
+    translation::PageTable,
+};
+use crate::{
+    space::{self, Space},
+    words::PageWords,
+};
+
+/// Fewest frames of a pool.
+const MIN_FRAMES: usize = 8;
+/// Most frames of a pool: frame numbers are 32 bits, and one value stands for "absent".
+const MAX_FRAMES: usize = u32::MAX as usize - 1;
+/// How long anybody waits for a latch of a page or for the end of its write. Far beyond what I/O takes: a wait this
+/// long is a fault, and becomes an error instead of a hang.
+const LATCH_WAIT: Duration = Duration::from_secs(60);
+
+/// How a pool is made.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Memory for pages. At least eight frames are made of it; below 64 threads will wait for frames.
+    pub bytes: usize,
+    /// Whether a thread in the background writes dirty pages before the clock hand comes to them.
+    pub cleaner: bool,
+    /// How long a thread looks for a frame before it gives up with [`StorageError::PoolExhausted`].
+    pub frame_wait: Duration,
+    /// Pages that one bitmap page covers, when a file is made: a multiple of 64, at most [`space::BITMAP_SPAN`]. An
+    /// existing file keeps its own.
+    pub bitmap_span: u32,
+}
+
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions {
+            bytes: 64 << 20,
+            cleaner: true,
+            frame_wait: Duration::from_secs(10),
+            bitmap_span: space::BITMAP_SPAN,
+        }
+    }
+}
+
+/// The buffer pool of a database.
+#[derive(Debug)]
+pub struct BufferPool {
+    frames: Frames,
+    translation: PageTable,
+    /// CLOCK's hand: the next frame to look at, modulo the number of frames. Relaxed: it orders nothing.
+    hand: AtomicU64,
+    /// Frames that hold no page and that nobody has claimed. Guarded by the mutex, which is held for a push or a pop.
+    free: Mutex<Vec<FrameIndex>>,
+    /// The redo horizon: a page whose newest image is older logs one before its next change (PAGE-7). Written by the
+    /// checkpoint sweep and by recovery; read under an exclusive latch. Relaxed: the latches that the sweep takes
+    /// order it (PAGE-8).
+    horizon: AtomicU64,
+    pub(crate) log: Arc<Log>,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) path: PathBuf,
+    pub(crate) space: Space,
+    pub(crate) counters: Counters,
+    frame_wait: Duration,
+    /// Held by whoever sweeps: one at a time.
+    sweeping: Mutex<()>,
+    /// Pages that redo could not read, with what was wrong. Guarded by the mutex; used in recovery alone.
+    awaiting: Mutex<BTreeMap<PageId, String>>,
+    /// How many there are, so that redo need not take the mutex when there are none. Written under the mutex.
+    awaiting_count: AtomicUsize,
+    cleaner: Cleaner,
+}
+
+/// A frame, as long as the pool lives. Which page is in it the latch says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameRef<'p> {
+    pub(crate) pool: &'p BufferPool,
+    pub(crate) frame: &'p Frame,
+    pub(crate) words: &'p PageWords,
+    index: FrameIndex,
+}
+
+impl BufferPool {
+    /// Makes the data file and a pool for it. The file must not exist; it is durable on return.
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        log: Arc<Log>,
+        options: &PoolOptions,
+    ) -> Result<Arc<BufferPool>> {
+        let file = disk.open(path, OpenMode::CreateNew).map_err(StorageError::io("make", path))?;
+        let space = Space::create(&*file, path, options.bitmap_span)?;
+        if let Some(directory) = path.parent() {
+            disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
+        }
+        BufferPool::start(file, path, log, space, options)
+    }
+
+    /// A pool for an existing data file. Pages are looked at when they are used.
+    pub fn open(disk: &Arc<dyn Disk>, path: &Path, log: Arc<Log>, options: &PoolOptions) -> Result<Arc<BufferPool>> {
+        let file = match disk.open(path, OpenMode::ReadWrite) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StorageError::corrupt_file(path, "it is missing"));
+            }
+            Err(error) => return Err(StorageError::io("open", path)(error)),
+        };
+        let space = Space::open(&*file, path)?;
+        BufferPool::start(file, path, log, space, options)
+    }
+
+    fn start(
+        file: Arc<dyn DiskFile>,
+        path: &Path,
+        log: Arc<Log>,
+        space: Space,
+        options: &PoolOptions,
+    ) -> Result<Arc<BufferPool>> {
+        let count = (options.bytes / PAGE_BYTES).max(MIN_FRAMES);
+        if count > MAX_FRAMES {
+            return Err(StorageError::LimitExceeded {
+                what: "frames of the buffer pool",
+                limit: MAX_FRAMES as u64,
+                got: count as u64,
+            });
+        }
+        let pool = Arc::new(BufferPool {
+            frames: Frames::new(count),
+            translation: PageTable::new(),
+            hand: AtomicU64::new(0),
+            free: Mutex::new((0..count as u32).rev().map(FrameIndex).collect()),
+            horizon: AtomicU64::new(log.tail().0),
+            log,
+            file,
+            path: path.to_owned(),
+            space,
+            counters: Counters::default(),
+            frame_wait: options.frame_wait,
+            sweeping: Mutex::new(()),
+            awaiting: Mutex::new(BTreeMap::new()),
+            awaiting_count: AtomicUsize::new(0),
+            cleaner: Cleaner::default(),
+        });
+        if options.cleaner {
+            Cleaner::start(&pool)?;
+        }
+        Ok(pool)
+    }
+
+    #[inline]
+    fn frame(&self, index: FrameIndex) -> FrameRef<'_> {
+        let (frame, words) = self.frames.get(index);
+        FrameRef { pool: self, frame, words, index }
+    }
+
+    fn all_frames(&self) -> impl Iterator<Item = FrameRef<'_>> {
+        (0..self.frames.count() as u32).map(|index| self.frame(FrameIndex(index)))
+    }
+
+    /// The frame that holds `page`, as far as anybody can know without its latch.
+    #[inline]
+    fn resident(&self, page: PageId) -> Option<FrameRef<'_>> {
+        self.translation.get(page).map(|index| self.frame(index))
+    }
+
+    #[inline]
+    pub(crate) fn horizon(&self) -> Lsn {
+        Lsn(self.horizon.load(Ordering::Relaxed))
+    }
+
+    /// Sets the redo horizon: recovery tells the pool from where the log is kept. A pool begins with the log's end
+    /// as its horizon, which costs images but is always safe.
+    pub fn set_redo_horizon(&self, horizon: Lsn) {
+        self.horizon.store(horizon.0, Ordering::Relaxed);
+    }
+
+    /// Pages in the data file, allocated or not.
+    pub fn page_count(&self) -> u64 {
+        self.space.page_count()
+    }
+
+    /// Frames in the pool.
+    pub fn frame_count(&self) -> usize {
+        self.frames.count()
+    }
+
+    fn latch_deadline() -> Instant {
+        Instant::now() + LATCH_WAIT
+    }
+
+    #[cold]
+    fn stuck(&self, page: PageId) -> StorageError {
+        StorageError::io(format!("latch page {page} of"), &self.path)(io::ErrorKind::TimedOut.into())
+    }
+
+    /// A failed write or sync: the database stops, because nobody knows what is in the file (PAGE-9).
+    #[cold]
+    fn fatal(&self, error: StorageError) -> StorageError {
+        self.log.poison(&error.to_string());
+        error
+    }
+
+    /// Stops the cleaner. Pages stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
+    pub fn close(&self) {
+        self.cleaner.stop();
+    }
+
+    /// Looks for what must not be while nobody uses the pool: a latch or a write left over, frames and translation that
+    /// disagree, a page in two frames. Says what it found.
+    pub fn verify_quiescent(&self) -> Result<(), String> {
+        let mut seen = BTreeMap::new();
+        for place in self.all_frames() {
+            let (index, page) = (place.index, place.frame.page());
+            let Some(guard) = place.frame.latch.try_exclusive() else {
+                return Err(format!("frame {index} with page {page} is latched"));
+            };
+            if place.frame.is_in_transit() {
+                return Err(format!("a write of page {page} in frame {index} is in transit"));
+            }
+            if !page.is_some() {
+                if place.frame.is_dirty() {
+                    return Err(format!("frame {index} is empty but dirty"));
+                }
+            } else if self.translation.get(page) != Some(index) {
+                return Err(format!("page {page} is in frame {index}, the translation says otherwise"));
+            } else if let Some(other) = seen.insert(page, index) {
+                return Err(format!("page {page} is in the frames {other} and {index}"));
+            } else if place.words.page_id() != page {
+                return Err(format!("frame {index} holds page {}, not {page}", place.words.page_id()));
+            }
+            drop(guard);
+        }
+        let free = self.free.lock().len();
+        if free + seen.len() != self.frames.count() {
+            return Err(format!("{} frames, {} with a page and {free} free", self.frames.count(), seen.len()));
+        }
+        match self.awaiting.lock().len() {
+            0 => Ok(()),
+            count => Err(format!("{count} pages still await an image")),
+        }
+    }
+}
+
+impl Drop for BufferPool {
+    fn drop(&mut self) {
+        self.cleaner.stop();
+    }
+}

@@ -1,0 +1,146 @@
+//! Finding a frame: the free list, then CLOCK.
+//!
+//! The hand is a counter: whoever needs a frame advances it, looks at the frame where it was, and has let go of it
+//! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
+//! left to the cleaner, or, when too many are, written first, as every page is written, and then evicted if it is still
+//! clean. So a page that has a write in transit stays in its frame, and nobody can read its old bytes back from the
+//! file (PAGE-5).
+
+use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
+use foreshore_env::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_latch::ExclusiveGuard;
+
+use super::{BufferPool, ExclusivePage, FrameRef, write::Batch};
+
+/// Dirty pages that a thread leaves to the cleaner before it writes one itself.
+const DIRTY_SKIPS: u32 = 32;
+/// Rounds over the frames without a find after which a thread sleeps before it goes on.
+const ROUNDS: usize = 3;
+/// How long it sleeps then.
+const NAP: Duration = Duration::from_micros(500);
+
+/// A frame without a page, latched exclusively. It goes back to the free list unless a page is placed in it.
+#[derive(Debug)]
+pub(super) struct EmptyFrame<'p> {
+    place: FrameRef<'p>,
+    /// Taken only by `place`.
+    guard: Option<ExclusiveGuard<'p>>,
+}
+
+impl<'p> EmptyFrame<'p> {
+    /// Enters `id` in the translation; `None` when it is in a frame already. From here on whoever wants the page waits
+    /// for this latch.
+    pub(super) fn place(mut self, id: PageId) -> Option<ExclusivePage<'p>> {
+        let FrameRef { pool, frame, index, .. } = self.place;
+        frame.set_page(id);
+        if !pool.translation.insert(id, index) {
+            frame.set_page(PageId::NONE);
+            return None;
+        }
+        frame.touch();
+        self.guard.take().map(|guard| ExclusivePage { place: self.place, guard, id })
+    }
+}
+
+impl Drop for EmptyFrame<'_> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            drop(guard);
+            self.place.pool.free.lock().push(self.place.index);
+        }
+    }
+}
+
+impl BufferPool {
+    /// An empty frame. Waits for one for a bounded time.
+    pub(super) fn claim(&self) -> Result<EmptyFrame<'_>> {
+        match self.claim_free() {
+            Some(frame) => Ok(frame),
+            None => self.claim_by_clock(),
+        }
+    }
+
+    fn claim_free(&self) -> Option<EmptyFrame<'_>> {
+        let index = self.free.lock().pop()?;
+        let place = self.frame(index);
+        // Nobody holds it for long: at most somebody who came for the page that was here, and sees that it is gone.
+        Some(EmptyFrame { place, guard: Some(place.frame.latch.exclusive()) })
+    }
+
+    #[cold]
+    fn claim_by_clock(&self) -> Result<EmptyFrame<'_>> {
+        let frames = self.frames.count();
+        let mut deadline = None;
+        let mut dirty_skips = DIRTY_SKIPS.min(frames as u32);
+        loop {
+            for _ in 0..ROUNDS * frames {
+                let place = self.next_frame();
+                if place.frame.is_referenced() {
+                    place.frame.forget_reference();
+                    continue;
+                }
+                if place.frame.is_dirty() {
+                    if dirty_skips > 0 {
+                        dirty_skips -= 1;
+                        self.cleaner.wake();
+                        continue;
+                    }
+                    let written = self.write_for_eviction(place)?;
+                    self.counters.dirty_evictions.add(written);
+                }
+                if let Some(frame) = self.evict(place) {
+                    return Ok(frame);
+                }
+            }
+            if let Some(frame) = self.claim_free() {
+                return Ok(frame);
+            }
+            let now = Instant::now();
+            if now >= *deadline.get_or_insert(now + self.frame_wait) {
+                return Err(StorageError::PoolExhausted { frames });
+            }
+            thread::sleep(NAP);
+        }
+    }
+
+    fn next_frame(&self) -> FrameRef<'_> {
+        let step = self.hand.fetch_add(1, Ordering::Relaxed);
+        self.frame(FrameIndex((step % self.frames.count() as u64) as u32))
+    }
+
+    /// Frames from the hand on.
+    pub(super) fn frames_ahead(&self, count: usize) -> impl Iterator<Item = FrameRef<'_>> {
+        let (step, frames) = (self.hand.load(Ordering::Relaxed), self.frames.count() as u64);
+        (0..count as u64).map(move |ahead| self.frame(FrameIndex((step.wrapping_add(ahead) % frames) as u32)))
+    }
+
+    /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame.
+    #[cold]
+    fn write_for_eviction(&self, place: FrameRef<'_>) -> Result<u64> {
+        let mut batch = Batch::new(1);
+        batch.try_collect(place);
+        batch.write(self)
+    }
+
+    /// Empties a frame whose page is clean and that nobody holds.
+    fn evict<'p>(&'p self, place: FrameRef<'p>) -> Option<EmptyFrame<'p>> {
+        let FrameRef { frame, .. } = place;
+        if !frame.page().is_some() || frame.is_dirty() || frame.is_in_transit() {
+            return None;
+        }
+        let guard = frame.latch.try_exclusive()?;
+        let page = frame.page();
+        if !page.is_some() || frame.is_dirty() {
+            return None;
+        }
+        self.translation.remove(page);
+        frame.set_page(PageId::NONE);
+        debug_assert_eq!(frame.recovery_lsn(), Lsn::ZERO);
+        self.counters.evictions.add(1);
+        Some(EmptyFrame { place, guard: Some(guard) })
+    }
+}

@@ -1,0 +1,168 @@
+//! Getting hold of a page: hits, waits for arriving pages, loads.
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
+use foreshore_env::time::Instant;
+use foreshore_latch::{ExclusiveGuard, SharedGuard};
+
+use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage};
+use crate::{layout, words::PageBuffer};
+
+impl BufferPool {
+    /// The page for reading without a latch. A hit writes nothing to shared memory, but for CLOCK's bit when the hand
+    /// has passed. A page that is held exclusively or has to be read is waited for.
+    ///
+    /// When `id` was itself read optimistically, believe an error only after validating the page that it came from.
+    #[inline]
+    pub fn optimistic(&self, id: PageId) -> Result<OptimisticPage<'_>> {
+        if let Some(place) = self.resident(id)
+            && let Some(version) = place.frame.latch.optimistic()
+            && place.frame.holds(id)
+        {
+            place.frame.touch();
+            return Ok(OptimisticPage { place, version, id });
+        }
+        self.shared(id).map(SharedPage::release)
+    }
+
+    /// The page, latched shared.
+    #[inline]
+    pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+        if let Some(place) = self.resident(id)
+            && let Some(guard) = place.frame.latch.try_shared()
+            && place.frame.holds(id)
+        {
+            place.frame.touch();
+            return Ok(SharedPage { place, guard, id });
+        }
+        self.shared_slow(id)
+    }
+
+    #[cold]
+    fn shared_slow(&self, id: PageId) -> Result<SharedPage<'_>> {
+        let deadline = BufferPool::latch_deadline();
+        loop {
+            let Some(place) = self.resident(id) else {
+                if let Some(page) = self.load(id, deadline)? {
+                    return Ok(page.downgrade());
+                }
+                continue;
+            };
+            let guard = self.wait_shared(place, id, deadline)?;
+            if place.frame.holds(id) {
+                place.frame.touch();
+                return Ok(SharedPage { place, guard, id });
+            }
+        }
+    }
+
+    /// The page, latched exclusively.
+    #[inline]
+    pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        if let Some(place) = self.resident(id)
+            && let Some(guard) = place.frame.latch.try_exclusive()
+            && place.frame.holds(id)
+        {
+            place.frame.touch();
+            return Ok(ExclusivePage { place, guard, id });
+        }
+        self.exclusive_slow(id)
+    }
+
+    #[cold]
+    fn exclusive_slow(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        let deadline = BufferPool::latch_deadline();
+        loop {
+            let page = match self.exclusive_resident(id, deadline)? {
+                None => self.load(id, deadline)?,
+                page => page,
+            };
+            if let Some(page) = page {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The page exclusively if it is in a frame.
+    fn exclusive_resident(&self, id: PageId, deadline: Instant) -> Result<Option<ExclusivePage<'_>>> {
+        while let Some(place) = self.resident(id) {
+            let guard = self.wait_exclusive(place, id, deadline)?;
+            if place.frame.holds(id) {
+                place.frame.touch();
+                return Ok(Some(ExclusivePage { place, guard, id }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The page exclusively, from the pool or in an empty frame with whatever bytes: for those who write it whole. True:
+    /// it was in the pool, and its bytes are the page's.
+    pub(crate) fn exclusive_unread(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool)> {
+        let deadline = BufferPool::latch_deadline();
+        loop {
+            if let Some(page) = self.exclusive_resident(id, deadline)? {
+                return Ok((page, true));
+            }
+            if let Some(page) = self.claim()?.place(id) {
+                return Ok((page, false));
+            }
+        }
+    }
+
+    pub(super) fn wait_shared<'p>(
+        &self,
+        place: FrameRef<'p>,
+        id: PageId,
+        deadline: Instant,
+    ) -> Result<SharedGuard<'p>> {
+        place.frame.latch.shared_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
+    }
+
+    fn wait_exclusive<'p>(&self, place: FrameRef<'p>, id: PageId, deadline: Instant) -> Result<ExclusiveGuard<'p>> {
+        place.frame.latch.exclusive_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
+    }
+
+    /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.
+    fn load(&self, id: PageId, deadline: Instant) -> Result<Option<ExclusivePage<'_>>> {
+        if !id.is_some() || u64::from(id.0) >= self.page_count() {
+            return Err(StorageError::corrupt_page(
+                id,
+                format!("something refers to it, but the file has {} pages", self.page_count()),
+            ));
+        }
+        if Instant::now() >= deadline {
+            return Err(self.stuck(id));
+        }
+        let Some(page) = self.claim()?.place(id) else {
+            self.counters.lost_loads.add(1);
+            return Ok(None);
+        };
+        self.counters.loads.add(1);
+        let mut buffer = PageBuffer::zeroed();
+        match self.read(id, &mut buffer) {
+            Ok(()) => {
+                page.words().load_from(&buffer.0);
+                Ok(Some(page))
+            }
+            Err(error) => {
+                page.evacuate();
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads page `id` from the file and checks it (PAGE-6).
+    fn read(&self, id: PageId, buffer: &mut PageBuffer) -> Result<()> {
+        let offset = u64::from(id.0) * PAGE_BYTES as u64;
+        self.file
+            .read_exact_at(&mut buffer.0, offset)
+            .map_err(|error| StorageError::io(format!("read page {id} of"), &self.path)(error))?;
+        layout::check(&buffer.0, id, self.log.tail())
+    }
+
+    /// Makes a page that comes into being: zeros, but for its id.
+    pub(crate) fn clear(page: &mut ExclusivePage<'_>) {
+        page.words().clear();
+        page.words().set_page_id(page.id());
+        debug_assert_eq!(page.lsn(), Lsn::ZERO);
+    }
+}

@@ -1,0 +1,78 @@
+//! Slotted pages: sorted records of key and value, with the node's common prefix stored once.
+//!
+//! ```text
+//! 0        64                  slots end        heap start               8192
+//! ┌────────┬────────────────────┬──────────────┬───────────────────────────┐
+//! │ header │ slots, in key order│     hole     │ heap: records and fences  │
+//! └────────┴────────────────────┴──────────────┴───────────────────────────┘
+//! ```
+//!
+//! A slot is one aligned word, so that even a torn page has no torn slots:
+//!
+//! | bits | field |
+//! | --- | --- |
+//! | 0..32 | head: the first four bytes of the key after the prefix, as a big-endian number, zeros where it is shorter |
+//! | 32..48 | offset of the record |
+//! | 48..62 | bytes of the key after the prefix |
+//! | 62 | overflow: the value says where the value is |
+//! | 63 | ghost: deleted, still there for locks and for undo |
+//!
+//! A record in the heap: the key after the prefix | value length (16 bits) | value. In an inner node the value is the
+//! child's page id, 32 bits. Fences lie in the heap in full; a node has a low fence and one high key: its high fence
+//! or, while it has a foster child, the lowest key of that child.
+//!
+//! PAGE-2: everything in [`SlottedView`] ends after as many steps as a page can have slots, and returns nonsense at
+//! worst, whatever the bytes are. It may be used under an optimistic latch.
+
+mod build;
+mod edit;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use foreshore_base::limits::PAGE_BYTES;
+
+pub use build::{NodeHeader, PageBuilder};
+pub use edit::{PageFull, SlottedMut};
+pub use view::{Fence, Slot, SlottedView};
+
+use crate::layout::PAGE_HEADER_BYTES;
+
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 8;
+/// Slots that a page has room for: no slot count above it is believed.
+pub(crate) const MAX_SLOTS: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / SLOT_BYTES;
+/// Bytes of a record's value length.
+const LENGTH_BYTES: usize = 2;
+
+/// Bytes that a record takes in a page beside its key (after the prefix) and its value.
+pub const RECORD_OVERHEAD_BYTES: usize = SLOT_BYTES + LENGTH_BYTES;
+
+/// What a record is, beside its key and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordFlags {
+    /// Deleted, still there for locks and for undo.
+    pub ghost: bool,
+    /// The value says where the value is.
+    pub overflow: bool,
+}
+
+/// The offset of a slot.
+#[inline]
+const fn slot_offset(slot: usize) -> usize {
+    PAGE_HEADER_BYTES + slot * SLOT_BYTES
+}
+
+/// The first four bytes of `suffix` as a number that sorts as they do.
+#[inline]
+fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk() {
+        Some(head) => u32::from_be_bytes(*head),
+        None => (0..4).fold(0, |head, index| head << 8 | u32::from(suffix.get(index).copied().unwrap_or(0))),
+    }
+}
+
+/// How many first bytes two keys share.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,145 @@
+//! Building a whole node in private memory: for splits, merges and growth.
+
+use foreshore_base::{
+    PageId, SlotIndex, TableId,
+    limits::{MAX_KEY_BYTES, PAGE_BYTES},
+};
+
+use super::{LENGTH_BYTES, MAX_SLOTS, PageFull, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix, slot_offset};
+use crate::{
+    layout::{
+        FLAGS, FOSTER_CHILD, HEAP_START, HIGH_FENCE, IMAGE_LSN, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
+        PAGE_HEADER_BYTES, PREFIX_LENGTH, PageKind, SLOT_COUNT, TABLE,
+    },
+    words::{PageBuffer, PageWords},
+};
+
+/// What a node is before it has records.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeHeader<'a> {
+    /// The table whose tree it is part of.
+    pub table: TableId,
+    /// 0 is a leaf.
+    pub level: u8,
+    /// The tree's flags.
+    pub flags: u16,
+    /// The low fence; `None` is −∞.
+    pub low: Option<&'a [u8]>,
+    /// The high key; `None` is +∞.
+    pub high: Option<&'a [u8]>,
+    /// The foster child, or [`PageId::NONE`].
+    pub foster: PageId,
+    /// The child below the first separator, or [`PageId::NONE`].
+    pub leftmost: PageId,
+}
+
+impl NodeHeader<'_> {
+    /// How many first bytes all keys between the fences share.
+    pub fn prefix_len(&self) -> usize {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => common_prefix(low, high),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that a node has for slots and records between these fences.
+    pub fn capacity(&self) -> usize {
+        let fences = self.low.map_or(0, <[u8]>::len) + self.high.map_or(0, <[u8]>::len);
+        (PAGE_BYTES - PAGE_HEADER_BYTES).saturating_sub(fences)
+    }
+}
+
+/// A node in the making, in private memory. Records are pushed in key order; [`PageBuilder::store`] then replaces a
+/// page by it, under that page's exclusive latch.
+#[derive(Debug)]
+pub struct PageBuilder {
+    page: Box<PageBuffer>,
+    prefix: usize,
+    count: usize,
+    heap_start: usize,
+}
+
+impl PageBuilder {
+    /// An empty node with these fences, without garbage.
+    pub fn new(header: &NodeHeader<'_>) -> Result<PageBuilder, PageFull> {
+        let (page, prefix) = (PageBuffer::boxed(), header.prefix_len());
+        let mut builder = PageBuilder { page, prefix, count: 0, heap_start: PAGE_BYTES };
+        builder.put(TABLE, header.table.0.to_le_bytes());
+        builder.put(LEVEL, [header.level]);
+        builder.put(KIND, [PageKind::Node as u8]);
+        builder.put(FLAGS, header.flags.to_le_bytes());
+        builder.put(PREFIX_LENGTH, (prefix as u16).to_le_bytes());
+        builder.put(FOSTER_CHILD, header.foster.0.to_le_bytes());
+        builder.put(LEFTMOST_CHILD, header.leftmost.0.to_le_bytes());
+        for (field, key) in [(LOW_FENCE, header.low), (HIGH_FENCE, header.high)] {
+            if let Some(key) = key {
+                let offset = builder.take(0, key.len())?;
+                builder.page.0[offset..offset + key.len()].copy_from_slice(key);
+                builder.put(field, (offset as u32 | (key.len() as u32) << 16).to_le_bytes());
+            }
+        }
+        Ok(builder)
+    }
+
+    fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
+        self.page.0[offset..offset + N].copy_from_slice(&bytes);
+    }
+
+    fn take(&mut self, slots: usize, bytes: usize) -> Result<usize, PageFull> {
+        if self.free_bytes() < slots + bytes {
+            return Err(PageFull);
+        }
+        self.heap_start -= bytes;
+        Ok(self.heap_start)
+    }
+
+    /// Appends a record. `key` is the whole key, above all before it and between the fences.
+    pub fn push(&mut self, key: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+        let suffix = key.get(self.prefix..).unwrap_or(&[]);
+        if self.count == MAX_SLOTS || key.len() > MAX_KEY_BYTES {
+            return Err(PageFull);
+        }
+        let offset = self.take(SLOT_BYTES, suffix.len() + LENGTH_BYTES + value.len())?;
+        let record = &mut self.page.0[offset..];
+        let (key_part, rest) = record.split_at_mut(suffix.len());
+        key_part.copy_from_slice(suffix);
+        let (length_part, rest) = rest.split_at_mut(LENGTH_BYTES);
+        length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
+        rest[..value.len()].copy_from_slice(value);
+        self.put(slot_offset(self.count), Slot::new(suffix, offset, flags).0.to_le_bytes());
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Appends a record of another page, whatever that page's prefix is.
+    pub fn push_from(&mut self, view: SlottedView<'_>, slot: SlotIndex) -> Result<(), PageFull> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        view.key_into(slot, &mut key);
+        view.value_into(slot, &mut value);
+        self.push(&key, &value, view.slot(slot).flags())
+    }
+
+    /// Records pushed so far.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes left for slots and records.
+    pub fn free_bytes(&self) -> usize {
+        self.heap_start - slot_offset(self.count)
+    }
+
+    /// How many first bytes of every key the node leaves out.
+    pub fn prefix_len(&self) -> usize {
+        self.prefix
+    }
+
+    /// Replaces a page's content; page id and LSNs stay. The caller holds the page's latch exclusively.
+    pub fn store(mut self, words: &PageWords) {
+        self.put(SLOT_COUNT, (self.count as u16).to_le_bytes());
+        self.put(HEAP_START, (self.heap_start as u16).to_le_bytes());
+        let end = IMAGE_LSN;
+        words.write(TABLE, &self.page.0[TABLE..end]);
+        words.write(PAGE_HEADER_BYTES, &self.page.0[PAGE_HEADER_BYTES..]);
+    }
+}

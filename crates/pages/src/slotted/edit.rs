@@ -1,0 +1,238 @@
+//! Changing a slotted page, under its exclusive latch.
+
+use foreshore_base::{PageId, SlotIndex, limits::PAGE_BYTES};
+
+use super::{
+    LENGTH_BYTES, MAX_SLOTS, RecordFlags, SLOT_BYTES, Slot, SlottedView,
+    build::{NodeHeader, PageBuilder},
+    slot_offset,
+};
+use crate::{
+    layout::{FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, LEFTMOST_CHILD, LOW_FENCE, SLOT_COUNT},
+    words::{PageBuffer, PageWords},
+};
+
+/// The page has no room for this, even after compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the page is full")]
+pub struct PageFull;
+
+/// A slotted page that may be changed: the caller holds its latch exclusively. What an operation returns as an error
+/// it has not begun.
+///
+/// On a page of nonsense with a valid checksum the outcome is other nonsense, never an access outside the page.
+#[derive(Debug)]
+pub struct SlottedMut<'a> {
+    words: &'a PageWords,
+}
+
+impl<'a> SlottedMut<'a> {
+    /// Edits `words`, whose latch the caller holds exclusively.
+    #[inline]
+    pub fn new(words: &'a PageWords) -> SlottedMut<'a> {
+        SlottedMut { words }
+    }
+
+    /// The page for reading.
+    #[inline]
+    pub fn view(&self) -> SlottedView<'a> {
+        SlottedView::new(self.words)
+    }
+
+    /// Makes the page an empty node; page id and LSNs stay.
+    pub fn format(&mut self, header: &NodeHeader<'_>) -> Result<(), PageFull> {
+        PageBuilder::new(header)?.store(self.words);
+        Ok(())
+    }
+
+    /// Puts a record before `slot`. `key` is the whole key and must belong there.
+    pub fn insert(&mut self, slot: SlotIndex, key: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+        let view = self.view();
+        let count = view.slot_count();
+        let suffix = key.get(view.prefix_len()..).unwrap_or(&[]);
+        let record = suffix.len() + LENGTH_BYTES + value.len();
+        if slot.0 > count || usize::from(count) == MAX_SLOTS {
+            return Err(PageFull);
+        }
+        let offset = self.reserve(SLOT_BYTES, record)?;
+        self.write_record(offset, suffix, value);
+        let place = slot_offset(usize::from(slot.0));
+        self.words.move_words(place, place + SLOT_BYTES, usize::from(count - slot.0));
+        self.words.set_u64(place, Slot::new(suffix, offset, flags).0);
+        self.words.set_u16(SLOT_COUNT, count + 1);
+        Ok(())
+    }
+
+    /// Replaces a value and the record's flags.
+    pub fn replace_value(&mut self, slot: SlotIndex, value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+        let view = self.view();
+        if slot.0 >= view.slot_count() {
+            return Err(PageFull);
+        }
+        let old = view.slot(slot);
+        let (place, length) = view.value_place(slot);
+        if value.len() <= length {
+            self.words.set_u16(place - LENGTH_BYTES, value.len() as u16);
+            self.words.write(place, value);
+            self.add_garbage(length - value.len());
+            self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_flags(flags).0);
+            return Ok(());
+        }
+        // The old record's bytes count as free when the page has to be compacted for the new one.
+        let old_bytes = old.suffix_len() + LENGTH_BYTES + length;
+        let new_bytes = old_bytes - length + value.len();
+        if view.free_bytes() + old_bytes < new_bytes {
+            return Err(PageFull);
+        }
+        let mut suffix = Vec::with_capacity(old.suffix_len());
+        self.words.append_to(old.offset(), old.suffix_len(), &mut suffix);
+        if view.hole().1 >= new_bytes {
+            self.add_garbage(old_bytes);
+        } else if !self.compact_except(Some(slot)) {
+            return Err(PageFull);
+        }
+        let offset = self.reserve(0, new_bytes)?;
+        self.write_record(offset, &suffix, value);
+        self.words.set_u64(slot_offset(usize::from(slot.0)), Slot::new(&suffix, offset, flags).0);
+        Ok(())
+    }
+
+    /// Overwrites bytes inside a value, from `at` on; what lies past the value's end is dropped.
+    #[inline]
+    pub fn patch_value(&mut self, slot: SlotIndex, at: usize, bytes: &[u8]) {
+        let (offset, length) = self.view().value_place(slot);
+        let part = bytes.len().min(length.saturating_sub(at));
+        self.words.write(offset.saturating_add(at), &bytes[..part]);
+    }
+
+    /// Names another child in an inner node's record.
+    pub fn set_child(&mut self, slot: SlotIndex, child: PageId) {
+        self.patch_value(slot, 0, &child.0.to_le_bytes());
+    }
+
+    /// Makes a record a ghost, or brings it back.
+    #[inline]
+    pub fn set_ghost(&mut self, slot: SlotIndex, ghost: bool) {
+        let old = self.view().slot(slot);
+        self.set_flags(slot, RecordFlags { ghost, ..old.flags() });
+    }
+
+    /// Sets a record's flags.
+    #[inline]
+    pub fn set_flags(&mut self, slot: SlotIndex, flags: RecordFlags) {
+        let view = self.view();
+        if slot.0 < view.slot_count() {
+            self.words.set_u64(slot_offset(usize::from(slot.0)), view.slot(slot).with_flags(flags).0);
+        }
+    }
+
+    /// Takes a record out.
+    pub fn remove(&mut self, slot: SlotIndex) {
+        let view = self.view();
+        let count = view.slot_count();
+        if slot.0 >= count {
+            return;
+        }
+        let bytes = view.slot(slot).suffix_len() + LENGTH_BYTES + view.value_len(slot);
+        let place = slot_offset(usize::from(slot.0));
+        self.words.move_words(place + SLOT_BYTES, place, usize::from(count - slot.0 - 1));
+        self.words.set_u16(SLOT_COUNT, count - 1);
+        self.add_garbage(bytes);
+    }
+
+    /// Names a foster child, or none.
+    pub fn set_foster(&mut self, child: PageId) {
+        self.words.set_u32(FOSTER_CHILD, child.0);
+    }
+
+    /// Names the child below the first separator.
+    pub fn set_leftmost(&mut self, child: PageId) {
+        self.words.set_u32(LEFTMOST_CHILD, child.0);
+    }
+
+    /// Sets the tree's flags.
+    pub fn set_node_flags(&mut self, flags: u16) {
+        self.words.set_u16(FLAGS, flags);
+    }
+
+    /// Replaces the high key by a key inside the node's range (`None`: +∞). The prefix stays: it is common to the
+    /// smaller range too. For a larger range build the page anew.
+    pub fn set_high(&mut self, key: Option<&[u8]>) -> Result<(), PageFull> {
+        let old = self.words.u32(HIGH_FENCE);
+        let place = match key {
+            None => 0,
+            Some(key) => self.reserve(0, key.len())? as u32 | (key.len() as u32) << 16,
+        };
+        // Compaction may have moved the old one, never changed its length.
+        let garbage = if old & 0xFFFF == 0 { 0 } else { (old >> 16) as usize };
+        self.words.set_u32(HIGH_FENCE, place);
+        self.add_garbage(garbage);
+        Ok(())
+    }
+
+    /// Closes the gaps in the heap. A page whose records do not fit a page (nonsense) stays as it is.
+    pub fn compact(&mut self) {
+        self.compact_except(None);
+    }
+
+    /// Closes the gaps, and that of the record of slot `except`, which loses its record. False when the page is nonsense and
+    /// stayed as it was.
+    fn compact_except(&mut self, except: Option<SlotIndex>) -> bool {
+        let view = self.view();
+        let (mut page, floor) = (self.words.snapshot(), view.slots_end());
+        let mut start = PAGE_BYTES;
+        let mut take = |page: &mut PageBuffer, offset: usize, length: usize| {
+            start = start.checked_sub(length).filter(|start| *start >= floor)?;
+            self.words.copy_to(offset, &mut page.0[start..start + length]);
+            Some(start)
+        };
+        for field in [LOW_FENCE, HIGH_FENCE] {
+            let (offset, length) = view.fence(field);
+            if offset != 0 {
+                let Some(moved) = take(&mut page, offset, length) else { return false };
+                page.0[field..field + 2].copy_from_slice(&(moved as u16).to_le_bytes());
+            }
+        }
+        for index in (0..view.slot_count()).map(SlotIndex) {
+            let slot = view.slot(index);
+            let bytes = slot.suffix_len() + LENGTH_BYTES + view.value_len(index);
+            let offset = if except == Some(index) { Some(0) } else { take(&mut page, slot.offset(), bytes) };
+            let Some(moved) = offset else { return false };
+            let place = slot_offset(usize::from(index.0));
+            page.0[place..place + SLOT_BYTES].copy_from_slice(&slot.with_offset(moved).0.to_le_bytes());
+        }
+        page.0[HEAP_START..HEAP_START + 2].copy_from_slice(&(start as u16).to_le_bytes());
+        page.0[GARBAGE..GARBAGE + 2].copy_from_slice(&[0; 2]);
+        self.words.load_from(&page.0);
+        true
+    }
+
+    /// Makes room for `slots` bytes of slots and `record` bytes of heap; returns where the heap bytes are.
+    fn reserve(&mut self, slots: usize, record: usize) -> Result<usize, PageFull> {
+        let view = self.view();
+        let needed = slots + record;
+        if view.hole().1 < needed {
+            if view.free_bytes() < needed {
+                return Err(PageFull);
+            }
+            self.compact();
+            if self.view().hole().1 < needed {
+                return Err(PageFull);
+            }
+        }
+        let offset = self.view().heap_start() - record;
+        self.words.set_u16(HEAP_START, offset as u16);
+        Ok(offset)
+    }
+
+    fn write_record(&mut self, offset: usize, suffix: &[u8], value: &[u8]) {
+        self.words.write(offset, suffix);
+        self.words.set_u16(offset + suffix.len(), value.len() as u16);
+        self.words.write(offset + suffix.len() + LENGTH_BYTES, value);
+    }
+
+    fn add_garbage(&mut self, bytes: usize) {
+        let garbage = usize::from(self.words.u16(GARBAGE)) + bytes;
+        self.words.set_u16(GARBAGE, garbage.min(PAGE_BYTES) as u16);
+    }
+}

@@ -1,0 +1,432 @@
+//! Reading a slotted page.
+
+use std::cmp::Ordering;
+
+use foreshore_base::{
+    Lsn, PageId, SlotIndex, TableId,
+    limits::{MAX_KEY_BYTES, PAGE_BYTES},
+};
+
+use super::{LENGTH_BYTES, MAX_SLOTS, RecordFlags, head_of, slot_offset};
+use crate::{
+    layout::{
+        FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PREFIX_LENGTH,
+        PageKind, SLOT_COUNT, TABLE,
+    },
+    words::PageWords,
+};
+
+const OFFSET_SHIFT: u32 = 32;
+const LENGTH_SHIFT: u32 = 48;
+const LENGTH_MASK: u64 = (1 << 14) - 1;
+const OVERFLOW: u64 = 1 << 62;
+const GHOST: u64 = 1 << 63;
+
+// A key's length fits its bits.
+const _: () = assert!(MAX_KEY_BYTES <= LENGTH_MASK as usize);
+
+/// One slot, decoded. See the table at the head of `slotted.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub(super) u64);
+
+impl Slot {
+    pub(super) fn new(suffix: &[u8], offset: usize, flags: RecordFlags) -> Slot {
+        let ghost = if flags.ghost { GHOST } else { 0 };
+        let overflow = if flags.overflow { OVERFLOW } else { 0 };
+        let place = (offset as u64) << OFFSET_SHIFT | (suffix.len() as u64 & LENGTH_MASK) << LENGTH_SHIFT;
+        Slot(u64::from(head_of(suffix)) | place | ghost | overflow)
+    }
+
+    /// The same record with other flags.
+    pub(super) fn with_flags(self, flags: RecordFlags) -> Slot {
+        let ghost = if flags.ghost { GHOST } else { 0 };
+        let overflow = if flags.overflow { OVERFLOW } else { 0 };
+        Slot(self.0 & !(GHOST | OVERFLOW) | ghost | overflow)
+    }
+
+    pub(super) fn with_offset(self, offset: usize) -> Slot {
+        Slot(self.0 & !(0xFFFF << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
+    }
+
+    #[inline]
+    fn head(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Where the record lies.
+    #[inline]
+    pub fn offset(self) -> usize {
+        (self.0 >> OFFSET_SHIFT & 0xFFFF) as usize
+    }
+
+    /// Bytes of the key after the prefix.
+    #[inline]
+    pub fn suffix_len(self) -> usize {
+        (self.0 >> LENGTH_SHIFT & LENGTH_MASK) as usize
+    }
+
+    /// Ghost and overflow bits.
+    #[inline]
+    pub fn flags(self) -> RecordFlags {
+        RecordFlags { ghost: self.0 & GHOST != 0, overflow: self.0 & OVERFLOW != 0 }
+    }
+
+    #[inline]
+    pub(super) fn value_offset(self) -> usize {
+        self.offset() + self.suffix_len() + LENGTH_BYTES
+    }
+}
+
+/// What bounds a node on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// Nothing: −∞ on the low side, +∞ on the high side.
+    Infinite,
+    /// The key that was asked for.
+    Key,
+}
+
+/// A slotted page as a reader sees it; see PAGE-2 in `slotted.rs`.
+#[derive(Clone, Copy, Debug)]
+pub struct SlottedView<'a> {
+    words: &'a PageWords,
+}
+
+impl<'a> SlottedView<'a> {
+    /// Reads `words` as a slotted page, whatever they are.
+    #[inline]
+    pub fn new(words: &'a PageWords) -> SlottedView<'a> {
+        SlottedView { words }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn words(&self) -> &'a PageWords {
+        self.words
+    }
+
+    /// The page's own id.
+    pub fn page_id(&self) -> PageId {
+        self.words.page_id()
+    }
+
+    /// The newest record whose change the page shows.
+    pub fn lsn(&self) -> Lsn {
+        self.words.lsn()
+    }
+
+    /// The table whose tree the node is part of.
+    #[inline]
+    pub fn table(&self) -> TableId {
+        TableId(self.words.u32(TABLE))
+    }
+
+    /// The level in its tree; 0 is a leaf.
+    #[inline]
+    pub fn level(&self) -> u8 {
+        self.words.u8(LEVEL)
+    }
+
+    /// What the page is; `None` when the byte means nothing.
+    #[inline]
+    pub fn kind(&self) -> Option<PageKind> {
+        PageKind::from_byte(self.words.u8(KIND))
+    }
+
+    /// The tree's flags.
+    #[inline]
+    pub fn flags(&self) -> u16 {
+        self.words.u16(FLAGS)
+    }
+
+    /// Records in the page, ghosts too; never more than a page has room for.
+    #[inline]
+    pub fn slot_count(&self) -> u16 {
+        self.words.u16(SLOT_COUNT).min(MAX_SLOTS as u16)
+    }
+
+    /// How many first bytes every key of the node shares with its low fence; they are stored there only.
+    #[inline]
+    pub fn prefix_len(&self) -> usize {
+        usize::from(self.words.u16(PREFIX_LENGTH))
+    }
+
+    /// The foster child, or [`PageId::NONE`].
+    #[inline]
+    pub fn foster_child(&self) -> PageId {
+        PageId(self.words.u32(FOSTER_CHILD))
+    }
+
+    /// The child of an inner node for keys below its first separator.
+    #[inline]
+    pub fn leftmost_child(&self) -> PageId {
+        PageId(self.words.u32(LEFTMOST_CHILD))
+    }
+
+    /// Offset and length of a fence; offset 0 stands for infinity.
+    #[inline]
+    pub(super) fn fence(&self, field: usize) -> (usize, usize) {
+        let word = self.words.u32(field);
+        ((word & 0xFFFF) as usize, (word >> 16) as usize)
+    }
+
+    fn fence_into(&self, field: usize, key: &mut Vec<u8>) -> Fence {
+        let (offset, length) = self.fence(field);
+        key.clear();
+        if offset == 0 {
+            return Fence::Infinite;
+        }
+        self.words.append_to(offset, length, key);
+        Fence::Key
+    }
+
+    /// The low fence: no key of the node is below it. Replaces what `key` holds.
+    pub fn low_fence(&self, key: &mut Vec<u8>) -> Fence {
+        self.fence_into(LOW_FENCE, key)
+    }
+
+    /// The high key: every key of the node itself is below it. Replaces what `key` holds.
+    pub fn high_fence(&self, key: &mut Vec<u8>) -> Fence {
+        self.fence_into(HIGH_FENCE, key)
+    }
+
+    /// How `key` compares to the low fence.
+    #[inline]
+    pub fn compare_low(&self, key: &[u8]) -> Ordering {
+        let (offset, length) = self.fence(LOW_FENCE);
+        if offset == 0 { Ordering::Greater } else { self.words.compare(offset, length, key).reverse() }
+    }
+
+    /// How `key` compares to the high key.
+    #[inline]
+    pub fn compare_high(&self, key: &[u8]) -> Ordering {
+        let (offset, length) = self.fence(HIGH_FENCE);
+        if offset == 0 { Ordering::Less } else { self.words.compare(offset, length, key).reverse() }
+    }
+
+    /// Whether the node's fences enclose `key`: low fence ≤ key < high key.
+    #[inline]
+    pub fn encloses(&self, key: &[u8]) -> bool {
+        self.compare_low(key).is_ge() && self.compare_high(key).is_lt()
+    }
+
+    /// How the first bytes of `key` compare to the node's prefix.
+    #[inline]
+    fn compare_prefix(&self, key: &[u8]) -> Ordering {
+        let prefix = self.prefix_len();
+        if prefix == 0 {
+            return Ordering::Equal;
+        }
+        let (offset, length) = self.fence(LOW_FENCE);
+        self.words.compare(offset, prefix.min(length), &key[..prefix.min(key.len())]).reverse()
+    }
+
+    /// Slot `slot`; nonsense when there is none.
+    #[inline]
+    pub fn slot(&self, slot: SlotIndex) -> Slot {
+        Slot(self.words.u64(slot_offset(usize::from(slot.0))))
+    }
+
+    /// The slot that holds `key`, or the slot before which it belongs.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        let count = self.slot_count();
+        match self.compare_prefix(key) {
+            Ordering::Less => return Err(SlotIndex(0)),
+            Ordering::Greater => return Err(SlotIndex(count)),
+            Ordering::Equal => {}
+        }
+        // Under a torn header the prefix may be longer than the key.
+        let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
+        let head = head_of(suffix);
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let slot = self.slot(SlotIndex(middle));
+            let order = slot.head().cmp(&head).then_with(|| self.compare_suffix(slot, suffix));
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(SlotIndex(middle)),
+            }
+        }
+        Err(SlotIndex(low))
+    }
+
+    #[inline]
+    fn compare_suffix(&self, slot: Slot, suffix: &[u8]) -> Ordering {
+        self.words.compare(slot.offset(), slot.suffix_len(), suffix)
+    }
+
+    /// How the key of `slot` compares to `key`.
+    pub fn compare_key(&self, slot: SlotIndex, key: &[u8]) -> Ordering {
+        let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
+        self.compare_prefix(key).reverse().then_with(|| self.compare_suffix(self.slot(slot), suffix))
+    }
+
+    /// Whether the record is deleted.
+    #[inline]
+    pub fn is_ghost(&self, slot: SlotIndex) -> bool {
+        self.slot(slot).flags().ghost
+    }
+
+    /// Whether the record's value says where the value is.
+    #[inline]
+    pub fn is_overflow(&self, slot: SlotIndex) -> bool {
+        self.slot(slot).flags().overflow
+    }
+
+    /// The key of `slot`, prefix and all. Replaces what `key` holds.
+    pub fn key_into(&self, slot: SlotIndex, key: &mut Vec<u8>) {
+        key.clear();
+        let (offset, length) = self.fence(LOW_FENCE);
+        self.words.append_to(offset, self.prefix_len().min(length), key);
+        let slot = self.slot(slot);
+        self.words.append_to(slot.offset(), slot.suffix_len(), key);
+    }
+
+    /// Bytes of the key of `slot`.
+    pub fn key_len(&self, slot: SlotIndex) -> usize {
+        self.prefix_len() + self.slot(slot).suffix_len()
+    }
+
+    /// Offset and length of a value, cut off at the page's end.
+    #[inline]
+    pub fn value_place(&self, slot: SlotIndex) -> (usize, usize) {
+        let slot = self.slot(slot);
+        let offset = slot.value_offset();
+        let length = usize::from(self.words.u16(offset - LENGTH_BYTES));
+        (offset, length.min(PAGE_BYTES.saturating_sub(offset)))
+    }
+
+    /// Bytes of the value of `slot`.
+    #[inline]
+    pub fn value_len(&self, slot: SlotIndex) -> usize {
+        self.value_place(slot).1
+    }
+
+    /// Appends the value of `slot` to `value`.
+    #[inline]
+    pub fn value_into(&self, slot: SlotIndex, value: &mut Vec<u8>) {
+        let (offset, length) = self.value_place(slot);
+        self.words.append_to(offset, length, value);
+    }
+
+    /// Copies as much of the value of `slot` as `target` holds; returns the value's length.
+    #[inline]
+    pub fn value_to(&self, slot: SlotIndex, target: &mut [u8]) -> usize {
+        let (offset, length) = self.value_place(slot);
+        let part = length.min(target.len());
+        self.words.copy_to(offset, &mut target[..part]);
+        length
+    }
+
+    /// The child page that the value of `slot` names; [`PageId::NONE`] when it is no child's.
+    #[inline]
+    pub fn child(&self, slot: SlotIndex) -> PageId {
+        let (offset, length) = self.value_place(slot);
+        if length == size_of::<u32>() { PageId(self.words.u32(offset)) } else { PageId::NONE }
+    }
+
+    /// The child of an inner node that `key` belongs to, and the slot that names it (`None`: the leftmost).
+    #[inline]
+    pub fn child_for(&self, key: &[u8]) -> (Option<SlotIndex>, PageId) {
+        let below = match self.find(key) {
+            Ok(slot) => slot.0 + 1,
+            Err(slot) => slot.0,
+        };
+        match below.checked_sub(1).map(SlotIndex) {
+            Some(slot) => (Some(slot), self.child(slot)),
+            None => (None, self.leftmost_child()),
+        }
+    }
+
+    pub(super) fn slots_end(&self) -> usize {
+        slot_offset(usize::from(self.slot_count()))
+    }
+
+    /// Where the heap begins; the page's end when the field makes no sense.
+    pub(super) fn heap_start(&self) -> usize {
+        match usize::from(self.words.u16(HEAP_START)) {
+            start if (self.slots_end()..=PAGE_BYTES).contains(&start) => start,
+            _ => PAGE_BYTES,
+        }
+    }
+
+    /// Bytes in one piece between the slots and the heap.
+    pub(crate) fn hole(&self) -> (usize, usize) {
+        let end = self.slots_end();
+        (end, self.heap_start() - end)
+    }
+
+    /// Bytes of the heap that no record uses.
+    pub fn garbage_bytes(&self) -> usize {
+        usize::from(self.words.u16(GARBAGE)).min(PAGE_BYTES - self.heap_start())
+    }
+
+    /// Bytes that new slots and records could take, after compaction.
+    pub fn free_bytes(&self) -> usize {
+        self.hole().1 + self.garbage_bytes()
+    }
+
+    /// Looks for damage that a checksum does not show: records and fences that leave the heap or overlap, keys out of
+    /// order or outside the fences, a wrong count of garbage. Says what it found.
+    pub fn inspect(&self) -> Result<(), String> {
+        let stored_count = self.words.u16(SLOT_COUNT);
+        if usize::from(stored_count) > MAX_SLOTS {
+            return Err(format!("it claims {stored_count} slots"));
+        }
+        let stored_start = usize::from(self.words.u16(HEAP_START));
+        let heap_start = self.heap_start();
+        if stored_start != heap_start && !(stored_start == 0 && heap_start == PAGE_BYTES) {
+            return Err(format!("its heap starts at {stored_start}, its slots end at {}", self.slots_end()));
+        }
+        let mut places = Vec::with_capacity(usize::from(stored_count) + 2);
+        for (name, field) in [("low fence", LOW_FENCE), ("high key", HIGH_FENCE)] {
+            let (offset, length) = self.fence(field);
+            if offset != 0 {
+                if length > MAX_KEY_BYTES {
+                    return Err(format!("its {name} has {length} bytes"));
+                }
+                places.push((offset, length));
+            }
+        }
+        let (low, low_length) = self.fence(LOW_FENCE);
+        let prefix = self.prefix_len();
+        if prefix > if low == 0 { 0 } else { low_length } {
+            return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
+        }
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        for index in 0..stored_count {
+            let slot = self.slot(SlotIndex(index));
+            let value = usize::from(self.words.u16(slot.offset() + slot.suffix_len()));
+            places.push((slot.offset(), slot.suffix_len() + LENGTH_BYTES + value));
+            self.key_into(SlotIndex(index), &mut key);
+            if slot.head() != head_of(&key[prefix.min(key.len())..]) {
+                return Err(format!("slot {index} has a wrong key head"));
+            }
+            if index > 0 && before >= key {
+                return Err(format!("slots {} and {index} are out of order", index - 1));
+            }
+            if !self.encloses(&key) {
+                return Err(format!("slot {index} lies outside the fences"));
+            }
+            std::mem::swap(&mut key, &mut before);
+        }
+        places.sort_unstable();
+        let mut end = heap_start;
+        let mut used = 0;
+        for (offset, length) in places {
+            if offset < end || offset + length > PAGE_BYTES {
+                return Err(format!("the {length} bytes at {offset} overlap others or leave the heap"));
+            }
+            end = offset + length;
+            used += length;
+        }
+        let (garbage, stored_garbage) = (PAGE_BYTES - heap_start - used, self.words.u16(GARBAGE));
+        if garbage != usize::from(stored_garbage) {
+            return Err(format!("it counts {stored_garbage} bytes of garbage, there are {garbage}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! The data file as space: its header page, its growth, and which pages are in use.
+//!
+//! Page 0 is the header page, written once. Body, from byte 64 on:
+//!
+//! | offset | bytes | field |
+//! | --- | --- | --- |
+//! | 64 | 8 | magic, `FORESHOR` |
+//! | 72 | 4 | format version |
+//! | 76 | 4 | bytes in a page |
+//! | 80 | 4 | pages that one bitmap page covers, the *span* |
+//!
+//! The file is divided into spans. The second page of each is its bitmap page: bit n of its body says whether page n of
+//! the span is in use. An extent is eight pages, one byte of a bitmap. The file grows by whole extents, and never by
+//! some of two spans at once; a span's bitmap page is formatted, by a record of its own, when the file first reaches it.
+//!
+//! Nothing but bits is durable. What is in memory (which extents a thread allocates from, where to look for free ones)
+//! is a hint: the bit, under its bitmap page's exclusive latch, decides.
+
+mod alloc;
+mod bitmap;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::{
+    Lsn, PageId, Result, StorageError, TxnId,
+    limits::{MAX_PAGES, PAGE_BYTES},
+};
+use foreshore_env::{
+    disk::DiskFile,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use foreshore_wal::RecordHeader;
+
+pub use alloc::{FreeingPage, NewPage};
+
+use self::alloc::Reservations;
+use crate::{
+    layout::{self, KIND, PAGE_HEADER_BYTES, PageKind},
+    pool::{BITMAP_FORMAT, BufferPool},
+    words::{PageBuffer, PageWords},
+};
+
+/// Pages in an extent.
+pub(crate) const EXTENT_PAGES: u64 = 8;
+/// Most pages that one bitmap page covers: as many as its body has bits.
+pub const BITMAP_SPAN: u32 = (PAGE_BYTES as u32 - PAGE_HEADER_BYTES as u32) * 8;
+/// Spans are whole words of their bitmap.
+const SPAN_UNIT: u32 = 64;
+/// Where in its span the bitmap page is.
+const BITMAP_INDEX: u64 = 1;
+/// The format of the data file that this version writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"FORESHOR";
+const MAGIC_AT: usize = 64;
+const FORMAT_AT: usize = 72;
+const PAGE_BYTES_AT: usize = 76;
+const SPAN_AT: usize = 80;
+
+/// Extents that a file begins with.
+const FIRST_PAGES: u64 = 64;
+/// A file grows by a sixteenth of itself, within these bounds.
+const LEAST_GROWTH_PAGES: u64 = 128;
+const MOST_GROWTH_PAGES: u64 = 8192;
+const GROWTH_SHARE: u64 = 16;
+
+const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
+
+/// The data file as space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Pages that a bitmap page covers.
+    span: u64,
+    /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
+    /// there; Release pairs with the Acquire of readers.
+    pages: AtomicU64,
+    /// Held by whoever lengthens the file.
+    growing: Mutex<()>,
+    reservations: Reservations,
+}
+
+impl Space {
+    fn new(span: u64, pages: u64) -> Space {
+        Space {
+            span,
+            pages: AtomicU64::new(pages),
+            growing: Mutex::new(()),
+            reservations: Reservations::default(),
+        }
+    }
+
+    /// Writes the header page and the first bitmap page of a new file, durably.
+    pub(crate) fn create(file: &dyn DiskFile, path: &Path, span: u32) -> Result<Space> {
+        let fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
+        if !fits {
+            return Err(StorageError::LimitExceeded {
+                what: "pages of one bitmap (a multiple of 64)",
+                limit: u64::from(BITMAP_SPAN),
+                got: u64::from(span),
+            });
+        }
+        let pages = FIRST_PAGES.min(u64::from(span));
+        file.allocate(pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
+        let header = PageWords::default();
+        header.set_u8(KIND, PageKind::Header as u8);
+        header.write(MAGIC_AT, MAGIC);
+        header.set_u32(FORMAT_AT, FORMAT_VERSION);
+        header.set_u32(PAGE_BYTES_AT, PAGE_BYTES as u32);
+        header.set_u32(SPAN_AT, span);
+        let bitmap = PageWords::default();
+        bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
+        format(&bitmap);
+        bitmap::set(&bitmap, 0, true);
+        for words in [&header, &bitmap] {
+            let mut page = words.snapshot();
+            layout::seal(&mut page.0);
+            let offset = u64::from(words.page_id().0) * PAGE_BYTES as u64;
+            file.write_all_at(&page.0, offset).map_err(StorageError::io("write", path))?;
+        }
+        file.sync().map_err(StorageError::io("sync", path))?;
+        Ok(Space::new(u64::from(span), pages))
+    }
+
+    /// Reads the header page of an existing file.
+    pub(crate) fn open(file: &dyn DiskFile, path: &Path) -> Result<Space> {
+        let mut page = PageBuffer::zeroed();
+        match file.read_exact_at(&mut page.0, 0) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(StorageError::corrupt_file(path, "it ends before its first page does"));
+            }
+            Err(error) => return Err(StorageError::io("read", path)(error)),
+        }
+        let header = PageWords::default();
+        header.load_from(&page.0);
+        if page.0[MAGIC_AT..MAGIC_AT + MAGIC.len()] != *MAGIC {
+            return Err(StorageError::NotADatabase {
+                path: path.to_owned(),
+                detail: "its first page has another signature".to_owned(),
+            });
+        }
+        if header.u32(FORMAT_AT) != FORMAT_VERSION {
+            return Err(StorageError::UpgradeRequired {
+                path: path.to_owned(),
+                found: header.u32(FORMAT_AT),
+                supported: FORMAT_VERSION,
+            });
+        }
+        layout::check(&page.0, PageId(0), Lsn::MAX)?;
+        let span = header.u32(SPAN_AT);
+        let span_fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
+        if header.u32(PAGE_BYTES_AT) != PAGE_BYTES as u32 || !span_fits {
+            return Err(StorageError::corrupt_page(PageId(0), "its page size or span makes no sense"));
+        }
+        let bytes = file.len().map_err(StorageError::io("measure", path))?;
+        let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
+        let space = Space::new(u64::from(span), pages);
+        space.forget_unformatted_span(file, path)?;
+        Ok(space)
+    }
+
+    /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that
+    /// nobody has used: the file is taken to end before it.
+    fn forget_unformatted_span(&self, file: &dyn DiskFile, path: &Path) -> Result<()> {
+        let pages = self.page_count();
+        let start = pages.saturating_sub(1) / self.span * self.span;
+        if start == 0 {
+            return Ok(());
+        }
+        let mut page = PageBuffer::zeroed();
+        file.read_exact_at(&mut page.0, (start + BITMAP_INDEX) * PAGE_BYTES as u64)
+            .map_err(StorageError::io("read the last bitmap page of", path))?;
+        if page.0.iter().all(|byte| *byte == 0) {
+            self.pages.store(start, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn page_count(&self) -> u64 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// The page whose bits cover `page`.
+    pub(crate) fn bitmap_of(&self, page: PageId) -> PageId {
+        PageId((u64::from(page.0) / self.span * self.span + BITMAP_INDEX) as u32)
+    }
+
+    /// Whether `page` is the header page or a bitmap page: allocated for ever.
+    fn is_fixed(&self, page: PageId) -> bool {
+        !page.is_some() || self.bitmap_of(page) == page
+    }
+
+    /// Sets or clears the bit of `page` in its bitmap page.
+    pub(crate) fn set_bit(&self, bitmap: &PageWords, page: PageId, used: bool) {
+        bitmap::set(bitmap, u64::from(page.0) % self.span, used);
+    }
+
+    fn bit(&self, bitmap: &PageWords, page: PageId) -> bool {
+        bitmap::get(bitmap, u64::from(page.0) % self.span)
+    }
+
+    /// Lengthens the file if it still has `seen` pages. Disk full is an error before anything has changed.
+    fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
+        let _one_at_a_time = self.growing.lock();
+        let pages = self.page_count();
+        if pages > seen {
+            return Ok(());
+        }
+        let span_end = (pages / self.span + 1) * self.span;
+        let room = span_end.min(MAX_PAGES) - pages;
+        if room == 0 {
+            return Err(StorageError::LimitExceeded {
+                what: "pages of the data file",
+                limit: MAX_PAGES,
+                got: pages + 1,
+            });
+        }
+        let wanted = (pages / GROWTH_SHARE).clamp(LEAST_GROWTH_PAGES, MOST_GROWTH_PAGES);
+        let wanted = (wanted / EXTENT_PAGES * EXTENT_PAGES).min(room);
+        let pages = match reserve(pool, pages + wanted) {
+            // The last free extents of a disk are used too.
+            Err(_) if wanted > EXTENT_PAGES => reserve(pool, pages + EXTENT_PAGES)?,
+            result => result?,
+        };
+        if seen.is_multiple_of(self.span) {
+            self.format_bitmap(pool, PageId((seen + BITMAP_INDEX) as u32))?;
+        }
+        self.pages.store(pages, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the bitmap page of a new span: a system transaction of its own.
+    fn format_bitmap(&self, pool: &BufferPool, id: PageId) -> Result<()> {
+        let (mut page, known) = pool.exclusive_unread(id)?;
+        debug_assert!(!known, "page {id} lies behind the end of the file and is in a frame");
+        let bound = pool.log.tail();
+        let lsn = match pool.log.append(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                page.evacuate();
+                return Err(error);
+            }
+        };
+        page.place().frame.mark_dirty(bound);
+        BufferPool::clear(&mut page);
+        format(page.words());
+        page.applied(lsn);
+        page.words().set_image_lsn(lsn);
+        Ok(())
+    }
+
+    /// Lengthens the file in recovery, so that it has page `id`: growth is made durable by checkpoints only.
+    pub(crate) fn extend_to(&self, pool: &BufferPool, id: PageId) -> Result<()> {
+        if u64::from(id.0) < self.page_count() {
+            return Ok(());
+        }
+        let _one_at_a_time = self.growing.lock();
+        let pages = (u64::from(id.0) / EXTENT_PAGES + 1) * EXTENT_PAGES;
+        if pages > self.page_count() {
+            self.pages.store(reserve(pool, pages)?, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Reserves space for `pages` pages; returns them.
+fn reserve(pool: &BufferPool, pages: u64) -> Result<u64> {
+    let reserve_for: &PathBuf = &pool.path;
+    pool.file
+        .allocate(pages * PAGE_BYTES as u64)
+        .map(|()| pages)
+        .map_err(StorageError::io(format!("reserve {pages} pages for"), reserve_for))
+}
+
+/// Makes a page of zeros a bitmap page: its own bit is set.
+pub(crate) fn format(words: &PageWords) {
+    words.set_u8(KIND, PageKind::Bitmap as u8);
+    bitmap::set(words, BITMAP_INDEX, true);
+}
+
+/// The page id of a [`BITMAP_FORMAT`] record.
+pub(crate) fn decode_format(header: &RecordHeader, payload: &[u8]) -> Result<PageId> {
+    match payload.try_into().map(u32::from_le_bytes).map(PageId) {
+        Ok(id) if id.is_some() => Ok(id),
+        _ => Err(StorageError::corrupt_log(header.lsn, "it formats no bitmap page")),
+    }
+}

@@ -1,0 +1,366 @@
+//! Allocating and freeing pages.
+//!
+//! Threads are spread over a few *shards*, each of which has one extent reserved and hands out its free pages; only when
+//! an extent is used up is a bitmap page searched (Shore-MT §6.2.2 and §7.6 cache extents for the same reason). The
+//! search holds no mutex, only the shared latch of the bitmap page that it reads (§7.3).
+//!
+//! Latch order: pages of the tree, then the new page, then its bitmap page. Whoever holds a bitmap page waits for nothing
+//! but room in the log, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a time (PAGE-10).
+
+use foreshore_base::{Lsn, PageId, Result, StorageError};
+use foreshore_env::{
+    CachePadded,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread_local,
+};
+
+use super::{EXTENT_PAGES, Space, bitmap};
+use crate::{
+    layout::{KIND, PAGE_HEADER_BYTES, PageKind},
+    pool::{BufferPool, ExclusivePage, SharedPage},
+    words::{PageBuffer, PageWords},
+};
+
+/// Shards; a power of two.
+const SHARDS: usize = 8;
+/// How far from the hint a free extent is looked for before any other.
+const NEAR_PAGES: u64 = 512;
+
+thread_local! {
+    /// The shard that this thread allocates from.
+    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
+}
+
+/// Hands out shards in turn. Relaxed: it orders nothing.
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+/// Which extents are being allocated from. All of it is forgotten when the database closes.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    shards: [CachePadded<Mutex<Extent>>; SHARDS],
+    map: Mutex<Map>,
+}
+
+/// A shard's extent. Guarded by the shard's mutex, which is held to take or give back a page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    start: u64,
+    /// Pages not handed out yet: all of them are free in the bitmap, because nobody else allocates in this extent.
+    free: u8,
+}
+
+/// Guarded by the mutex, which is held for a few instructions.
+#[derive(Debug, Default)]
+struct Map {
+    /// Extents that are a shard's. At most one for each shard and one for each thread that is about to give a shard one.
+    reserved: Vec<u64>,
+    /// Pages that were handed out and have neither been committed nor given back: their bits still say that they are
+    /// free. At most one for each thread.
+    handed_out: Vec<PageId>,
+    /// No extent before this page has free pages, except reserved ones.
+    first_free: u64,
+    /// Raised when `first_free` may have to be lowered, so that a search that began before does not raise it.
+    changes: u64,
+}
+
+impl Map {
+    /// Reserves an extent of which these pages are free in the bitmap; `None` if it is reserved or all of them are
+    /// handed out.
+    fn reserve(&mut self, start: u64, free: u8) -> Option<Extent> {
+        let handed_out = self.handed_out.iter().filter_map(|page| u64::from(page.0).checked_sub(start));
+        let taken = handed_out.filter(|index| *index < EXTENT_PAGES).fold(0, |taken, index| taken | 1 << index);
+        let free = free & !taken;
+        if free == 0 || self.reserved.contains(&start) {
+            return None;
+        }
+        self.reserved.push(start);
+        Some(Extent { start, free })
+    }
+
+    fn lower(&mut self, page: u64) {
+        self.first_free = self.first_free.min(page / EXTENT_PAGES * EXTENT_PAGES);
+        self.changes += 1;
+    }
+}
+
+impl Extent {
+    /// Hands out a page. The extent is still reserved, so nobody sees the page as free before the map knows better.
+    fn take(&mut self, map: &Mutex<Map>) -> Option<PageId> {
+        if self.free == 0 {
+            return None;
+        }
+        let page = PageId((self.start + u64::from(self.free.trailing_zeros())) as u32);
+        self.free &= self.free - 1;
+        map.lock().handed_out.push(page);
+        Some(page)
+    }
+}
+
+impl Space {
+    /// A page that is free and that nobody else is given, until [`Space::settle`].
+    fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
+        let Reservations { shards, map } = &self.reservations;
+        let shard = &shards[SHARD.with(|shard| *shard)];
+        if let Some(page) = shard.lock().take(map) {
+            return Ok(page);
+        }
+        let mut extent = match self.reserve_extent(pool, hint) {
+            Ok(extent) => extent,
+            // Before the disk is called full, pages that other shards have put aside are used.
+            Err(error) => return shards.iter().find_map(|shard| shard.lock().take(map)).ok_or(error),
+        };
+        let page = extent.take(map);
+        // If another thread of this shard was faster, its extent goes back; what is left of it will be found again.
+        let replaced = std::mem::replace(&mut *shard.lock(), extent);
+        self.release_extent(replaced);
+        page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
+    }
+
+    /// Ends the handing out of a page: its bit tells the truth again.
+    fn settle(&self, page: PageId) {
+        let mut map = self.reservations.map.lock();
+        map.handed_out.retain(|other| *other != page);
+        map.lower(u64::from(page.0));
+    }
+
+    fn release_extent(&self, extent: Extent) {
+        let mut map = self.reservations.map.lock();
+        map.reserved.retain(|start| *start != extent.start);
+        map.lower(extent.start);
+    }
+
+    /// Reserves an extent with free pages: near the hint, or the first there is, or a new one.
+    fn reserve_extent(&self, pool: &BufferPool, hint: PageId) -> Result<Extent> {
+        let near = u64::from(hint.0) / EXTENT_PAGES * EXTENT_PAGES;
+        if hint.is_some() && let Some(extent) = self.search(pool, near, near.saturating_add(NEAR_PAGES))? {
+            return Ok(extent);
+        }
+        loop {
+            let (start, changes) = {
+                let map = self.reservations.map.lock();
+                (map.first_free, map.changes)
+            };
+            let pages = self.page_count();
+            let found = self.search(pool, start, pages)?;
+            {
+                let mut map = self.reservations.map.lock();
+                if map.changes == changes {
+                    map.first_free = found.map_or(pages, |extent| extent.start);
+                }
+            }
+            match found {
+                Some(extent) => return Ok(extent),
+                None => self.grow(pool, pages)?,
+            }
+        }
+    }
+
+    /// Finds and reserves an extent in `from..to`.
+    fn search(&self, pool: &BufferPool, from: u64, to: u64) -> Result<Option<Extent>> {
+        let to = to.min(self.page_count());
+        let mut from = from;
+        while from < to {
+            let span_start = from / self.span * self.span;
+            let span_end = (span_start + self.span).min(to);
+            let bitmap = pool.bitmap_shared(PageId(from as u32))?;
+            let mut index = from - span_start;
+            while let Some(found) = bitmap::find_extent(bitmap.words(), index, span_end - span_start) {
+                // Under the bitmap's latch: a page whose bit is not set yet is still handed out.
+                let free = bitmap::free_in_extent(bitmap.words(), found);
+                if let Some(extent) = self.reservations.map.lock().reserve(span_start + found, free) {
+                    return Ok(Some(extent));
+                }
+                index = found + EXTENT_PAGES;
+            }
+            from = span_end;
+        }
+        Ok(None)
+    }
+}
+
+/// A page that is being allocated: latched exclusively, zeros but for its id; its bitmap page is latched too.
+///
+/// The caller fills it, logs *one* record that says what it holds and that it is allocated, and calls
+/// [`NewPage::commit`]. If it is dropped instead, nothing has happened.
+#[derive(Debug)]
+#[must_use]
+pub struct NewPage<'p> {
+    parts: Option<Parts<'p>>,
+}
+
+#[derive(Debug)]
+struct Parts<'p> {
+    page: ExclusivePage<'p>,
+    bitmap: ExclusivePage<'p>,
+    /// What was in the frame, if the page was still in the pool since it was freed: its bytes, and from where on it was dirty.
+    /// A drop brings them back, because a checkpoint may still have to write them.
+    before: Option<(Box<PageBuffer>, Lsn)>,
+}
+
+impl<'p> NewPage<'p> {
+    /// The new page. Private until [`NewPage::commit`].
+    pub fn page(&mut self) -> &mut ExclusivePage<'p> {
+        match &mut self.parts {
+            Some(parts) => &mut parts.page,
+            None => unreachable!("the parts leave with commit, which takes the whole"),
+        }
+    }
+
+    /// Which page it is.
+    pub fn id(&self) -> PageId {
+        self.parts.as_ref().map_or(PageId::NONE, |parts| parts.page.id())
+    }
+
+    /// Makes the allocation real, by the record at `lsn`. The new page shows that record.
+    pub fn commit(mut self, lsn: Lsn) -> ExclusivePage<'p> {
+        let Some(Parts { mut page, mut bitmap, .. }) = self.parts.take() else {
+            unreachable!("the parts leave with commit, which takes the whole")
+        };
+        let pool = page.place().pool;
+        pool.space.set_bit(bitmap.words(), page.id(), true);
+        bitmap.applied(lsn);
+        drop(bitmap);
+        pool.space.settle(page.id());
+        page.applied(lsn);
+        // The record says all that the page holds, as an image would.
+        page.words().set_image_lsn(lsn);
+        pool.counters.allocations.add(1);
+        page
+    }
+}
+
+impl Drop for NewPage<'_> {
+    fn drop(&mut self) {
+        if let Some(Parts { page, bitmap, before }) = self.parts.take() {
+            drop(bitmap);
+            let (pool, id) = (page.place().pool, page.id());
+            match before {
+                Some((bytes, recovery_lsn)) => {
+                    page.words().load_from(&bytes.0);
+                    page.place().frame.set_recovery_lsn(recovery_lsn);
+                }
+                None => page.evacuate(),
+            }
+            pool.space.settle(id);
+        }
+    }
+}
+
+/// A page that is being freed; its bitmap page is latched exclusively. The caller logs one record that says so and calls
+/// [`FreeingPage::commit`]; if this is dropped instead, nothing has happened.
+#[derive(Debug)]
+#[must_use]
+pub struct FreeingPage<'p> {
+    bitmap: ExclusivePage<'p>,
+    id: PageId,
+}
+
+impl FreeingPage<'_> {
+    /// Which page it is.
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// Makes it real, by the record at `lsn`. From here on the page may be allocated anew.
+    pub fn commit(mut self, lsn: Lsn) {
+        let pool = self.bitmap.place().pool;
+        pool.space.set_bit(self.bitmap.words(), self.id, false);
+        self.bitmap.applied(lsn);
+        drop(self.bitmap);
+        pool.space.settle(self.id);
+        pool.counters.frees.add(1);
+    }
+}
+
+/// Damage that a checksum does not show: another page in a bitmap page's place.
+fn check_kind(id: PageId, words: &PageWords) -> Result<()> {
+    if PageKind::from_byte(words.u8(KIND)) == Some(PageKind::Bitmap) {
+        Ok(())
+    } else {
+        Err(StorageError::corrupt_page(id, "it should be a bitmap page"))
+    }
+}
+
+impl BufferPool {
+    /// A free page, near `hint` if there is one. Disk full and the like are errors before anything has changed.
+    ///
+    /// The caller may hold pages of a tree, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
+    pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
+        let id = self.space.candidate(self, hint)?;
+        self.take_page(id).inspect_err(|_| self.space.settle(id))
+    }
+
+    fn take_page(&self, id: PageId) -> Result<NewPage<'_>> {
+        let (mut page, resident) = self.exclusive_unread(id)?;
+        let bitmap = match self.bitmap_for(id, false) {
+            Ok(bitmap) => bitmap,
+            Err(error) => {
+                if !resident {
+                    page.evacuate();
+                }
+                return Err(error);
+            }
+        };
+        let before = resident.then(|| (page.words().snapshot(), page.place().frame.recovery_lsn()));
+        page.place().frame.mark_dirty(self.log.tail());
+        BufferPool::clear(&mut page);
+        Ok(NewPage { parts: Some(Parts { page, bitmap, before }) })
+    }
+
+    /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected.
+    fn bitmap_for(&self, id: PageId, used: bool) -> Result<ExclusivePage<'_>> {
+        let mut bitmap = self.exclusive(self.space.bitmap_of(id))?;
+        check_kind(bitmap.id(), bitmap.words())?;
+        if self.space.bit(bitmap.words(), id) != used {
+            let detail = if used { "it is in use, but marked as free" } else { "it is free, but marked as in use" };
+            return Err(StorageError::corrupt_page(id, detail));
+        }
+        bitmap.prepare()?;
+        Ok(bitmap)
+    }
+
+    /// The bitmap page of `id`, shared.
+    fn bitmap_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+        let bitmap = self.shared(self.space.bitmap_of(id))?;
+        check_kind(bitmap.id(), bitmap.words())?;
+        Ok(bitmap)
+    }
+
+    /// Begins to free page `id`, to which nothing refers any more. The caller may hold pages of a tree, `id` among them,
+    /// but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
+    pub fn free_page(&self, id: PageId) -> Result<FreeingPage<'_>> {
+        if self.space.is_fixed(id) || u64::from(id.0) >= self.page_count() {
+            return Err(StorageError::corrupt_page(id, "it is no page that could be freed"));
+        }
+        Ok(FreeingPage { bitmap: self.bitmap_for(id, true)?, id })
+    }
+
+    /// Whether page `id` is marked as in use.
+    pub fn is_allocated(&self, id: PageId) -> Result<bool> {
+        if u64::from(id.0) >= self.page_count() {
+            return Ok(false);
+        }
+        let bitmap = self.bitmap_shared(id)?;
+        Ok(self.space.bit(bitmap.words(), id))
+    }
+
+    /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
+    /// nobody allocates meanwhile.
+    pub fn visit_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
+        let (pages, span) = (self.page_count(), self.space.span);
+        for start in (0..pages).step_by(span as usize) {
+            let bitmap = self.bitmap_shared(PageId(start as u32))?.words().snapshot();
+            let body = &bitmap.0[PAGE_HEADER_BYTES..];
+            for index in 0..span.min(pages - start) {
+                let page = PageId((start + index) as u32);
+                if body[index as usize / 8] >> (index % 8) & 1 != 0 && !self.space.is_fixed(page) {
+                    visit(page);
+                }
+            }
+        }
+        Ok(())
+    }
+}

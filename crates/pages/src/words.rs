@@ -1,0 +1,328 @@
+//! [`PageWords`]: the bytes of a page in shared memory, read and written through relaxed atomic words.
+//!
+//! An optimistic reader reads a page while a writer changes it. With plain memory that is a data race, undefined
+//! whatever is done with the bytes; with relaxed atomic words it is a read of some old and some new words, which the
+//! latch's version then exposes (RELIABILITY §2.1). On the usual processors a relaxed load is a plain load.
+//!
+//! PAGE-1: no access leaves the page, whatever offset it is given: a torn read may be nonsense, it is never out of
+//! bounds. Reads past the end give zeros, writes past the end are dropped.
+
+use std::{cmp::Ordering as Order, fmt};
+
+use foreshore_base::limits::PAGE_BYTES;
+use foreshore_env::{
+    hint::{Access, charge},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Bytes in a word.
+const WORD_BYTES: usize = size_of::<u64>();
+/// Words in a page.
+const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
+
+/// A page in private memory, as it is on disk.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub struct PageBuffer(pub [u8; PAGE_BYTES]);
+
+impl PageBuffer {
+    /// A page of zeros.
+    pub const fn zeroed() -> PageBuffer {
+        PageBuffer([0; PAGE_BYTES])
+    }
+
+    /// A page of zeros on the heap.
+    pub fn boxed() -> Box<PageBuffer> {
+        Box::new(PageBuffer::zeroed())
+    }
+}
+
+impl fmt::Debug for PageBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageBuffer").finish_non_exhaustive()
+    }
+}
+
+/// A page in shared memory. A word holds eight bytes of the page in little-endian order.
+///
+/// Guarded by the latch of its frame: stores by the exclusive holder, loads by anybody, who must validate what it
+/// made of them unless it holds the latch. All accesses are relaxed; the latch orders them.
+#[repr(C, align(4096))]
+pub struct PageWords([AtomicU64; PAGE_WORDS]);
+
+const _: () = assert!(size_of::<PageWords>() == PAGE_BYTES && size_of::<PageBuffer>() == PAGE_BYTES);
+
+impl Default for PageWords {
+    fn default() -> PageWords {
+        PageWords(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl fmt::Debug for PageWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageWords").finish_non_exhaustive()
+    }
+}
+
+/// The part of `length` bytes at `offset` that lies in the page.
+#[inline]
+fn clamp(offset: usize, length: usize) -> usize {
+    length.min(PAGE_BYTES.saturating_sub(offset))
+}
+
+/// The eight bytes at `bytes`, zeros where there are fewer, as a word.
+#[inline]
+fn word_of(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(chunk) => u64::from_le_bytes(*chunk),
+        None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
+impl PageWords {
+    #[inline]
+    fn load(&self, index: usize) -> u64 {
+        self.0.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn store(&self, index: usize, value: u64) {
+        if let Some(word) = self.0.get(index) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The eight bytes at any offset as a little-endian number. Two loads when they lie in two words, so only an
+    /// aligned number is sure not to be half old and half new.
+    #[inline]
+    pub fn u64(&self, offset: usize) -> u64 {
+        let (index, shift) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
+        let low = self.load(index) >> shift;
+        if shift == 0 { low } else { low | self.load(index + 1) << (64 - shift) }
+    }
+
+    /// The four bytes at `offset`.
+    #[inline]
+    pub fn u32(&self, offset: usize) -> u32 {
+        self.u64(offset) as u32
+    }
+
+    /// The two bytes at `offset`.
+    #[inline]
+    pub fn u16(&self, offset: usize) -> u16 {
+        self.u64(offset) as u16
+    }
+
+    /// The byte at `offset`.
+    #[inline]
+    pub fn u8(&self, offset: usize) -> u8 {
+        (self.load(offset / WORD_BYTES) >> (offset % WORD_BYTES * 8)) as u8
+    }
+
+    /// Compares `length` bytes at `offset` with `other`, as byte strings. Of bytes past the page's end there are none.
+    #[inline]
+    pub fn compare(&self, offset: usize, length: usize, other: &[u8]) -> Order {
+        let length = clamp(offset, length);
+        let common = length.min(other.len());
+        let mut done = 0;
+        while done + WORD_BYTES <= common {
+            let (mine, theirs) = (self.u64(offset + done), word_of(&other[done..]));
+            if mine != theirs {
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+            done += WORD_BYTES;
+        }
+        if done < common {
+            let mask = (1 << ((common - done) * 8)) - 1;
+            let (mine, theirs) = (self.u64(offset + done) & mask, word_of(&other[done..common]));
+            if mine != theirs {
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+        }
+        length.cmp(&other.len())
+    }
+
+    /// Fills `target` from `offset` on; with zeros past the page's end.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
+        charge(self, Access::Read);
+        let mut at = offset;
+        let mut chunks = target.chunks_exact_mut(WORD_BYTES);
+        for chunk in &mut chunks {
+            chunk.copy_from_slice(&self.u64(at).to_le_bytes());
+            at += WORD_BYTES;
+        }
+        let rest = chunks.into_remainder();
+        if !rest.is_empty() {
+            rest.copy_from_slice(&self.u64(at).to_le_bytes()[..rest.len()]);
+        }
+    }
+
+    /// Appends `length` bytes at `offset` to `target`, or as many of them as the page has: a nonsensical length asks
+    /// for no more memory than a page.
+    #[inline]
+    pub fn append_to(&self, offset: usize, length: usize, target: &mut Vec<u8>) {
+        let (start, length) = (target.len(), clamp(offset, length));
+        target.resize(start + length, 0);
+        self.copy_to(offset, &mut target[start..]);
+    }
+
+    /// Stores a word. Needs the latch exclusively.
+    #[inline]
+    pub fn set_u64(&self, offset: usize, value: u64) {
+        if offset.is_multiple_of(WORD_BYTES) {
+            self.store(offset / WORD_BYTES, value);
+        } else {
+            self.write(offset, &value.to_le_bytes());
+        }
+    }
+
+    /// Stores four bytes. Needs the latch exclusively.
+    #[inline]
+    pub fn set_u32(&self, offset: usize, value: u32) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    /// Stores two bytes. Needs the latch exclusively.
+    #[inline]
+    pub fn set_u16(&self, offset: usize, value: u16) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    /// Stores a byte. Needs the latch exclusively.
+    #[inline]
+    pub fn set_u8(&self, offset: usize, value: u8) {
+        self.write(offset, &[value]);
+    }
+
+    /// Stores `bytes` at `offset`; those past the page's end are dropped. Needs the latch exclusively: a word of
+    /// which only a part changes is read and written back.
+    #[inline]
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        charge(self, Access::Write);
+        let bytes = &bytes[..clamp(offset, bytes.len())];
+        let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
+        let (head, body) = if skip == 0 { bytes.split_at(0) } else { bytes.split_at(bytes.len().min(WORD_BYTES - skip)) };
+        if !head.is_empty() {
+            self.merge(index, skip, head);
+            index += 1;
+        }
+        let mut chunks = body.chunks_exact(WORD_BYTES);
+        for chunk in &mut chunks {
+            self.store(index, word_of(chunk));
+            index += 1;
+        }
+        if !chunks.remainder().is_empty() {
+            self.merge(index, 0, chunks.remainder());
+        }
+    }
+
+    /// Replaces some bytes of one word.
+    #[inline]
+    fn merge(&self, index: usize, skip: usize, bytes: &[u8]) {
+        let ones = if bytes.len() == WORD_BYTES { u64::MAX } else { (1 << (bytes.len() * 8)) - 1 };
+        let (mask, value) = (ones << (skip * 8), word_of(bytes) << (skip * 8));
+        self.store(index, self.load(index) & !mask | value);
+    }
+
+    /// Moves `count` aligned words at `from` to `to`; the two may overlap. Needs the latch exclusively.
+    pub(crate) fn move_words(&self, from: usize, to: usize, count: usize) {
+        let (from, to) = (from / WORD_BYTES, to / WORD_BYTES);
+        if to > from {
+            (0..count).rev().for_each(|word| self.store(to + word, self.load(from + word)));
+        } else {
+            (0..count).for_each(|word| self.store(to + word, self.load(from + word)));
+        }
+    }
+
+    /// A private copy. Torn, unless the caller holds the latch or validates.
+    pub fn snapshot(&self) -> Box<PageBuffer> {
+        let mut buffer = PageBuffer::boxed();
+        self.store_to(&mut buffer.0);
+        buffer
+    }
+
+    /// Copies the whole page.
+    pub fn store_to(&self, target: &mut [u8; PAGE_BYTES]) {
+        self.copy_to(0, target);
+    }
+
+    /// Replaces the whole page. Needs the latch exclusively.
+    pub fn load_from(&self, buffer: &[u8; PAGE_BYTES]) {
+        self.write(0, buffer);
+    }
+
+    /// Fills the page with zeros. Needs the latch exclusively.
+    pub fn clear(&self) {
+        charge(self, Access::Write);
+        (0..PAGE_WORDS).for_each(|index| self.store(index, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a plain byte array, at every offset, also past the end.
+        #[test]
+        fn words_behave_as_bytes(
+            writes in prop::collection::vec((0..PAGE_BYTES + 64, prop::collection::vec(any::<u8>(), 0..40)), 1..40),
+            offset in 0..PAGE_BYTES + 64,
+            length in 0..70_usize,
+            other in prop::collection::vec(any::<u8>(), 0..70),
+        ) {
+            let words = PageWords::default();
+            let mut bytes = vec![0; PAGE_BYTES];
+            for (at, data) in &writes {
+                words.write(*at, data);
+                for (index, byte) in data.iter().enumerate().filter(|(index, _)| at + index < PAGE_BYTES) {
+                    bytes[at + index] = *byte;
+                }
+            }
+            prop_assert_eq!(&words.snapshot().0[..], &bytes[..]);
+            let mut padded = bytes.clone();
+            padded.resize(PAGE_BYTES + 256, 0);
+            prop_assert_eq!(words.u64(offset), u64::from_le_bytes(padded[offset..][..8].try_into().unwrap()));
+            prop_assert_eq!(words.u32(offset), u32::from_le_bytes(padded[offset..][..4].try_into().unwrap()));
+            prop_assert_eq!(words.u16(offset), u16::from_le_bytes(padded[offset..][..2].try_into().unwrap()));
+            prop_assert_eq!(words.u8(offset), padded[offset]);
+            let mine = &bytes[offset.min(PAGE_BYTES)..(offset + length).min(PAGE_BYTES).max(offset.min(PAGE_BYTES))];
+            prop_assert_eq!(words.compare(offset, length, &other), mine.cmp(&other[..]));
+            prop_assert_eq!(words.compare(offset, length, mine), Order::Equal);
+            let mut target = vec![7; length];
+            words.copy_to(offset, &mut target);
+            prop_assert_eq!(&target[..], &padded[offset..][..length]);
+            let mut appended = vec![9];
+            words.append_to(offset, length, &mut appended);
+            prop_assert_eq!(&appended[1..], mine);
+        }
+    }
+
+    #[test]
+    fn extreme_offsets_stay_inside() {
+        let words = PageWords::default();
+        for offset in [PAGE_BYTES - 1, PAGE_BYTES, u16::MAX as usize, usize::MAX / 2] {
+            words.write(offset, &[1; 16]);
+            words.set_u64(offset & !7, 3);
+            assert_eq!(words.compare(offset, usize::MAX / 2, &[]), if offset < PAGE_BYTES { Order::Greater } else { Order::Equal });
+            let mut target = Vec::new();
+            words.append_to(offset, usize::MAX, &mut target);
+            assert!(target.len() <= 1);
+        }
+    }
+
+    #[test]
+    fn words_move_over_each_other() {
+        let words = PageWords::default();
+        (0..8).for_each(|word| words.set_u64(64 + word * 8, word as u64));
+        words.move_words(64, 72, 8);
+        assert_eq!(words.u64(72), 0);
+        assert_eq!(words.u64(128), 7);
+        words.move_words(72, 64, 8);
+        assert_eq!(words.u64(64), 0);
+        assert_eq!(words.u64(120), 7);
+    }
+}
