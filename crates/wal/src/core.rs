@@ -47,11 +47,6 @@ const LAST_POSITION: u64 = u64::MAX / 4;
 pub(crate) struct Core {
     /// Where the next record is claimed. Advanced by compare-exchange of whoever appends.
     tail: CachePadded<AtomicU64>,
-    /// Below this the ring's places are free. Advanced by the flusher; its release pairs with the acquire of a claim,
-    /// so that the words of a claimed place are seen as 0.
-    reclaimed: CachePadded<AtomicU64>,
-    /// Below this records are in the files. Always between two records. Advanced by the flusher.
-    written: AtomicU64,
     /// Below this records are durable. Advanced by the flusher.
     durable: CachePadded<AtomicU64>,
     /// Below this nothing is needed. Advanced by checkpoints.
@@ -90,8 +85,6 @@ impl Core {
     ) -> Core {
         Core {
             tail: CachePadded::new(AtomicU64::new(tail)),
-            reclaimed: CachePadded::new(AtomicU64::new(tail)),
-            written: AtomicU64::new(tail),
             durable: CachePadded::new(AtomicU64::new(tail)),
             low_water: AtomicU64::new(low),
             gate: AtomicU8::new(OPEN),
@@ -101,21 +94,17 @@ impl Core {
             work: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             space: Condvar::new(),
-            ring: Ring::new(options.buffer()),
+            ring: Ring::new(options.buffer(), tail),
             seal,
             geometry,
             store,
             capacity_bytes: options.capacity_bytes,
-            flush_interval: options.flush_interval,
+            flush_interval: options.interval(),
         }
     }
 
     pub(crate) fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
     }
 
     pub(crate) fn durable(&self) -> u64 {

@@ -53,6 +53,7 @@ impl Log {
     ) -> Result<Arc<Log>> {
         disk.create_directory(directory).map_err(StorageError::io("make", directory))?;
         if let Some(parent) = directory.parent() {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             disk.sync_directory(parent).map_err(StorageError::io("sync", parent))?;
         }
         let listing = store::list(&*disk, directory)?;

@@ -10,6 +10,8 @@ pub const FIRST_LSN: Lsn = Lsn(SEGMENT_HEADER_BYTES);
 
 /// The smallest circular buffer: what is left of a segment, a header and the longest record fit together.
 const MIN_BUFFER_BYTES: usize = 256 << 10;
+/// The bounds of [`LogOptions::flush_interval`].
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(24 * 3600));
 /// The largest circular buffer.
 const MAX_BUFFER_BYTES: usize = 1 << 30;
 
@@ -25,7 +27,7 @@ pub struct LogOptions {
     /// half of it; the other half is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
     /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
     pub capacity_bytes: u64,
-    /// How long a record waits at most for its flush if nobody asks for one.
+    /// How long a record waits at most for its flush to begin if nobody asks for one; 1 ms to a day.
     pub flush_interval: Duration,
 }
 
@@ -35,6 +37,10 @@ impl LogOptions {
 
     pub(crate) fn segment(&self) -> u64 {
         self.segment_bytes.clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES).next_power_of_two()
+    }
+
+    pub(crate) fn interval(&self) -> Duration {
+        self.flush_interval.clamp(INTERVALS.0, INTERVALS.1)
     }
 
     pub(crate) fn buffer(&self) -> usize {

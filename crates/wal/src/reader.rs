@@ -64,7 +64,7 @@ impl LogReader {
         if let Some(header) = self.parse(start, payload) {
             return Ok(header);
         }
-        if start < self.core.written() {
+        if start < self.core.ring.written() {
             self.fill(start)?;
             if let Some(header) = self.parse(start, payload) {
                 return Ok(header);
@@ -92,7 +92,7 @@ impl LogReader {
             .store
             .segment(base)
             .ok_or_else(|| no_record(Lsn(start), Lsn(self.core.low_water()), Lsn(self.end)))?;
-        let end = self.core.written().min(base + geometry.segment_bytes()).min(start + CHUNK_BYTES);
+        let end = self.core.ring.written().min(base + geometry.segment_bytes()).min(start + CHUNK_BYTES);
         self.chunk_start = start;
         self.chunk.resize(end.saturating_sub(start) as usize, 0);
         let result = segment.file.read_exact_at(&mut self.chunk, start - base);

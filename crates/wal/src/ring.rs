@@ -1,13 +1,18 @@
 //! The circular buffer between those who append and the flusher.
 //!
 //! Position `p` of the log has its place at `p` modulo the ring's size. The ring is made of atomic words, so that a
-//! reader that comes too late reads nonsense (which its checksum tells) but is no data race.
+//! reader that comes too late reads nonsense (which it is told, and which its checksum would tell) but is no data race.
 //!
 //! Protocol (WAL-1): the words of a free place are 0. Who has claimed a place writes the record into it, and its first
 //! word last, with release ordering; a first word that is not 0 so says that the record behind it is whole. The
-//! flusher writes records to the file, sets their words to 0 and only then gives the place free.
+//! flusher, which has written records to the file, says so, sets their words to 0, and only then gives the place free.
 
-use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+
+use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES};
 
 /// Bytes in a word.
 const WORD: usize = 8;
@@ -17,17 +22,85 @@ const WORD: usize = 8;
 pub(crate) struct Ring {
     /// Written by the one who has claimed the position, until it is published; then, by the flusher, set to 0.
     words: Box<[AtomicU64]>,
+    /// Below this records are in the files. Always between two records. Advanced by the flusher.
+    written: CachePadded<AtomicU64>,
+    /// Below this places are free. Advanced by the flusher.
+    reclaimed: CachePadded<AtomicU64>,
+}
+
+/// What a reader found at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A first word that gives this length; the bytes were copied.
+    Bytes(usize),
+    /// The place has been claimed, but no record is published.
+    Unpublished,
+    /// What was there is in the file.
+    Written,
+    /// No record starts there.
+    Nothing,
 }
 
 impl Ring {
-    /// `bytes` is a power of two.
-    pub(crate) fn new(bytes: usize) -> Ring {
+    /// A ring for a log that ends at `position`. `bytes` is a power of two.
+    pub(crate) fn new(bytes: usize, position: u64) -> Ring {
         debug_assert!(bytes.is_power_of_two());
-        Ring { words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect() }
+        Ring {
+            words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect(),
+            written: CachePadded::new(AtomicU64::new(position)),
+            reclaimed: CachePadded::new(AtomicU64::new(position)),
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         (self.words.len() * WORD) as u64
+    }
+
+    /// Below this records are in the files.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// How much of the ring is taken when the log reaches to `end`; more than [`Ring::bytes`] means no room.
+    #[inline]
+    pub(crate) fn taken(&self, end: u64) -> u64 {
+        // Pairs with the release in `retire`: the words of a free place are seen as 0.
+        end.saturating_sub(self.reclaimed.load(Ordering::Acquire))
+    }
+
+    /// The records of `[from, to)` are in the file: gives their places free.
+    pub(crate) fn retire(&self, from: u64, to: u64) {
+        self.written.store(to, Ordering::Release);
+        // Pairs with the fence in `read`: who reads a word that is cleared below knows that it came too late.
+        fence(Ordering::Release);
+        for word in self.runs(from, to).into_iter().flatten() {
+            word.store(0, Ordering::Relaxed);
+        }
+        // Pairs with the acquire in `taken`.
+        self.reclaimed.store(to, Ordering::Release);
+    }
+
+    /// Copies the record at `position`, which is below the tail, to `out`; anything may stand there.
+    pub(crate) fn read(&self, position: u64, out: &mut Vec<u8>) -> Found {
+        if position < self.written() {
+            return Found::Written;
+        }
+        let length = frame::length_of(self.first_word(position));
+        let possible = (HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length);
+        if possible {
+            self.copy_out(position, position + frame::padded(length), out);
+        }
+        // Pairs with the fence in `retire`.
+        fence(Ordering::Acquire);
+        if position < self.written.load(Ordering::Relaxed) {
+            Found::Written
+        } else if possible {
+            Found::Bytes(length)
+        } else if length == 0 {
+            Found::Unpublished
+        } else {
+            Found::Nothing
+        }
     }
 
     #[inline]
@@ -80,13 +153,6 @@ impl Ring {
             if let Some(place) = places.next() {
                 place.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
             }
-        }
-    }
-
-    /// Sets `[from, to)` to 0.
-    pub(crate) fn clear(&self, from: u64, to: u64) {
-        for word in self.runs(from, to).into_iter().flatten() {
-            word.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -151,7 +217,10 @@ impl Writer<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, foreshore_loom))]
+mod models;
+
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use proptest::prelude::*;
 
@@ -163,7 +232,7 @@ mod tests {
             pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6),
             start in 0u64..64,
         ) {
-            let ring = Ring::new(512);
+            let ring = Ring::new(512, 0);
             let at = start * 8 + 512;
             let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             let expected = pieces.concat();
@@ -175,7 +244,8 @@ mod tests {
             prop_assert_eq!(out[8..32].to_vec(), [1u64, 2, 3].map(u64::to_le_bytes).concat());
             prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);
             prop_assert!(out[32 + expected.len()..].iter().all(|&byte| byte == 0));
-            ring.clear(at, end);
+            ring.retire(at, end);
+            prop_assert_eq!((ring.written(), ring.taken(end)), (end, 0));
             prop_assert!(ring.words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }

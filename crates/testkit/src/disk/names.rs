@@ -121,6 +121,7 @@ impl Names {
 
     /// Makes the names in a directory durable.
     pub(super) fn sync(&mut self, directory: &Path) {
+        let directory = if directory == Path::new(".") { Path::new("") } else { directory };
         let platter = &mut self.platter;
         self.unsynced.retain(|change| {
             let covered = change.directory() == directory;

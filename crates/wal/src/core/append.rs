@@ -111,9 +111,8 @@ impl Core {
             if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
                 return Err(Refused::LogFull);
             }
-            // Pairs with the release in `reclaim`: the words of the place are 0.
-            let used = end.saturating_sub(self.reclaimed.load(Ordering::Acquire));
-            if used > self.ring.bytes() {
+            let taken = self.ring.taken(end);
+            if taken > self.ring.bytes() {
                 return Err(Refused::NoRoom);
             }
             match self.tail.compare_exchange_weak(position, end, Ordering::AcqRel, Ordering::Relaxed) {
@@ -122,7 +121,7 @@ impl Core {
                         core: self,
                         segment_end: place.segment_end,
                         start: place.start,
-                        crowded: used > self.ring.bytes() / 2,
+                        crowded: taken > self.ring.bytes() / 2,
                     });
                 }
                 Err(now) => position = now,

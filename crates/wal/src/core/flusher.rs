@@ -5,10 +5,7 @@
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
-    sync::{
-        Arc,
-        atomic::{Ordering, fence},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -93,7 +90,7 @@ impl Flusher {
             core.append_mark(durable);
             self.marked = durable;
         }
-        let written = core.written();
+        let written = core.ring.written();
         if written == durable && self.published(written, core.tail()) == written {
             self.wait_for_appender();
             return Ok(());
@@ -107,7 +104,7 @@ impl Flusher {
 
     /// Writes all that is published, to make room.
     fn write_batch(&mut self) -> Result<()> {
-        let (before, target) = (self.core.written(), self.core.tail());
+        let (before, target) = (self.core.ring.written(), self.core.tail());
         if self.write(target)? == before && before < target {
             self.core.still_crowded();
             self.wait_for_appender();
@@ -132,7 +129,7 @@ impl Flusher {
 
     /// Writes published records up to `target`, or up to the first that is not published; gives how far it came.
     fn write(&mut self, target: u64) -> Result<u64> {
-        let mut position = self.core.written();
+        let mut position = self.core.ring.written();
         loop {
             let end = self.published(position, target);
             if end == position {
@@ -183,11 +180,7 @@ impl Flusher {
             .map_err(StorageError::io("write", &self.segment.path))?;
         self.unsynced = true;
 
-        core.written.store(end, Ordering::Release);
-        // Pairs with the fence in `read_from_ring`: who reads a word that is cleared below knows that it was too late.
-        fence(Ordering::Release);
-        core.ring.clear(position, end);
-        core.reclaimed.store(end, Ordering::Release);
+        core.ring.retire(position, end);
         core.room_was_made();
         if core.geometry.offset(end) == 0 {
             self.sync()?;

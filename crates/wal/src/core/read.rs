@@ -1,30 +1,17 @@
 //! Reading one record by its LSN: from the ring while it is there, else from its file.
 
 use foreshore_base::{Lsn, Result, StorageError};
-use foreshore_env::{
-    sync::atomic::{Ordering, fence},
-    thread,
-};
+use foreshore_env::thread;
 
 use super::Core;
 use crate::{
-    frame::{self, HEADER_BYTES, MAX_RECORD_BYTES, RecordHeader, padded},
+    frame::{self, HEADER_BYTES, RecordHeader},
+    ring::Found,
     segment::no_record,
 };
 
 /// How many bytes are read at first for a record of unknown length.
 const FIRST_READ_BYTES: u64 = 512;
-
-/// A record that was found, or why not.
-enum Found {
-    Record(RecordHeader),
-    /// Its place has been claimed, but it is not published.
-    Unpublished,
-    /// It has left the ring.
-    Written,
-    /// There is none.
-    Nothing,
-}
 
 impl Core {
     /// Reads the record that starts at `lsn`; `buffer` gets its payload.
@@ -39,44 +26,21 @@ impl Core {
             return Err(self.no_record(lsn));
         }
         loop {
-            match self.read_from_ring(lsn, buffer) {
-                Found::Record(header) => return Ok(header),
+            match self.ring.read(lsn.0, buffer) {
                 Found::Written => return self.read_from_file(lsn, buffer),
-                Found::Nothing => return Err(self.no_record(lsn)),
-                Found::Unpublished if !wait => return Err(self.no_record(lsn)),
-                Found::Unpublished => {
+                Found::Bytes(_) => {
+                    let (header, length) = self.seal.parse(buffer, lsn).ok_or_else(|| self.no_record(lsn))?;
+                    strip(buffer, length);
+                    return Ok(header);
+                }
+                Found::Unpublished if wait => {
                     if let Some(poisoned) = self.poisoned() {
                         return Err(poisoned);
                     }
                     thread::yield_now();
                 }
+                Found::Unpublished | Found::Nothing => return Err(self.no_record(lsn)),
             }
-        }
-    }
-
-    fn read_from_ring(&self, lsn: Lsn, buffer: &mut Vec<u8>) -> Found {
-        if lsn.0 < self.written() {
-            return Found::Written;
-        }
-        let length = frame::length_of(self.ring.first_word(lsn.0));
-        let possible = (HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length);
-        if possible {
-            self.ring.copy_out(lsn.0, lsn.0 + padded(length), buffer);
-        }
-        // Pairs with the fence of the flusher: if a word read above had been cleared, `written` says so now.
-        fence(Ordering::Acquire);
-        if lsn.0 < self.written.load(Ordering::Relaxed) {
-            return Found::Written;
-        }
-        if length == 0 {
-            return Found::Unpublished;
-        }
-        match self.seal.parse(buffer, lsn) {
-            Some((header, length)) if possible => {
-                strip(buffer, length);
-                Found::Record(header)
-            }
-            _ => Found::Nothing,
         }
     }
 

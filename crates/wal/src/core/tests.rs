@@ -88,7 +88,7 @@ fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
         }
         eventually("nobody waits for room", || core.waiting.lock().for_space == 4);
         thread::sleep(Duration::from_millis(30));
-        assert_eq!(core.written(), FIRST_LSN.0);
+        assert_eq!(core.ring.written(), FIRST_LSN.0);
         publish(claim);
     });
     core.shut(Stop::Flushed);

@@ -5,10 +5,7 @@
 //! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append).
 
 use foreshore_base::{Lsn, Result};
-use foreshore_env::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use foreshore_env::{sync::atomic::Ordering, time::Instant};
 
 use super::{CLOSED, Core, POISONED};
 use crate::segment::no_record;
@@ -30,9 +27,6 @@ pub(super) struct Waiting {
     /// The flusher has ended: nothing more will become durable.
     pub(super) flusher_gone: bool,
 }
-
-/// The shortest time between two flushes that nobody asked for.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the flusher shall do at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,7 +136,7 @@ impl Core {
             }
             let now = Instant::now();
             if now >= *due {
-                *due = now + self.flush_interval.max(SHORTEST_INTERVAL);
+                *due = now + self.flush_interval;
                 if tail > durable {
                     return Task::Sync;
                 }

@@ -1,4 +1,5 @@
 //! The log as its users see it, on a disk that fails, tears and forgets.
+#![cfg(not(foreshore_loom))]
 
 mod concurrency;
 mod crash;

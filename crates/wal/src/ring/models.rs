@@ -1,0 +1,115 @@
+//! Loom models of the ring: every interleaving, and every value that weak memory allows.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-wal --release --lib --target-dir target/loom
+//! ```
+
+use foreshore_env::{sync::Arc, thread};
+
+use super::*;
+
+/// Bytes of a model's ring: one record fills it.
+const RING: usize = 32;
+/// Where a model's log begins.
+const START: u64 = 4096;
+
+/// Writes a record that fills the ring and says `value` in every word.
+fn write(ring: &Ring, position: u64, value: u64) {
+    ring.write(position, RING as u64, &[value; 3], &[]);
+}
+
+/// The value that all words of a copied record say.
+fn value(bytes: &[u8]) -> u64 {
+    assert_eq!(bytes.len(), RING);
+    let words: Vec<u64> = bytes.chunks(WORD).skip(1).map(|word| frame::word_at(word, 0)).collect();
+    assert!(words.iter().all(|&word| word == words[0]), "a record that is not whole: {words:?}");
+    words[0]
+}
+
+/// The flusher: takes the record at `position` when it is published.
+fn flush(ring: &Ring, position: u64) -> u64 {
+    while ring.first_word(position) == 0 {
+        thread::yield_now();
+    }
+    let mut bytes = Vec::new();
+    ring.copy_out(position, position + RING as u64, &mut bytes);
+    ring.retire(position, position + RING as u64);
+    value(&bytes)
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// WAL-1: what is published is whole, and a place is used again only when it is empty.
+#[test]
+fn the_flusher_sees_whole_records_in_two_laps() {
+    model(|| {
+        let ring = Arc::new(Ring::new(RING, START));
+        let appender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                for lap in 1..=2 {
+                    let position = START + (lap - 1) * RING as u64;
+                    while ring.taken(position + RING as u64) > ring.bytes() {
+                        thread::yield_now();
+                    }
+                    write(&ring, position, lap);
+                }
+            })
+        };
+        assert_eq!(flush(&ring, START), 1);
+        assert_eq!(flush(&ring, START + RING as u64), 2);
+        appender.join().unwrap();
+    });
+}
+
+/// Another thread takes the place that a record had.
+#[test]
+fn a_place_goes_from_one_appender_to_another() {
+    model(|| {
+        let ring = Arc::new(Ring::new(RING, START));
+        write(&ring, START, 1);
+        let second = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let position = START + RING as u64;
+                while ring.taken(position + RING as u64) > ring.bytes() {
+                    thread::yield_now();
+                }
+                write(&ring, position, 2);
+            })
+        };
+        assert_eq!(flush(&ring, START), 1);
+        assert_eq!(flush(&ring, START + RING as u64), 2);
+        second.join().unwrap();
+    });
+}
+
+/// A reader gets the whole record, or is told that it is not there yet or not there any more.
+#[test]
+fn a_reader_is_never_given_a_mixture() {
+    model(|| {
+        let ring = Arc::new(Ring::new(RING, START));
+        let appender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                write(&ring, START, 1);
+                assert_eq!(flush(&ring, START), 1);
+                write(&ring, START + RING as u64, 2);
+            })
+        };
+        let mut bytes = Vec::new();
+        match ring.read(START, &mut bytes) {
+            Found::Bytes(length) => assert_eq!((length, value(&bytes)), (RING, 1)),
+            Found::Unpublished | Found::Written => {}
+            Found::Nothing => panic!("a length that nobody wrote"),
+        }
+        appender.join().unwrap();
+        assert_eq!(ring.read(START, &mut bytes), Found::Written);
+        assert_eq!(ring.read(START + RING as u64, &mut bytes), Found::Bytes(RING));
+        assert_eq!(value(&bytes), 2);
+    });
+}
