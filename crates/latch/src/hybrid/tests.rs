@@ -11,7 +11,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{EXCLUSIVE, HybridLatch, PARKED, SHARER, WaitEnded};
+use super::{EXCLUSIVE, HybridLatch, PARKED, SHARER, WAKING, WaitEnded};
 
 /// What no wait here may take.
 const FAR: Duration = Duration::from_secs(60);
@@ -134,6 +134,35 @@ fn a_panic_while_looking_around_leaves_nothing() {
     });
     assert_eq!(word(&latch), SHARER);
     drop(held);
+    assert_eq!(word(&latch), 0);
+}
+
+/// The turn of a thread that panics when it has been chosen goes to the next.
+#[test]
+fn a_panic_of_the_chosen_passes_the_turn_on() {
+    let latch = HybridLatch::new();
+    let released = AtomicBool::new(false);
+    let held = latch.exclusive();
+    thread::scope(|scope| {
+        let chosen = scope.spawn(|| {
+            let mut look = || {
+                while !released.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                panic!("planted");
+            };
+            catch_unwind(AssertUnwindSafe(|| drop(latch.exclusive_until(None, &mut look)))).is_err()
+        });
+        wait_until_parked(&latch);
+        let next = scope.spawn(|| latch.exclusive_until(Some(Instant::now() + FAR), &mut || true).is_ok());
+        // Whether the second has gone to sleep cannot be seen in the word; it has had the time.
+        thread::sleep(Duration::from_millis(20));
+        drop(held);
+        assert_eq!(word(&latch), PARKED | WAKING);
+        released.store(true, Relaxed);
+        assert!(chosen.join().unwrap());
+        assert!(next.join().unwrap(), "the turn was lost");
+    });
     assert_eq!(word(&latch), 0);
 }
 
