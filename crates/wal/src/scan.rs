@@ -12,6 +12,7 @@
 //!
 //! With proof the log is damaged. Without, the gap is the end. What follows it in its segment is then overwritten, so
 //! that no later append can make it part of the log again (WAL-4).
+//!
 //! Damage inside the last batch before a crash cannot be told from a torn tail; a log that was closed ends with a mark
 //! for all of it.
 
@@ -28,6 +29,9 @@ use crate::{
     segment::{self, Geometry, HEADER_USED_BYTES},
     store::{self, Listing, Segment, Store},
 };
+
+/// What overwrites a torn tail. No zero, so that it is known again.
+const CUT: u8 = 0xC5;
 
 /// A log as it was found.
 #[derive(Debug)]
@@ -51,6 +55,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
         seal: Seal::new(log_id),
         geometry: read_geometry(&*disk, &segments[first].1, log_id, segments[first].0)?,
         position: from.0,
+        proven: from.0,
         sealed: false,
         bytes: Vec::new(),
     };
@@ -81,9 +86,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
         }
         if !complete {
             scan.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base))?;
-            scan.cut(segment)?;
         }
-        // Found in the cache is not durable: the process may have died before its sync.
+        scan.write_again(segment)?;
+        scan.cut(segment)?;
         segment.file.sync().map_err(StorageError::io("sync", path))?;
         break;
     }
@@ -119,6 +124,8 @@ struct Scan {
     geometry: Geometry,
     /// Where the last record ended.
     position: u64,
+    /// Everything below is known to be durable.
+    proven: u64,
     /// The last record is a mark for all before it.
     sealed: bool,
     /// The segment that is looked at.
@@ -157,7 +164,9 @@ impl Scan {
                 self.position = end;
                 return true;
             }
-            self.sealed = self.seal.parse_mark(bytes, Lsn(start)) == Some(Lsn(start));
+            let mark = self.seal.parse_mark(bytes, Lsn(start));
+            self.sealed = mark == Some(Lsn(start));
+            self.proven = mark.map_or(self.proven, |durable| self.proven.max(durable.0.min(start)));
             self.position = start + padded(length);
         }
     }
@@ -195,20 +204,37 @@ impl Scan {
         (start..=end).step_by(8).find(|&at| word_at(&self.bytes, (at - base) as usize + 8) == at)
     }
 
-    /// Overwrites what follows the end, so that nothing of it ever passes for a record.
+    /// Writes what is not known to be durable once more, for the sync that follows. What was read may be in the cache
+    /// alone: the process died before its sync, or the sync failed, and then the kernel takes the cache for clean and a
+    /// sync by itself does nothing.
+    fn write_again(&self, segment: &Segment) -> Result<()> {
+        let from = self.proven.max(self.geometry.next_start(segment.base));
+        if from >= self.position {
+            return Ok(());
+        }
+        let bytes = &self.bytes[(from - segment.base) as usize..(self.position - segment.base) as usize];
+        segment
+            .file
+            .write_all_at(bytes, from - segment.base)
+            .map_err(StorageError::io("write once more the tail of", &segment.path))
+    }
+
+    /// Overwrites what follows the end, so that nothing of it ever passes for a record. What an earlier opening
+    /// overwrote is overwritten again: it too may be in the cache alone.
     fn cut(&self, segment: &Segment) -> Result<()> {
         let gap = self.geometry.next_start(self.position);
-        let mut end = gap;
-        while let Some(found) = self.next_candidate(segment.base, end) {
+        let Some(rest) = self.bytes.get((gap - segment.base) as usize..) else { return Ok(()) };
+        let mut end = gap + rest.iter().take_while(|&&byte| byte == CUT).count() as u64;
+        while let Some(found) = self.next_candidate(segment.base, end.next_multiple_of(8)) {
             end = found + HEADER_BYTES as u64;
         }
         if end == gap {
             return Ok(());
         }
-        let zeros = vec![0; (end - gap) as usize];
+        let cut = vec![CUT; (end - gap) as usize];
         segment
             .file
-            .write_all_at(&zeros, gap - segment.base)
+            .write_all_at(&cut, gap - segment.base)
             .map_err(StorageError::io("cut the torn tail of", &segment.path))
     }
 }
