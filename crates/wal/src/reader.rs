@@ -37,6 +37,10 @@ impl LogReader {
     pub fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<RecordHeader>> {
         while self.position < self.end {
             let start = self.core.geometry.next_start(self.position);
+            if start >= self.end {
+                // Only the rest of a segment lies between, too small for a record.
+                break;
+            }
             let header = self.read(start, payload)?;
             if header.kind == RecordKind::SEGMENT_END {
                 self.position = self.core.geometry.base(start) + self.core.geometry.segment_bytes();
@@ -58,7 +62,7 @@ impl LogReader {
 
     fn read(&mut self, start: u64, payload: &mut Vec<u8>) -> Result<RecordHeader> {
         let lsn = Lsn(start);
-        if !self.core.geometry.is_start(start) || start >= self.end {
+        if !self.core.geometry.is_start(start) {
             return Err(no_record(lsn, Lsn(self.core.low_water()), Lsn(self.end)));
         }
         if let Some(header) = self.parse(start, payload) {

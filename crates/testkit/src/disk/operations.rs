@@ -68,6 +68,16 @@ impl State {
         self.give_blocks(blocks);
     }
 
+    /// Cuts or extends a file, and gives back the space of what lies past its end.
+    fn set_length(&mut self, file: u64, length: u64) -> io::Result<()> {
+        let content = self.file_mut(file)?;
+        let before = content.blocks();
+        content.set_length(length);
+        let freed = before - content.blocks();
+        self.give_blocks(freed);
+        Ok(())
+    }
+
     /// Takes space for `[offset, offset + length)`; gives how many of the bytes have some.
     fn make_room(&mut self, file: u64, offset: u64, length: u64) -> io::Result<u64> {
         let block_bytes = BLOCK_BYTES as u64;
@@ -266,11 +276,7 @@ impl DiskFile for OpenFile {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.for_writing()?;
         let operation = state.operation()?;
-        let content = state.file_mut(self.file)?;
-        let before = content.blocks();
-        content.set_length(bytes);
-        let freed = before - content.blocks();
-        state.give_blocks(freed);
+        state.set_length(self.file, bytes)?;
         operation.end(())
     }
 
@@ -280,9 +286,8 @@ impl DiskFile for OpenFile {
         if state.make_room(self.file, 0, bytes)? < bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let content = state.file_mut(self.file)?;
-        if content.length() < bytes {
-            content.set_length(bytes);
+        if state.file_mut(self.file)?.length() < bytes {
+            state.set_length(self.file, bytes)?;
         }
         operation.end(())
     }

@@ -176,6 +176,18 @@ fn space_runs_out_and_comes_back() {
 }
 
 #[test]
+fn space_taken_in_vain_comes_back() {
+    let disk = disk();
+    disk.set_free_space(Some(4 * 4096));
+    let handle = disk.open(&path("a"), OpenMode::CreateNew).unwrap();
+    handle.allocate(9 * 4096).unwrap_err();
+    handle.allocate(4096).unwrap();
+    let other = disk.open(&path("b"), OpenMode::CreateNew).unwrap();
+    other.allocate(3 * 4096).unwrap();
+    other.allocate(4 * 4096).unwrap_err();
+}
+
+#[test]
 fn reads_can_be_short_and_can_fail() {
     let disk = disk();
     let handle = file(&disk, "a", 1, 100);

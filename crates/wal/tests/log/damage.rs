@@ -154,6 +154,20 @@ fn segments_that_do_not_fit_together_are_damage() {
         open(&image)
     };
     assert!(size(SEGMENT, SEGMENT).is_ok());
+    let log = open(&disk).unwrap();
+    append_all(&log, [60_000; 2]);
+    log.close().unwrap();
+    drop(log);
+    let third = disk.read_file(&segment_path(2)).unwrap();
+    let mut larger = third[..64].to_vec();
+    larger[32..40].copy_from_slice(&(2 * SEGMENT).to_le_bytes());
+    let checksum = crc32c(&larger[..12], &larger[16..64]);
+    larger[12..16].copy_from_slice(&checksum.to_le_bytes());
+    larger.extend_from_slice(&third[64..]);
+    larger.resize(2 * SEGMENT as usize, 0);
+    let mixed = image(&disk);
+    mixed.write_file(&segment_path(2), &larger).unwrap();
+    assert!(is_corrupted(&open(&mixed)), "segments of two sizes");
     for bytes in [0, 1, 4096, SEGMENT / 2, SEGMENT - 8, 2 * SEGMENT, 1 << 40, u64::MAX] {
         assert!(is_corrupted(&size(bytes, 2 * SEGMENT)), "{bytes}");
     }

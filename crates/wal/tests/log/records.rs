@@ -98,6 +98,29 @@ fn a_log_that_ends_at_the_end_of_a_segment_goes_on_after_opening() {
 }
 
 #[test]
+fn a_log_whose_next_segment_was_not_made_yet_ends_with_the_segment() {
+    for room in [0, 8, 16, 24, 32, 40] {
+        let disk = FaultyDisk::new();
+        let log = create(&disk);
+        let mut records = fill_up_to(&log, room);
+        let prev = last(&records);
+        let lost = append(&log, prev, payload(1, 50)).unwrap();
+        log.flush(lost.0.lsn).unwrap();
+        drop(log);
+        // The power failed when the first segment was durable and before the second had its name.
+        disk.remove(&segment_path(1)).unwrap();
+        let log = open(&disk).unwrap();
+        assert_eq!(log.tail(), Lsn(SEGMENT));
+        assert!(read_all(&log).unwrap() == records, "room {room}");
+        assert!(read_from(&log, log.tail()).unwrap().is_empty());
+        let prev = last(&records);
+        records.push(append(&log, prev, payload(1, 50)).unwrap());
+        assert_eq!(last(&records), lost.0.lsn);
+        check_everywhere(&disk, log, &records);
+    }
+}
+
+#[test]
 fn a_reader_may_begin_at_a_former_tail() {
     let disk = FaultyDisk::new();
     let log = create(&disk);
