@@ -12,6 +12,8 @@ mod layout;
 mod pool;
 mod slotted;
 mod space;
+#[cfg(test)]
+mod testing;
 mod words;
 
 pub use layout::{PAGE_HEADER_BYTES, PageKind};
@@ -19,7 +21,8 @@ pub use pool::{
     BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PoolOptions, PoolStats, SharedPage,
 };
 pub use slotted::{
-    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut, SlottedView,
+    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut,
+    SlottedView,
 };
 pub use space::{BITMAP_SPAN, FORMAT_VERSION, FreeingPage, NewPage};
 pub use words::{PageBuffer, PageWords};

@@ -62,6 +62,9 @@ const MAX_FRAMES: usize = u32::MAX as usize - 1;
 /// long is a fault, and becomes an error instead of a hang.
 const LATCH_WAIT: Duration = Duration::from_secs(60);
 
+/// How long the cleaner may still hold what nobody else does.
+const QUIESCENCE_WAIT: Duration = Duration::from_secs(5);
+
 /// How a pool is made.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
@@ -141,7 +144,12 @@ impl BufferPool {
     }
 
     /// A pool for an existing data file. Pages are looked at when they are used.
-    pub fn open(disk: &Arc<dyn Disk>, path: &Path, log: Arc<Log>, options: &PoolOptions) -> Result<Arc<BufferPool>> {
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        log: Arc<Log>,
+        options: &PoolOptions,
+    ) -> Result<Arc<BufferPool>> {
         let file = match disk.open(path, OpenMode::ReadWrite) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -203,7 +211,7 @@ impl BufferPool {
 
     /// The frame that holds `page`, as far as anybody can know without its latch.
     #[inline]
-    fn resident(&self, page: PageId) -> Option<FrameRef<'_>> {
+    pub(crate) fn resident(&self, page: PageId) -> Option<FrameRef<'_>> {
         self.translation.get(page).map(|index| self.frame(index))
     }
 
@@ -249,18 +257,19 @@ impl BufferPool {
         self.cleaner.stop();
     }
 
-    /// Looks for what must not be while nobody uses the pool: a latch or a write left over, frames and translation that
-    /// disagree, a page in two frames. Says what it found.
+    /// Looks for what must not be while nobody but the cleaner uses the pool: a latch or a write left over, frames and
+    /// translation that disagree, a page in two frames. Says what it found.
     pub fn verify_quiescent(&self) -> Result<(), String> {
         let mut seen = BTreeMap::new();
+        let deadline = Instant::now() + QUIESCENCE_WAIT;
         for place in self.all_frames() {
             let (index, page) = (place.index, place.frame.page());
-            let Some(guard) = place.frame.latch.try_exclusive() else {
-                return Err(format!("frame {index} with page {page} is latched"));
-            };
-            if place.frame.is_in_transit() {
+            if !place.frame.await_write(deadline) {
                 return Err(format!("a write of page {page} in frame {index} is in transit"));
             }
+            let Ok(guard) = place.frame.latch.exclusive_until(Some(deadline), &mut || true) else {
+                return Err(format!("frame {index} with page {page} is latched"));
+            };
             if !page.is_some() {
                 if place.frame.is_dirty() {
                     return Err(format!("frame {index} is empty but dirty"));
@@ -276,7 +285,11 @@ impl BufferPool {
         }
         let free = self.free.lock().len();
         if free + seen.len() != self.frames.count() {
-            return Err(format!("{} frames, {} with a page and {free} free", self.frames.count(), seen.len()));
+            return Err(format!(
+                "{} frames, {} with a page and {free} free",
+                self.frames.count(),
+                seen.len()
+            ));
         }
         match self.awaiting.lock().len() {
             0 => Ok(()),

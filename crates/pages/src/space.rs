@@ -242,13 +242,14 @@ impl Space {
         let (mut page, known) = pool.exclusive_unread(id)?;
         debug_assert!(!known, "page {id} lies behind the end of the file and is in a frame");
         let bound = pool.log.tail();
-        let lsn = match pool.log.append(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {
-            Ok(lsn) => lsn,
-            Err(error) => {
-                page.evacuate();
-                return Err(error);
-            }
-        };
+        let lsn =
+            match pool.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {
+                Ok(lsn) => lsn,
+                Err(error) => {
+                    page.evacuate();
+                    return Err(error);
+                }
+            };
         page.place().frame.mark_dirty(bound);
         BufferPool::clear(&mut page);
         format(page.words());

@@ -202,7 +202,8 @@ impl PageWords {
         charge(self, Access::Write);
         let bytes = &bytes[..clamp(offset, bytes.len())];
         let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
-        let (head, body) = if skip == 0 { bytes.split_at(0) } else { bytes.split_at(bytes.len().min(WORD_BYTES - skip)) };
+        let (head, body) =
+            if skip == 0 { bytes.split_at(0) } else { bytes.split_at(bytes.len().min(WORD_BYTES - skip)) };
         if !head.is_empty() {
             self.merge(index, skip, head);
             index += 1;
@@ -307,7 +308,10 @@ mod tests {
         for offset in [PAGE_BYTES - 1, PAGE_BYTES, u16::MAX as usize, usize::MAX / 2] {
             words.write(offset, &[1; 16]);
             words.set_u64(offset & !7, 3);
-            assert_eq!(words.compare(offset, usize::MAX / 2, &[]), if offset < PAGE_BYTES { Order::Greater } else { Order::Equal });
+            assert_eq!(
+                words.compare(offset, usize::MAX / 2, &[]),
+                if offset < PAGE_BYTES { Order::Greater } else { Order::Equal }
+            );
             let mut target = Vec::new();
             words.append_to(offset, usize::MAX, &mut target);
             assert!(target.len() <= 1);

@@ -44,7 +44,7 @@ impl BufferPool {
 
     /// Latches every frame in turn, empty ones too, and writes the dirty pages that are `wanted`. `wanted` is asked under
     /// the shared latch.
-    fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
+    pub(super) fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
         let mut batch = Batch::new(BATCH_PAGES);
         for place in self.all_frames() {
             self.visit(place, &mut batch, &wanted)?;

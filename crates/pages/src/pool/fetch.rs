@@ -117,7 +117,12 @@ impl BufferPool {
         place.frame.latch.shared_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
     }
 
-    fn wait_exclusive<'p>(&self, place: FrameRef<'p>, id: PageId, deadline: Instant) -> Result<ExclusiveGuard<'p>> {
+    fn wait_exclusive<'p>(
+        &self,
+        place: FrameRef<'p>,
+        id: PageId,
+        deadline: Instant,
+    ) -> Result<ExclusiveGuard<'p>> {
         place.frame.latch.exclusive_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
     }
 

@@ -12,7 +12,7 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use foreshore_base::{FrameIndex, Lsn, PageId, limits::PAGE_BYTES};
 use foreshore_env::{
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 use foreshore_latch::{
@@ -23,11 +23,11 @@ use foreshore_latch::{
 use crate::words::PageWords;
 
 /// No write of the page is in transit.
-const IDLE: u8 = 0;
+const IDLE: u32 = 0;
 /// A write is in transit.
-const WRITING: u8 = 1;
+const WRITING: u32 = 1;
 /// A write is in transit and somebody waits for its end.
-const AWAITED: u8 = 2;
+const AWAITED: u32 = 2;
 
 /// What the pool keeps about a frame, on a cache line of its own; the page's bytes are elsewhere.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Frame {
     referenced: AtomicBool,
     /// `IDLE`, `WRITING` or `AWAITED`. Set by compare-and-swap by the one who copies the page for writing, cleared by
     /// the same when the write has ended: two writes of one page are never in transit together (PAGE-5).
-    transit: AtomicU8,
+    transit: AtomicU32,
     /// A bound from below for the oldest record whose change is not in the file; 0: there is none, the page is clean.
     /// Set by the exclusive holder. Cleared or raised by the writer in transit under the shared latch.
     recovery_lsn: AtomicU64,
@@ -114,6 +114,7 @@ impl Frame {
             .map(|_| Transit { frame: self })
     }
 
+    /// Even, as the parking lot wants it of everybody but latches.
     fn transit_address(&self) -> usize {
         std::ptr::from_ref(&self.transit).addr()
     }
@@ -121,9 +122,11 @@ impl Frame {
     /// Waits until no write is in transit; false when `deadline` passed before.
     pub(super) fn await_write(&self, deadline: Instant) -> bool {
         loop {
-            match self.transit.compare_exchange(WRITING, AWAITED, Ordering::Relaxed, Ordering::Acquire) {
-                Err(IDLE) => return true,
-                Ok(_) | Err(_) => {}
+            // Acquire, should it have ended: pairs with the Release of `Transit::drop`.
+            let announced =
+                self.transit.compare_exchange(WRITING, AWAITED, Ordering::Relaxed, Ordering::Acquire);
+            if announced == Err(IDLE) {
+                return true;
             }
             // The writer sets IDLE and then takes the space's mutex to wake: it is seen here, or finds this thread.
             let awaited = || self.transit.load(Ordering::Relaxed) == AWAITED;
@@ -177,7 +180,9 @@ impl Frames {
 /// Pages of zeros that take memory only once they are used.
 fn zeroed_pages(count: usize) -> Box<[PageWords]> {
     assert!(count > 0, "a pool has frames");
-    let Ok(layout) = Layout::array::<PageWords>(count) else { panic!("{count} pages exceed the address space") };
+    let Ok(layout) = Layout::array::<PageWords>(count) else {
+        panic!("{count} pages exceed the address space")
+    };
     debug_assert_eq!(layout.size(), count * PAGE_BYTES);
     // SAFETY: the layout has a size above 0, because `count` is.
     let memory = unsafe { alloc_zeroed(layout) };

@@ -34,10 +34,15 @@ fn hole(words: &PageWords) -> (usize, usize) {
     match PageKind::from_byte(words.u8(KIND)) {
         Some(PageKind::Node) => {
             let (start, length) = SlottedView::new(words).hole();
-            if usize::from(words.u16(HEAP_START)) == start + length { (start, length) } else { (PAGE_BYTES, 0) }
+            if usize::from(words.u16(HEAP_START)) == start + length {
+                (start, length)
+            } else {
+                (PAGE_BYTES, 0)
+            }
         }
         Some(PageKind::Bitmap) => {
-            let used = (PAGE_HEADER_BYTES..PAGE_BYTES).step_by(8).rev().find(|offset| words.u64(*offset) != 0);
+            let used =
+                (PAGE_HEADER_BYTES..PAGE_BYTES).step_by(8).rev().find(|offset| words.u64(*offset) != 0);
             let start = used.map_or(PAGE_HEADER_BYTES, |offset| offset + 8);
             (start, PAGE_BYTES - start)
         }

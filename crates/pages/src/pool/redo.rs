@@ -53,7 +53,12 @@ impl BufferPool {
     }
 
     /// Applies a record that writes the whole page: `apply` is given zeros with the page id set.
-    pub fn redo_format(&self, id: PageId, lsn: Lsn, apply: impl FnOnce(&PageWords) -> Result<()>) -> Result<()> {
+    pub fn redo_format(
+        &self,
+        id: PageId,
+        lsn: Lsn,
+        apply: impl FnOnce(&PageWords) -> Result<()>,
+    ) -> Result<()> {
         self.redo_whole(id, lsn, |page| {
             BufferPool::clear(page);
             apply(page.words())

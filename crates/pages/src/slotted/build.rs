@@ -5,7 +5,9 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, PAGE_BYTES},
 };
 
-use super::{LENGTH_BYTES, MAX_SLOTS, PageFull, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix, slot_offset};
+use super::{
+    LENGTH_BYTES, MAX_SLOTS, PageFull, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix, slot_offset,
+};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HEAP_START, HIGH_FENCE, IMAGE_LSN, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,

@@ -46,7 +46,13 @@ impl<'a> SlottedMut<'a> {
     }
 
     /// Puts a record before `slot`. `key` is the whole key and must belong there.
-    pub fn insert(&mut self, slot: SlotIndex, key: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+    pub fn insert(
+        &mut self,
+        slot: SlotIndex,
+        key: &[u8],
+        value: &[u8],
+        flags: RecordFlags,
+    ) -> Result<(), PageFull> {
         let view = self.view();
         let count = view.slot_count();
         let suffix = key.get(view.prefix_len()..).unwrap_or(&[]);
@@ -64,7 +70,12 @@ impl<'a> SlottedMut<'a> {
     }
 
     /// Replaces a value and the record's flags.
-    pub fn replace_value(&mut self, slot: SlotIndex, value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+    pub fn replace_value(
+        &mut self,
+        slot: SlotIndex,
+        value: &[u8],
+        flags: RecordFlags,
+    ) -> Result<(), PageFull> {
         let view = self.view();
         if slot.0 >= view.slot_count() {
             return Err(PageFull);
@@ -161,7 +172,11 @@ impl<'a> SlottedMut<'a> {
         let old = self.words.u32(HIGH_FENCE);
         let place = match key {
             None => 0,
-            Some(key) => self.reserve(0, key.len())? as u32 | (key.len() as u32) << 16,
+            Some(key) => {
+                let offset = self.reserve(0, key.len())?;
+                self.words.write(offset, key);
+                offset as u32 | (key.len() as u32) << 16
+            }
         };
         // Compaction may have moved the old one, never changed its length.
         let garbage = if old & 0xFFFF == 0 { 0 } else { (old >> 16) as usize };

@@ -1,0 +1,336 @@
+use std::collections::BTreeMap;
+
+use foreshore_base::{
+    PageId, SlotIndex, TableId,
+    limits::{MAX_INLINE_VALUE_BYTES, MAX_KEY_BYTES, PAGE_BYTES},
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    layout::{LOW_FENCE, PREFIX_LENGTH, SLOT_COUNT},
+    words::{PageBuffer, PageWords},
+};
+
+fn node(low: Option<&[u8]>, high: Option<&[u8]>) -> PageWords {
+    let words = PageWords::default();
+    let header = NodeHeader { table: TableId(9), low, high, ..NodeHeader::default() };
+    SlottedMut::new(&words).format(&header).unwrap();
+    words
+}
+
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, RecordFlags)>;
+
+/// The page holds what the model holds, by every way of asking.
+fn assert_same(words: &PageWords, model: &Model) {
+    let view = SlottedView::new(words);
+    view.inspect().unwrap();
+    assert_eq!(usize::from(view.slot_count()), model.len());
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for (index, (expected, (content, flags))) in model.iter().enumerate() {
+        let slot = SlotIndex(index as u16);
+        view.key_into(slot, &mut key);
+        value.clear();
+        view.value_into(slot, &mut value);
+        assert_eq!((&key, &value, view.slot(slot).flags()), (expected, content, *flags));
+        assert_eq!(view.find(expected), Ok(slot));
+        assert_eq!((view.key_len(slot), view.value_len(slot)), (expected.len(), content.len()));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>, bool),
+    Remove(Vec<u8>),
+    Ghost(Vec<u8>, bool),
+    Patch(Vec<u8>, usize, Vec<u8>),
+    Find(Vec<u8>),
+    Compact,
+}
+
+/// Keys of few letters, so that they meet; some long. All begin with "k", so that they lie between "k" and "l".
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => prop::collection::vec(prop::sample::select(&b"\0ab\xff"[..]), 0..6),
+        1 => (prop::collection::vec(prop::sample::select(&b"ab"[..]), 0..3), 100..600_usize)
+            .prop_map(|(mut key, length)| { key.resize(length, b'a'); key }),
+    ]
+    .prop_map(|mut key| {
+        key.splice(0..0, *b"key");
+        key
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = |most: usize| prop::collection::vec(any::<u8>(), 0..most);
+    let value = || prop_oneof![4 => bytes(40), 1 => bytes(900)];
+    prop_oneof![
+        6 => (key(), value(), any::<bool>()).prop_map(|(key, value, overflow)| Step::Put(key, value, overflow)),
+        2 => key().prop_map(Step::Remove),
+        2 => (key(), any::<bool>()).prop_map(|(key, ghost)| Step::Ghost(key, ghost)),
+        1 => (key(), 0..50_usize, value()).prop_map(|(key, at, bytes)| Step::Patch(key, at, bytes)),
+        1 => key().prop_map(Step::Find),
+        1 => Just(Step::Compact),
+    ]
+}
+
+fn run(words: &PageWords, model: &mut Model, step: &Step) {
+    let mut page = SlottedMut::new(words);
+    let view = SlottedView::new(words);
+    match step {
+        Step::Put(key, value, overflow) => {
+            let flags = RecordFlags { ghost: false, overflow: *overflow };
+            let free = view.free_bytes();
+            let (outcome, needed) = match view.find(key) {
+                Ok(slot) => {
+                    (page.replace_value(slot, value, flags), value.len().saturating_sub(model[key].0.len()))
+                }
+                Err(slot) => {
+                    let suffix = key.len() - view.prefix_len();
+                    (page.insert(slot, key, value, flags), RECORD_OVERHEAD_BYTES + suffix + value.len())
+                }
+            };
+            // Exactly when there is room it succeeds, however the room is scattered.
+            assert_eq!(outcome.is_ok(), free >= needed, "{free} bytes free, {needed} needed");
+            if outcome.is_ok() {
+                model.insert(key.clone(), (value.clone(), flags));
+            }
+        }
+        Step::Remove(key) => {
+            let found = view.find(key);
+            assert_eq!(found.is_ok(), model.remove(key).is_some());
+            if let Ok(slot) = found {
+                page.remove(slot);
+            }
+        }
+        Step::Ghost(key, ghost) => {
+            if let (Ok(slot), Some((_, flags))) = (view.find(key), model.get_mut(key)) {
+                page.set_ghost(slot, *ghost);
+                flags.ghost = *ghost;
+            }
+        }
+        Step::Patch(key, at, bytes) => {
+            if let (Ok(slot), Some((value, _))) = (view.find(key), model.get_mut(key)) {
+                page.patch_value(slot, *at, bytes);
+                for (target, byte) in value.iter_mut().skip(*at).zip(bytes) {
+                    *target = *byte;
+                }
+            }
+        }
+        Step::Find(key) => {
+            let expected = model.keys().take_while(|other| *other < key).count() as u16;
+            let found = view.find(key);
+            assert_eq!(found.unwrap_or_else(|slot| slot), SlotIndex(expected));
+            assert_eq!(found.is_ok(), model.contains_key(key));
+        }
+        Step::Compact => page.compact(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_page_behaves_as_a_map(steps in prop::collection::vec(step(), 1..120), fenced in any::<bool>()) {
+        let words = if fenced { node(Some(b"key"), Some(b"kez")) } else { node(None, None) };
+        prop_assert_eq!(SlottedView::new(&words).prefix_len(), if fenced { 2 } else { 0 });
+        let mut model = Model::new();
+        for step in &steps {
+            run(&words, &mut model, step);
+            assert_same(&words, &model);
+        }
+    }
+
+    /// Any record moves to any node that encloses it, whatever the two prefixes are.
+    #[test]
+    fn records_move_between_prefixes(keys in prop::collection::btree_set(key(), 1..20)) {
+        let source = node(None, None);
+        let mut model = Model::new();
+        for key in &keys {
+            run(&source, &mut model, &Step::Put(key.clone(), b"v".to_vec(), false));
+        }
+        let view = SlottedView::new(&source);
+        let header = NodeHeader { low: Some(b"key"), high: Some(b"key\xff\xff\xff\xff\xff\xff"), ..NodeHeader::default() };
+        let mut builder = PageBuilder::new(&header).unwrap();
+        for slot in 0..view.slot_count() {
+            builder.push_from(view, SlotIndex(slot)).unwrap();
+        }
+        let target = PageWords::default();
+        target.set_page_id(PageId(3));
+        let (count, free) = (builder.count(), builder.free_bytes());
+        builder.store(&target);
+        prop_assert_eq!(SlottedView::new(&target).prefix_len(), 3);
+        prop_assert_eq!(SlottedView::new(&target).free_bytes(), free);
+        prop_assert_eq!((target.page_id(), count), (PageId(3), model.len()));
+        assert_same(&target, &model);
+    }
+
+    /// PAGE-2: a page of random bytes, of random bytes under a plausible header, and a good page with damage: every
+    /// reader's question and every edit ends, and stays inside.
+    #[test]
+    fn hostile_bytes_give_nonsense_and_nothing_worse(
+        seed in any::<u64>(),
+        plausible in 0..3_u8,
+        probes in prop::collection::vec((key(), any::<u16>()), 1..12),
+    ) {
+        let mut random = foreshore_env::random::Xorshift::new(seed);
+        let mut page = PageBuffer::boxed();
+        page.0.as_chunks_mut::<8>().0.iter_mut().for_each(|chunk| *chunk = random.next_u64().to_le_bytes());
+        let words = PageWords::default();
+        words.load_from(&page.0);
+        match plausible {
+            0 => {}
+            1 => {
+                words.set_u16(SLOT_COUNT, random.below(300) as u16);
+                words.set_u16(PREFIX_LENGTH, random.below(4) as u16);
+                words.set_u32(LOW_FENCE, 8000 | 4 << 16);
+            }
+            _ => {
+                let good = node(Some(b"key"), Some(b"kez"));
+                let mut model = Model::new();
+                for number in 0..100_u32 {
+                    let key = [b"key", &number.to_be_bytes()[..]].concat();
+                    run(&good, &mut model, &Step::Put(key, b"value".to_vec(), false));
+                }
+                words.load_from(&good.snapshot().0);
+                for _ in 0..random.below(20) {
+                    words.set_u8(16 + random.below(PAGE_BYTES as u64 - 16) as usize, random.next_u64() as u8);
+                }
+            }
+        }
+        let view = SlottedView::new(&words);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        for (key, index) in &probes {
+            let slot = SlotIndex(*index);
+            let found = view.find(key).unwrap_or_else(|slot| slot);
+            prop_assert!(usize::from(found.0) <= MAX_SLOTS);
+            view.child_for(key);
+            view.key_into(slot, &mut first);
+            prop_assert!(first.len() <= 2 * PAGE_BYTES);
+            second.clear();
+            view.value_into(slot, &mut second);
+            prop_assert!(second.len() <= PAGE_BYTES);
+            prop_assert!(view.low_fence(&mut first) == Fence::Infinite || first.len() <= PAGE_BYTES);
+            prop_assert!(view.high_fence(&mut first) == Fence::Infinite || first.len() <= PAGE_BYTES);
+            let _ = (view.compare_key(slot, key), view.child(slot), view.encloses(key), view.free_bytes());
+            let _ = (view.value_to(slot, &mut [0; 16]), view.kind(), view.is_ghost(slot), view.is_overflow(slot));
+        }
+        let _ = view.inspect();
+        let mut edit = SlottedMut::new(&words);
+        for (key, index) in &probes {
+            let slot = SlotIndex(index % 200);
+            let _ = edit.insert(slot, key, b"value", RecordFlags::default());
+            let _ = edit.replace_value(slot, &[7; 100], RecordFlags::default());
+            edit.patch_value(slot, usize::from(*index), b"patch");
+            edit.set_ghost(slot, true);
+            let _ = edit.set_high(Some(key));
+            edit.remove(slot);
+            edit.compact();
+        }
+    }
+}
+
+#[test]
+fn the_longest_record_fits_between_the_longest_fences() {
+    let low = vec![1; MAX_KEY_BYTES];
+    let high = vec![2; MAX_KEY_BYTES];
+    let words = node(Some(&low), Some(&high));
+    let key = [vec![1; MAX_KEY_BYTES - 1], vec![9]].concat();
+    let value = vec![3; MAX_INLINE_VALUE_BYTES];
+    SlottedMut::new(&words).insert(SlotIndex(0), &key, &value, RecordFlags::default()).unwrap();
+    SlottedView::new(&words).inspect().unwrap();
+    assert_eq!(SlottedView::new(&words).find(&key), Ok(SlotIndex(0)));
+    let full = SlottedMut::new(&words).insert(SlotIndex(1), &high, &value, RecordFlags::default());
+    assert_eq!(full, Err(PageFull));
+}
+
+#[test]
+fn keys_outside_the_prefix_sort_to_the_ends() {
+    let words = node(Some(b"mmm"), Some(b"mmz"));
+    SlottedMut::new(&words).insert(SlotIndex(0), b"mmm5", b"", RecordFlags::default()).unwrap();
+    let view = SlottedView::new(&words);
+    assert_eq!(view.find(b"a"), Err(SlotIndex(0)));
+    assert_eq!(view.find(b"m"), Err(SlotIndex(0)));
+    assert_eq!(view.find(b"z"), Err(SlotIndex(1)));
+    assert!(
+        view.compare_low(b"m").is_lt()
+            && view.compare_low(b"mmm").is_eq()
+            && view.compare_high(b"mmz").is_eq()
+    );
+    assert!(view.encloses(b"mmm") && !view.encloses(b"mmz") && !view.encloses(b"mml"));
+    assert!(view.compare_key(SlotIndex(0), b"mmm6").is_lt() && view.compare_key(SlotIndex(0), b"a").is_gt());
+}
+
+#[test]
+fn inner_nodes_lead_to_children() {
+    let words = PageWords::default();
+    let header = NodeHeader { level: 1, leftmost: PageId(10), ..NodeHeader::default() };
+    SlottedMut::new(&words).format(&header).unwrap();
+    for (slot, (key, child)) in [(b"f", 11_u32), (b"p", 12)].into_iter().enumerate() {
+        let mut page = SlottedMut::new(&words);
+        page.insert(SlotIndex(slot as u16), key, &child.to_le_bytes(), RecordFlags::default()).unwrap();
+    }
+    let view = SlottedView::new(&words);
+    for (key, slot, child) in [
+        (&b"a"[..], None, 10),
+        (b"f", Some(0), 11),
+        (b"g", Some(0), 11),
+        (b"p", Some(1), 12),
+        (b"z", Some(1), 12),
+    ] {
+        assert_eq!(view.child_for(key), (slot.map(SlotIndex), PageId(child)));
+    }
+    SlottedMut::new(&words).set_child(SlotIndex(0), PageId(99));
+    assert_eq!(view.child(SlotIndex(0)), PageId(99));
+}
+
+#[test]
+fn the_high_key_shrinks_without_losing_space() {
+    let words = node(Some(b"a"), None);
+    let mut page = SlottedMut::new(&words);
+    for (slot, key) in [b"b", b"c"].into_iter().enumerate() {
+        page.insert(SlotIndex(slot as u16), key, b"value", RecordFlags::default()).unwrap();
+    }
+    let free = page.view().free_bytes();
+    page.set_high(Some(b"xxxx")).unwrap();
+    assert_eq!(page.view().free_bytes(), free - 4);
+    page.set_high(Some(b"yy")).unwrap();
+    assert_eq!(page.view().free_bytes(), free - 2);
+    page.view().inspect().unwrap();
+    let mut high = Vec::new();
+    assert_eq!((page.view().high_fence(&mut high), &high[..]), (Fence::Key, &b"yy"[..]));
+    page.set_high(None).unwrap();
+    assert_eq!(page.view().high_fence(&mut high), Fence::Infinite);
+    assert_eq!(page.view().free_bytes(), free);
+    page.view().inspect().unwrap();
+}
+
+#[test]
+fn inspection_finds_what_a_checksum_does_not() {
+    let good = || {
+        let words = node(Some(b"key"), Some(b"kez"));
+        for (slot, key) in [b"key1", b"key2", b"key3"].into_iter().enumerate() {
+            SlottedMut::new(&words)
+                .insert(SlotIndex(slot as u16), key, b"v", RecordFlags::default())
+                .unwrap();
+        }
+        SlottedView::new(&words).inspect().unwrap();
+        words
+    };
+    type Damage = (&'static str, fn(&PageWords));
+    let damages: [Damage; 8] = [
+        ("slots", |words| words.set_u16(SLOT_COUNT, 5000)),
+        ("heap", |words| words.set_u16(crate::layout::HEAP_START, 3)),
+        ("prefix", |words| words.set_u16(PREFIX_LENGTH, 9)),
+        ("order", |words| words.move_words(slot_offset(0), slot_offset(1), 1)),
+        ("head", |words| words.set_u8(slot_offset(1), 200)),
+        ("garbage", |words| words.set_u16(crate::layout::GARBAGE, 1)),
+        ("overlap", |words| words.set_u16(slot_offset(2) + 4, words.u16(slot_offset(1) + 4))),
+        ("fence", |words| words.set_u32(crate::layout::HIGH_FENCE, words.u32(LOW_FENCE))),
+    ];
+    for (name, damage) in damages {
+        let words = good();
+        damage(&words);
+        assert!(SlottedView::new(&words).inspect().is_err(), "{name}");
+    }
+}

@@ -10,8 +10,8 @@ use foreshore_base::{
 use super::{LENGTH_BYTES, MAX_SLOTS, RecordFlags, head_of, slot_offset};
 use crate::{
     layout::{
-        FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PREFIX_LENGTH,
-        PageKind, SLOT_COUNT, TABLE,
+        FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
+        PREFIX_LENGTH, PageKind, SLOT_COUNT, TABLE,
     },
     words::PageWords,
 };

@@ -24,7 +24,7 @@ use crate::{
     words::{PageBuffer, PageWords},
 };
 
-/// Shards; a power of two.
+/// Shards.
 const SHARDS: usize = 8;
 /// How far from the hint a free extent is looked for before any other.
 const NEAR_PAGES: u64 = 512;
@@ -40,12 +40,13 @@ static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 /// Which extents are being allocated from. All of it is forgotten when the database closes.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
-    shards: [CachePadded<Mutex<Extent>>; SHARDS],
+    /// Each shard's extent, if it has had one yet. Guarded by its mutex, which is held to take a page or change extents.
+    shards: [CachePadded<Mutex<Option<Extent>>>; SHARDS],
     map: Mutex<Map>,
 }
 
-/// A shard's extent. Guarded by the shard's mutex, which is held to take or give back a page.
-#[derive(Clone, Copy, Debug, Default)]
+/// An extent that is reserved for a shard.
+#[derive(Clone, Copy, Debug)]
 struct Extent {
     start: u64,
     /// Pages not handed out yet: all of them are free in the bitmap, because nobody else allocates in this extent.
@@ -71,7 +72,8 @@ impl Map {
     /// handed out.
     fn reserve(&mut self, start: u64, free: u8) -> Option<Extent> {
         let handed_out = self.handed_out.iter().filter_map(|page| u64::from(page.0).checked_sub(start));
-        let taken = handed_out.filter(|index| *index < EXTENT_PAGES).fold(0, |taken, index| taken | 1 << index);
+        let taken =
+            handed_out.filter(|index| *index < EXTENT_PAGES).fold(0, |taken, index| taken | 1 << index);
         let free = free & !taken;
         if free == 0 || self.reserved.contains(&start) {
             return None;
@@ -104,26 +106,30 @@ impl Space {
     fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
         let Reservations { shards, map } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
-        if let Some(page) = shard.lock().take(map) {
+        let take_from = |shard: &Mutex<Option<Extent>>| shard.lock().as_mut()?.take(map);
+        if let Some(page) = take_from(shard) {
             return Ok(page);
         }
         let mut extent = match self.reserve_extent(pool, hint) {
             Ok(extent) => extent,
             // Before the disk is called full, pages that other shards have put aside are used.
-            Err(error) => return shards.iter().find_map(|shard| shard.lock().take(map)).ok_or(error),
+            Err(error) => return shards.iter().find_map(|shard| take_from(shard)).ok_or(error),
         };
         let page = extent.take(map);
         // If another thread of this shard was faster, its extent goes back; what is left of it will be found again.
-        let replaced = std::mem::replace(&mut *shard.lock(), extent);
-        self.release_extent(replaced);
+        if let Some(replaced) = shard.lock().replace(extent) {
+            self.release_extent(replaced);
+        }
         page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
     }
 
-    /// Ends the handing out of a page: its bit tells the truth again.
-    fn settle(&self, page: PageId) {
+    /// Ends the handing out of a page. Used, its bit is set; else it will be found again.
+    fn settle(&self, page: PageId, used: bool) {
         let mut map = self.reservations.map.lock();
         map.handed_out.retain(|other| *other != page);
-        map.lower(u64::from(page.0));
+        if !used {
+            map.lower(u64::from(page.0));
+        }
     }
 
     fn release_extent(&self, extent: Extent) {
@@ -135,7 +141,9 @@ impl Space {
     /// Reserves an extent with free pages: near the hint, or the first there is, or a new one.
     fn reserve_extent(&self, pool: &BufferPool, hint: PageId) -> Result<Extent> {
         let near = u64::from(hint.0) / EXTENT_PAGES * EXTENT_PAGES;
-        if hint.is_some() && let Some(extent) = self.search(pool, near, near.saturating_add(NEAR_PAGES))? {
+        if hint.is_some()
+            && let Some(extent) = self.search(pool, near, near.saturating_add(NEAR_PAGES))?
+        {
             return Ok(extent);
         }
         loop {
@@ -223,7 +231,7 @@ impl<'p> NewPage<'p> {
         pool.space.set_bit(bitmap.words(), page.id(), true);
         bitmap.applied(lsn);
         drop(bitmap);
-        pool.space.settle(page.id());
+        pool.space.settle(page.id(), true);
         page.applied(lsn);
         // The record says all that the page holds, as an image would.
         page.words().set_image_lsn(lsn);
@@ -244,7 +252,7 @@ impl Drop for NewPage<'_> {
                 }
                 None => page.evacuate(),
             }
-            pool.space.settle(id);
+            pool.space.settle(id, false);
         }
     }
 }
@@ -270,7 +278,7 @@ impl FreeingPage<'_> {
         pool.space.set_bit(self.bitmap.words(), self.id, false);
         self.bitmap.applied(lsn);
         drop(self.bitmap);
-        pool.space.settle(self.id);
+        pool.space.reservations.map.lock().lower(u64::from(self.id.0));
         pool.counters.frees.add(1);
     }
 }
@@ -290,7 +298,7 @@ impl BufferPool {
     /// The caller may hold pages of a tree, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
         let id = self.space.candidate(self, hint)?;
-        self.take_page(id).inspect_err(|_| self.space.settle(id))
+        self.take_page(id).inspect_err(|_| self.space.settle(id, false))
     }
 
     fn take_page(&self, id: PageId) -> Result<NewPage<'_>> {
@@ -315,10 +323,12 @@ impl BufferPool {
         let mut bitmap = self.exclusive(self.space.bitmap_of(id))?;
         check_kind(bitmap.id(), bitmap.words())?;
         if self.space.bit(bitmap.words(), id) != used {
-            let detail = if used { "it is in use, but marked as free" } else { "it is free, but marked as in use" };
+            let detail =
+                if used { "it is in use, but marked as free" } else { "it is free, but marked as in use" };
             return Err(StorageError::corrupt_page(id, detail));
         }
-        bitmap.prepare()?;
+        // Undo may split or free, and must not fail for want of log.
+        bitmap.prepare_rollback()?;
         Ok(bitmap)
     }
 

@@ -1,0 +1,240 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
+use foreshore_env::{random::Xorshift, sync::Mutex, thread};
+use foreshore_testkit::{CrashMode, FaultyDisk};
+use proptest::prelude::*;
+
+use super::bitmap;
+use crate::{
+    PageWords, PoolOptions,
+    testing::{ALLOCATE, World, options},
+};
+
+/// The pages that the bitmaps say are in use.
+fn allocated(world: &World) -> BTreeSet<PageId> {
+    let mut pages = BTreeSet::new();
+    world.pool.visit_allocated(&mut |page| assert!(pages.insert(page))).unwrap();
+    pages
+}
+
+/// Two spans of 128 pages and more: bitmap pages are made on the way, and never given out.
+#[test]
+fn the_file_grows_over_spans() {
+    let world = World::create(32);
+    let pages: BTreeSet<_> = (0..400).map(|number| world.allocate(number).unwrap()).collect();
+    assert_eq!(pages.len(), 400);
+    assert!(pages.iter().all(|page| page.0 != 0 && page.0 % 128 != 1));
+    assert_eq!(allocated(&world), pages);
+    assert!(pages.iter().all(|page| world.pool.is_allocated(*page).unwrap()));
+    assert!(world.pool.is_allocated(PageId(129)).unwrap() && !world.pool.is_allocated(PageId(9999)).unwrap());
+    assert!(world.pool.page_count() <= 512, "{} pages for 400", world.pool.page_count());
+    world.pool.verify_quiescent().unwrap();
+}
+
+#[test]
+fn neighbours_come_one_after_another() {
+    let world = World::create(32);
+    let pages: Vec<_> = (0..32).map(|number| world.allocate(number).unwrap().0).collect();
+    let steps = pages.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+    assert!(steps >= 28, "{pages:?}");
+}
+
+#[test]
+fn freed_pages_are_used_again() {
+    let world = World::create(16);
+    let mut pages: Vec<_> = (0..100).map(|number| world.allocate(number).unwrap()).collect();
+    let count = world.pool.page_count();
+    let mut random = Xorshift::new(5);
+    for number in 0..500 {
+        let freed = pages.swap_remove(random.below(pages.len() as u64) as usize);
+        world.free(freed).unwrap();
+        assert!(!world.pool.is_allocated(freed).unwrap());
+        pages.push(world.allocate(number).unwrap());
+    }
+    assert_eq!(world.pool.page_count(), count, "400 pages were free");
+    assert_eq!(allocated(&world), pages.into_iter().collect());
+}
+
+#[test]
+fn what_cannot_be_freed_is_refused() {
+    let world = World::create(16);
+    let page = world.allocate(1).unwrap();
+    for wrong in [PageId(0), PageId(1), PageId(129), PageId(page.0 + 1), PageId(u32::MAX)] {
+        assert!(
+            matches!(world.pool.free_page(wrong).map(|_| ()), Err(StorageError::Corrupted { .. })),
+            "{wrong}"
+        );
+    }
+    world.free(page).unwrap();
+    assert!(world.free(page).is_err());
+}
+
+/// A new page that is not committed leaves no trace, neither a fresh one nor one that was in the pool since it was freed.
+#[test]
+fn an_allocation_can_be_dropped() {
+    let world = World::create(16);
+    let kept = world.allocate(1).unwrap();
+    let mut dropped = world.pool.allocate(kept).unwrap();
+    let fresh = dropped.id();
+    assert_eq!(dropped.page().words().u64(64), 0);
+    dropped.page().words().set_u64(64, 99);
+    drop(dropped);
+    assert!(!world.pool.is_allocated(fresh).unwrap());
+    assert!(world.pool.shared(fresh).is_err(), "it was never written");
+    world.pool.verify_quiescent().unwrap();
+
+    let freed = world.allocate(7).unwrap();
+    world.free(freed).unwrap();
+    for _ in 0..20 {
+        let before = world.pool.shared(freed).unwrap().words().snapshot();
+        let recovery_lsn = world.pool.resident(freed).map(|place| place.frame.recovery_lsn());
+        let mut page = world.pool.allocate(kept).unwrap();
+        if page.id() == freed {
+            assert_eq!(page.page().words().u64(64), 0);
+            drop(page);
+            assert_eq!(world.pool.shared(freed).unwrap().words().snapshot().0, before.0);
+            assert_eq!(world.pool.resident(freed).map(|place| place.frame.recovery_lsn()), recovery_lsn);
+            assert!(recovery_lsn.is_some_and(|lsn| lsn > Lsn::ZERO), "it was to be dirty");
+            world.pool.verify_quiescent().unwrap();
+            return;
+        }
+        let lsn = world.append(ALLOCATE, &[&page.id().0.to_le_bytes(), &[0; 8]]).unwrap();
+        drop(page.commit(lsn));
+    }
+    panic!("the freed page was not found again");
+}
+
+/// Threads allocate and free; no page is ever given to two.
+#[test]
+fn no_page_is_given_to_two() {
+    let world = World::create(32);
+    let owners = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for owner in 0..8_u64 {
+            let (world, owners) = (&world, &owners);
+            scope.spawn(move || {
+                let (mut random, mut mine) = (Xorshift::new(owner + 1), Vec::new());
+                for number in 0..300 {
+                    if mine.len() > 20 || (!mine.is_empty() && random.below(3) == 0) {
+                        let page = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        assert_eq!(owners.lock().remove(&page), Some(owner));
+                        world.free(page).unwrap();
+                    } else if random.below(10) == 0 {
+                        drop(world.pool.allocate(PageId::NONE).unwrap());
+                    } else {
+                        let page = world.allocate(number).unwrap();
+                        assert_eq!(
+                            owners.lock().insert(page, owner),
+                            None,
+                            "page {page} was given away twice"
+                        );
+                        mine.push(page);
+                    }
+                }
+            });
+        }
+    });
+    let owned: BTreeSet<_> = owners.lock().keys().copied().collect();
+    assert_eq!(allocated(&world), owned);
+    world.pool.verify_quiescent().unwrap();
+    world.watch.check();
+    // Nothing was lost on the way: the file is hardly longer than what was ever in use at once.
+    assert!(world.pool.page_count() <= 384, "{} pages for at most 168", world.pool.page_count());
+}
+
+#[test]
+fn a_full_disk_is_an_error_before_anything_has_changed() {
+    let disk = FaultyDisk::new();
+    let world = World::create_on(disk.clone(), &PoolOptions { cleaner: false, ..options(256) }).unwrap();
+    world.pool.sweep().unwrap();
+    // Room for 30 pages and for the log, which has its segment already.
+    disk.set_free_space(Some(30 * PAGE_BYTES as u64));
+    let mut pages = BTreeSet::new();
+    let error = loop {
+        match world.allocate(1) {
+            Ok(page) => assert!(pages.insert(page)),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(&error, StorageError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull),
+        "{error}"
+    );
+    assert!(pages.len() >= 64 - 2 + 8, "only {} pages before {error}", pages.len());
+    assert_eq!(allocated(&world), pages);
+    assert!(world.log.poisoned().is_none());
+    // It goes on where space is: inside the file, and after room was made.
+    let freed = *pages.first().unwrap();
+    world.free(freed).unwrap();
+    assert_eq!(world.allocate(2).unwrap(), freed);
+    assert!(world.allocate(3).is_err());
+    disk.set_free_space(None);
+    world.allocate(4).unwrap();
+    world.pool.verify_quiescent().unwrap();
+}
+
+/// The power fails between the growth into a new span and the record that formats its bitmap page.
+#[test]
+fn a_span_without_a_bitmap_page_is_made_anew() {
+    let world = World::create(32);
+    let pages: BTreeSet<_> = (0..126).map(|number| world.allocate(number).unwrap()).collect();
+    assert_eq!(world.pool.page_count(), 128);
+    let horizon = world.pool.sweep().unwrap();
+    world.pool.file.allocate(256 * PAGE_BYTES as u64).unwrap();
+    world.pool.file.sync().unwrap();
+    let again =
+        World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(8), horizon).unwrap();
+    assert_eq!(again.pool.page_count(), 128);
+    assert_eq!(allocated(&again), pages);
+    let next = again.allocate(1).unwrap();
+    assert!(next.0 >= 128 && next.0 != 129);
+    assert_eq!(allocated(&again).len(), 127);
+
+    // And when the record is there, but neither growth nor page.
+    again.flush_log().unwrap();
+    let third =
+        World::recover(again.disk.after_crash(CrashMode::DropUnsynced), &options(8), horizon).unwrap();
+    assert_eq!(third.get(next, 64).unwrap(), 1);
+    assert_eq!(allocated(&third).len(), 127);
+    assert!(third.allocate(2).unwrap() != next);
+}
+
+#[test]
+fn spans_are_checked() {
+    for span in [0, 63, 65, super::BITMAP_SPAN + 64] {
+        let result = World::create_on(FaultyDisk::new(), &PoolOptions { bitmap_span: span, ..options(8) });
+        assert!(matches!(result.map(|_| ()), Err(StorageError::LimitExceeded { .. })), "{span}");
+    }
+    let world =
+        World::create_on(FaultyDisk::new(), &PoolOptions { bitmap_span: super::BITMAP_SPAN, ..options(8) })
+            .unwrap();
+    assert_eq!(world.allocate(1).unwrap(), PageId(2));
+}
+
+proptest! {
+    #[test]
+    fn bits_are_a_set(steps in prop::collection::vec((0..u64::from(super::BITMAP_SPAN), any::<bool>()), 1..200)) {
+        let (words, mut model) = (PageWords::default(), BTreeSet::new());
+        for (index, used) in steps {
+            bitmap::set(&words, index, used);
+            if used { model.insert(index); } else { model.remove(&index); }
+            prop_assert_eq!(bitmap::get(&words, index), used);
+        }
+        for index in &model {
+            prop_assert!(bitmap::get(&words, *index));
+        }
+        let free = |extent: u64| (0..8).filter(|bit| !model.contains(&(extent + bit))).fold(0, |free, bit| free | 1 << bit);
+        for extent in model.iter().map(|index| index / 8 * 8) {
+            prop_assert_eq!(bitmap::free_in_extent(&words, extent), free(extent));
+        }
+    }
+
+    #[test]
+    fn the_first_extent_with_room_is_found(full_to in 0..2000_u64, from in 0..250_u64, to in 0..300_u64) {
+        let words = PageWords::default();
+        (0..full_to).for_each(|index| bitmap::set(&words, index, true));
+        let expected = (from..to).map(|extent| extent * 8).find(|extent| extent + 8 > full_to);
+        prop_assert_eq!(bitmap::find_extent(&words, from * 8, to * 8), expected);
+    }
+}

@@ -1,0 +1,162 @@
+//! The disk fails: errors are typed, for the page that they are about, and leave no frame behind.
+
+use std::path::Path;
+
+use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
+use foreshore_testkit::FaultyDisk;
+
+use super::is_corrupt_page;
+use crate::{
+    PoolOptions,
+    testing::{DATA, World, options},
+};
+
+/// A database of 40 pages on disk, page n with the number n; the pages and the horizon to recover from.
+fn stored() -> (FaultyDisk, Vec<PageId>, Lsn) {
+    let world = World::create(16);
+    let pages = (0..40).map(|number| world.allocate(number).unwrap()).collect();
+    let horizon = world.pool.sweep().unwrap();
+    (world.disk.clone(), pages, horizon)
+}
+
+#[test]
+fn a_bad_sector_is_an_error_of_its_page_alone() {
+    let (disk, pages, horizon) = stored();
+    let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
+    let offset = u64::from(pages[7].0) * PAGE_BYTES as u64;
+    disk.fail_reads(Path::new(DATA), offset + 5000..offset + 5512);
+    for _ in 0..20 {
+        assert!(matches!(world.pool.shared(pages[7]), Err(StorageError::Io { .. })));
+        assert!(matches!(world.pool.optimistic(pages[7]), Err(StorageError::Io { .. })));
+        assert!(matches!(world.pool.exclusive(pages[7]), Err(StorageError::Io { .. })));
+    }
+    world.pool.verify_quiescent().unwrap();
+    for (number, page) in pages.iter().enumerate().filter(|(number, _)| *number != 7) {
+        assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+    }
+    // Reads do not stop a database.
+    assert!(world.log.poisoned().is_none());
+    disk.heal_reads();
+    assert_eq!(world.get(pages[7], 64).unwrap(), 7);
+}
+
+#[test]
+fn short_reads_are_read_on() {
+    let (disk, pages, horizon) = stored();
+    disk.set_longest_read(Some(700));
+    let world = World::recover(disk, &options(8), horizon).unwrap();
+    for (number, page) in pages.iter().enumerate() {
+        assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let (disk, pages, horizon) = stored();
+    for (byte, bit) in (0..PAGE_BYTES as u64).step_by(97).zip((0..8).cycle()) {
+        let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
+        let place = u64::from(pages[3].0) * PAGE_BYTES as u64 + byte;
+        disk.flip_bit(Path::new(DATA), place, bit);
+        assert!(is_corrupt_page(world.pool.shared(pages[3]), pages[3], "checksum"), "byte {byte}, bit {bit}");
+        disk.flip_bit(Path::new(DATA), place, bit);
+        assert_eq!(world.get(pages[3], 64).unwrap(), 3);
+        world.pool.verify_quiescent().unwrap();
+    }
+}
+
+#[test]
+fn a_page_in_another_page_s_place_is_found() {
+    let (disk, pages, horizon) = stored();
+    let mut bytes = disk.read_file(Path::new(DATA)).unwrap();
+    let (from, to) = (pages[3].0 as usize * PAGE_BYTES, pages[4].0 as usize * PAGE_BYTES);
+    bytes.copy_within(from..from + PAGE_BYTES, to);
+    disk.write_file(Path::new(DATA), &bytes).unwrap();
+    let world = World::recover(disk, &options(8), horizon).unwrap();
+    let text = format!("it holds page {}", pages[3]);
+    assert!(is_corrupt_page(world.pool.shared(pages[4]), pages[4], &text));
+}
+
+#[test]
+fn a_page_from_behind_the_log_s_end_is_found() {
+    let world = World::create(16);
+    let id = world.allocate(1).unwrap();
+    let horizon = world.pool.sweep().unwrap();
+    let early = world.disk.after_crash(foreshore_testkit::CrashMode::DropUnsynced);
+    world.set(id, 64, 2).unwrap();
+    world.pool.sweep().unwrap();
+    // The log loses what it had called durable; the data file does not.
+    early.write_file(Path::new(DATA), &world.disk.read_file(Path::new(DATA)).unwrap()).unwrap();
+    let again = World::recover(early, &options(8), horizon).unwrap();
+    let result = again.pool.shared(id);
+    assert!(result.is_err_and(|error| error.to_string().contains("but the log ends at")));
+}
+
+#[test]
+fn a_failed_write_stops_the_database() {
+    let world = World::create_on(FaultyDisk::new(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
+    let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
+    world.log.flush(Lsn(world.log.tail().0 - 1)).ok();
+    for write in 1..200 {
+        world.disk.fail_write(world.disk.counts().writes + write);
+    }
+    assert!(world.pool.sweep().is_err());
+    assert!(world.log.poisoned().is_some());
+    // Nothing is written from here on, and nothing pretends.
+    let writes = world.disk.counts().writes;
+    assert!(matches!(world.pool.sweep(), Err(StorageError::Poisoned { .. })));
+    assert!(matches!(world.pool.flush_all(), Err(StorageError::Poisoned { .. })));
+    assert!(world.set(pages[0], 64, 3).is_err());
+    assert!((2..40).any(|page| world.pool.shared(PageId(page)).is_err()));
+    assert_eq!(world.disk.counts().writes, writes);
+    world.pool.verify_quiescent().unwrap();
+}
+
+#[test]
+fn a_failed_sync_stops_the_database() {
+    let world = World::create(16);
+    world.allocate(1).unwrap();
+    world.log.flush(Lsn(world.log.tail().0 - 1)).unwrap();
+    for sync in 1..20 {
+        world.disk.fail_sync(world.disk.counts().syncs + sync);
+    }
+    assert!(world.pool.sweep().is_err());
+    assert!(world.log.poisoned().is_some());
+    assert!(matches!(world.pool.sweep(), Err(StorageError::Poisoned { .. })));
+}
+
+#[test]
+fn a_damaged_header_page_is_refused() {
+    let (disk, _, horizon) = stored();
+    let good = disk.read_file(Path::new(DATA)).unwrap();
+    let open = |bytes: &[u8]| {
+        disk.write_file(Path::new(DATA), bytes).unwrap();
+        World::recover(disk.clone(), &options(8), horizon).map(|_| ())
+    };
+    for byte in 0..200 {
+        let mut bytes = good.clone();
+        bytes[byte] ^= 1 << (byte % 8);
+        let result = open(&bytes);
+        let expected = match byte {
+            64..72 => matches!(result, Err(StorageError::NotADatabase { .. })),
+            72..76 => matches!(result, Err(StorageError::UpgradeRequired { .. })),
+            _ => is_corrupt_page(result, PageId(0), "checksum"),
+        };
+        assert!(expected, "byte {byte}");
+    }
+    for length in [0, 1, PAGE_BYTES - 1] {
+        assert!(matches!(open(&good[..length]), Err(StorageError::Corrupted { .. })));
+    }
+    open(&good).unwrap();
+}
+
+/// A missing data file is damage, not a new database.
+#[test]
+fn a_missing_data_file_is_refused() {
+    use foreshore_env::disk::Disk;
+    let (disk, _, horizon) = stored();
+    disk.remove(Path::new(DATA)).unwrap();
+    assert!(matches!(
+        World::recover(disk, &options(8), horizon).map(|_| ()),
+        Err(StorageError::Corrupted { .. })
+    ));
+}

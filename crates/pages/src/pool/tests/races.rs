@@ -1,0 +1,215 @@
+//! Many threads, few frames.
+
+use foreshore_base::{Lsn, PageId};
+use foreshore_env::{
+    random::Xorshift,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore_testkit::CrashMode;
+
+use crate::testing::{SET, World, options};
+
+/// Where a page has its number, twice: far apart, so that a torn read sees two.
+const FIRST: usize = 64;
+const SECOND: usize = 8000;
+
+const THREADS: u64 = 8;
+
+/// Threads count up pages in a pool that holds a part of them, read them without latches, and checkpoints sweep. The disk
+/// looks on (see `WatchedDisk`).
+fn counters(frames: usize, page_count: u64, rounds: u64) {
+    let world = World::create(frames);
+    let pages: Vec<PageId> = (0..page_count).map(|_| world.allocate(0).unwrap()).collect();
+    let (total, running) = (AtomicU64::new(0), AtomicBool::new(true));
+    thread::scope(|scope| {
+        let sweeper = scope.spawn(|| {
+            while running.load(Ordering::Relaxed) {
+                world.pool.sweep().unwrap();
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let workers: Vec<_> = (0..THREADS)
+            .map(|seed| {
+                let (world, pages, total) = (&world, &pages, &total);
+                scope.spawn(move || {
+                    let mut random = Xorshift::new(seed + 1);
+                    for _ in 0..rounds {
+                        let page = pages[random.below(page_count) as usize];
+                        if random.below(3) == 0 {
+                            let mut page = world.pool.exclusive(page).unwrap();
+                            let number = page.words().u64(FIRST) + 1;
+                            world.set_on(&mut page, FIRST, number).unwrap();
+                            world.set_on(&mut page, SECOND, number).unwrap();
+                            total.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            let read = |words: &crate::PageWords| {
+                                (words.u64(FIRST), words.u64(SECOND), words.page_id())
+                            };
+                            let (first, second, id) = world.get_optimistic(page, read).unwrap();
+                            assert_eq!((first, id), (second, page));
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        running.store(false, Ordering::Relaxed);
+        sweeper.join().unwrap();
+    });
+    let sum: u64 = pages.iter().map(|page| world.get(*page, FIRST).unwrap()).sum();
+    assert_eq!(sum, total.load(Ordering::Relaxed));
+    world.watch.check();
+    world.pool.verify_quiescent().unwrap();
+    let stats = world.pool.stats();
+    assert_eq!(stats.loads, world.watch.pages_read.load(Ordering::Relaxed), "every load is one read");
+    assert!(page_count < frames as u64 || stats.evictions > rounds / 4, "{stats:?}");
+
+    // What is on the disk, and the log, is the same.
+    let horizon = world.pool.sweep().unwrap();
+    let disk = world.disk.clone();
+    drop(world);
+    let world = World::recover(disk, &options(32), horizon).unwrap();
+    let again: u64 = pages.iter().map(|page| world.get(*page, SECOND).unwrap()).sum();
+    assert_eq!(again, sum);
+}
+
+#[test]
+fn threads_on_8_frames() {
+    counters(12, 40, 600);
+}
+
+#[test]
+fn threads_on_64_frames() {
+    counters(64, 200, 2000);
+}
+
+#[test]
+fn threads_on_frames_enough() {
+    counters(256, 20, 3000);
+}
+
+/// All threads want the same absent page at once: it is read once.
+#[test]
+fn a_page_is_loaded_once() {
+    let world = World::create(8);
+    let pages: Vec<_> = (0..30).map(|number| world.allocate(number).unwrap()).collect();
+    for round in 0..60 {
+        let page = pages[round % pages.len()];
+        let before = world.pool.stats();
+        // Not in the pool: 14 others have been used since.
+        for step in 1..15 {
+            world.get(pages[(round + step * 2) % pages.len()], 64).unwrap();
+        }
+        let resident = world.pool.resident(page).is_some();
+        let loads = world.pool.stats().loads;
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let number = world.get_optimistic(page, |words| words.u64(64)).unwrap();
+                    assert_eq!(number, (round % pages.len()) as u64);
+                });
+            }
+        });
+        assert_eq!(world.pool.stats().loads - loads, u64::from(!resident), "{before:?}");
+    }
+    world.watch.check();
+}
+
+/// The sweep meets a page whose change was prepared before the horizon moved and logged after it (PAGE-8): its image is
+/// older than the horizon, so it must be in the file when the sweep ends, though its recovery LSN is not below it.
+#[test]
+fn a_change_that_straddles_the_horizon_is_swept() {
+    let world = World::create(16);
+    let id = world.allocate(1).unwrap();
+    world.pool.flush_all().unwrap();
+    let mut page = world.pool.exclusive(id).unwrap();
+    page.prepare().unwrap();
+    let recovery_lsn = page.place().frame.recovery_lsn();
+    let before = world.pool.horizon();
+    thread::scope(|scope| {
+        let sweep = scope.spawn(|| world.pool.sweep().unwrap());
+        let start = Instant::now();
+        while world.pool.horizon() == before {
+            assert!(start.elapsed() < Duration::from_secs(20), "the sweep has not begun");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let payload: [&[u8]; 3] = [&id.0.to_le_bytes(), &(FIRST as u64).to_le_bytes(), &2_u64.to_le_bytes()];
+        let lsn = world.append(SET, &payload).unwrap();
+        page.words().set_u64(FIRST, 2);
+        page.applied(lsn);
+        drop(page);
+        let horizon = sweep.join().unwrap();
+        assert!(recovery_lsn >= horizon && lsn >= horizon);
+    });
+    assert_eq!(world.pool.stats().frames_dirty, 0);
+    // Not even a torn write can follow without an image behind the horizon.
+    let images = world.pool.stats().images;
+    world.set(id, FIRST, 3).unwrap();
+    assert_eq!(world.pool.stats().images, images + 1);
+    let crashed = world.disk.after_crash(CrashMode::DropUnsynced);
+    let world = World::recover(crashed, &options(8), world.pool.horizon()).unwrap();
+    assert_eq!(world.get(id, FIRST).unwrap(), 2);
+}
+
+/// A sweep in a pool of which every frame is dirty and wanted: those who hold latches and need frames get them.
+#[test]
+fn a_sweep_does_not_starve_those_who_look_for_frames() {
+    let world = World::create(8);
+    let pages: Vec<_> = (0..24).map(|number| world.allocate(number).unwrap()).collect();
+    let running = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while running.load(Ordering::Relaxed) {
+                world.pool.sweep().unwrap();
+            }
+        });
+        let workers: Vec<_> = (0..3)
+            .map(|seed| {
+                let (world, pages) = (&world, &pages);
+                scope.spawn(move || {
+                    let mut random = Xorshift::new(seed + 1);
+                    for _ in 0..150 {
+                        // Two latches at a time, in one order.
+                        let (one, other) = (random.below(12) as usize, 12 + random.below(12) as usize);
+                        let mut one = world.pool.exclusive(pages[one]).unwrap();
+                        let number = world.pool.shared(pages[other]).unwrap().words().u64(FIRST);
+                        world.set_on(&mut one, FIRST, number).unwrap();
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        running.store(false, Ordering::Relaxed);
+    });
+    world.pool.verify_quiescent().unwrap();
+}
+
+#[test]
+fn dropping_a_pool_ends_its_cleaner() {
+    for _ in 0..20 {
+        let world = World::create(8);
+        (0..20).for_each(|number| _ = world.allocate(number).unwrap());
+        let weak = foreshore_env::sync::Arc::downgrade(&world.pool);
+        drop(world);
+        let start = Instant::now();
+        while weak.strong_count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "somebody keeps the pool");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn horizons_only_rise() {
+    let world = World::create(8);
+    let mut last = Lsn::ZERO;
+    for number in 0..5 {
+        world.allocate(number).unwrap();
+        let horizon = world.pool.sweep().unwrap();
+        assert!(horizon > last && horizon <= world.log.tail());
+        last = horizon;
+    }
+}
