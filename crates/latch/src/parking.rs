@@ -136,7 +136,7 @@ pub fn park(
     mut look: impl FnMut() -> bool,
 ) -> Parked {
     let wait = Wait { wish: None, favoured: false, due: false };
-    let (ended, panicked) = park_for(address, wait, validate, |_| {}, deadline, &mut look);
+    let (ended, panicked) = park_for(address, wait, validate, deadline, &mut look);
     if let Some(panic) = panicked {
         if matches!(ended, Ended::Woken | Ended::Granted) {
             unpark_one(address, |_| {});
@@ -205,14 +205,12 @@ pub(crate) fn pass(address: usize, decide: impl FnOnce(Option<Next>) -> Pass) {
     batch.wake(granted);
 }
 
-/// [`park`] for latches. `withdrawn` runs under the space's mutex when the thread has left the queue on its own, and is
-/// told whether others sleep at the address. A panic of `look` is handed back beside the state in which it was caught:
-/// the caller puts its latch in order first.
+/// [`park`] for latches. A panic of `look` is handed back beside the state in which it was caught: the caller puts its
+/// latch in order first.
 pub(crate) fn park_for(
     address: usize,
     wait: Wait,
     validate: impl FnOnce() -> bool,
-    withdrawn: impl FnOnce(bool),
     deadline: Option<Instant>,
     look: &mut dyn FnMut() -> bool,
 ) -> (Ended, Option<Panic>) {
@@ -252,7 +250,6 @@ pub(crate) fn park_for(
         let own = |waiter: &Waiter| waiter.ticket == ticket && Arc::ptr_eq(&waiter.parker, &parker);
         if let Some(place) = queue.iter().position(own) {
             queue.remove(place);
-            withdrawn(any(&queue, address));
             return (ended, panicked);
         }
     }

@@ -1,7 +1,7 @@
 //! Steps of the latch with a fault planted in each, for the models that must catch them. Not part of any build but theirs.
 
 use foreshore_env::sync::atomic::{
-    Ordering::{self, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
     fence,
 };
 
@@ -56,12 +56,12 @@ pub(crate) fn optimistic_relaxed(latch: &HybridLatch) -> Option<Version> {
     (latch.word.load(Acquire) & EXCLUSIVE == 0).then(|| Version(latch.version.load(Relaxed)))
 }
 
-pub(crate) fn set_word(latch: &HybridLatch, word: u64, ordering: Ordering) {
-    latch.word.store(word, ordering);
+pub(crate) fn free_the_word(latch: &HybridLatch) {
+    latch.word.swap(0, Release);
 }
 
 pub(crate) fn set_word_to_one_sharer(latch: &HybridLatch) {
-    latch.word.store(SHARER, Release);
+    latch.word.swap(SHARER, Release);
 }
 
 pub(crate) fn release_relaxed(latch: &HybridLatch) {
@@ -78,7 +78,7 @@ pub(crate) fn wait_without_validation(latch: &HybridLatch) {
         }
         if latch.word.fetch_or(PARKED, Relaxed) & EXCLUSIVE != 0 {
             let wait = Wait { wish: Some(Wish::Shared), favoured: false, due: false };
-            let _ = parking::park_for(latch.address(), wait, || true, |_| {}, None, &mut || true);
+            let _ = parking::park_for(latch.address(), wait, || true, None, &mut || true);
         }
     }
 }

@@ -142,8 +142,8 @@ fn a_panic_while_looking_around_leaves_nothing() {
 fn a_panic_of_the_chosen_passes_the_turn_on() {
     let latch = HybridLatch::new();
     let released = AtomicBool::new(false);
-    let held = latch.exclusive();
     thread::scope(|scope| {
+        let held = latch.exclusive();
         let chosen = scope.spawn(|| {
             let mut look = || {
                 while !released.load(Relaxed) {
@@ -171,9 +171,10 @@ fn a_panic_of_the_chosen_passes_the_turn_on() {
 fn a_waiting_writer_holds_newcomers_off_but_not_attempts() {
     let latch = HybridLatch::new();
     let order = AtomicU64::new(0);
-    let held = latch.shared();
-    let version = held.version();
     thread::scope(|scope| {
+        // Inside, so that a test that fails here lets its threads go.
+        let held = latch.shared();
+        let version = held.version();
         let writer = scope.spawn(|| {
             let _guard = latch.exclusive();
             order.fetch_add(1, Relaxed)
@@ -194,8 +195,8 @@ fn a_waiting_writer_holds_newcomers_off_but_not_attempts() {
 fn sharers_behind_a_writer_that_gives_up_enter() {
     let latch = HybridLatch::new();
     let stop = AtomicBool::new(false);
-    let _held = latch.shared();
     thread::scope(|scope| {
+        let _held = latch.shared();
         let writer = scope.spawn(|| latch.exclusive_until(None, &mut || !stop.load(Relaxed)).is_err());
         wait_until_parked(&latch);
         let sharer = scope.spawn(|| {
@@ -209,16 +210,16 @@ fn sharers_behind_a_writer_that_gives_up_enter() {
         assert!(writer.join().unwrap());
         let (entered, waited) = sharer.join().unwrap();
         assert!(entered && waited < FAR / 2, "waited for the other sharer: {waited:?}");
+        assert_eq!(word(&latch), SHARER);
     });
-    assert_eq!(word(&latch), SHARER);
 }
 
 /// Downgrading lets the sharers in that slept, though not the writers.
 #[test]
 fn downgrading_wakes_sharers() {
     let latch = HybridLatch::new();
-    let held = latch.exclusive();
     thread::scope(|scope| {
+        let held = latch.exclusive();
         let sharer = scope.spawn(|| latch.shared_until(Some(Instant::now() + FAR), &mut || true).is_ok());
         wait_until_parked(&latch);
         let held = held.downgrade();

@@ -55,25 +55,20 @@ impl HybridLatch {
             let wait = Wait { wish: Some(wish), favoured: losses > 0, due: losses >= RACES };
             let still_needed = || {
                 // Relaxed: PARKED is cleared under the mutex that is held here, so a note that was answered is not
-                // mistaken for one that stands.
+                // mistaken for one that stands. Whether the latch is held does not matter then (LATCH-4); to look at it
+                // saves a sleep.
                 let word = self.word.load(Relaxed);
                 word & PARKED != 0 && must_wait(wish, word, losses)
             };
-            let (ended, panicked) = parking::park_for(
-                self.address(),
-                wait,
-                still_needed,
-                |more| self.forget(more),
-                deadline,
-                look,
-            );
+            let (ended, panicked) = parking::park_for(self.address(), wait, still_needed, deadline, look);
             match ended {
                 Ended::NotNeeded => {}
                 Ended::Woken => (losses, waking) = (losses + 1, true),
                 Ended::Granted if panicked.is_none() => return Ok(()),
                 Ended::Granted => self.leave(wish.unit(), 0),
                 Ended::Deadline | Ended::GaveUp => {
-                    // The sharers behind a writer that gave up need not wait for the sharers that hold the latch.
+                    // Clears the note if it was the last, and lets in the sharers behind a writer: they need not wait for
+                    // the sharers that hold the latch.
                     self.pass_on(0, 0);
                     if panicked.is_none() {
                         let ended =
@@ -124,14 +119,6 @@ impl HybridLatch {
         // Relaxed: a note publishes nothing; that the holder sees it follows from the order of changes of one word.
         // The exchange also proves a word that needs no change to be the current one.
         self.word.compare_exchange(word, noted, Relaxed, Relaxed).is_ok().then_some(noted)
-    }
-
-    /// Called under the space's mutex when a sleeper has left the queue on its own.
-    fn forget(&self, more: bool) {
-        if !more {
-            // Relaxed: a thread that has made its note and not yet looked will find it gone, by the mutex.
-            self.word.fetch_and(!PARKED, Relaxed);
-        }
     }
 
     /// A woken thread that no longer wants the latch: clears WAKING while the latch is held, or passes the turn on.

@@ -3,8 +3,6 @@
 
 use std::mem;
 
-use foreshore_env::sync::atomic::Ordering::Release;
-
 use super::{Content, must_fail, pair, triple};
 use crate::hybrid::faulty;
 
@@ -133,7 +131,7 @@ fn parked_bit_dropped_by_the_release() {
         content.add();
         mem::forget(guard);
         faulty::raise_version(&content.latch);
-        faulty::set_word(&content.latch, 0, Release);
+        faulty::free_the_word(&content.latch);
     }
     must_fail("parked_bit_dropped_by_the_release", "deadlock", || pair("", faulty_change, share, no_check));
 }
