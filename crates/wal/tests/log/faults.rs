@@ -72,7 +72,7 @@ fn a_cut_that_the_cache_alone_shows_is_made_again() {
         let mut records = append_all(&log, [100]);
         log.flush(last(&records)).unwrap();
         let second: Vec<Record> =
-            [500, 1000, 1000].map(|length| append(&log, Lsn::ZERO, payload(5, length)).unwrap()).into();
+            [500, 8, 1000].map(|length| append(&log, Lsn::ZERO, payload(5, length)).unwrap()).into();
         log.flush(last(&second)).unwrap();
         drop(log);
         // The first record of the last batch is torn.
@@ -83,7 +83,7 @@ fn a_cut_that_the_cache_alone_shows_is_made_again() {
         }
         let log = open(&disk).unwrap();
         assert!(read_all(&log).unwrap() == records);
-        // As long as the torn one: what followed it would be reached.
+        // As long as the torn one, and the mark that follows as long as the next: the third would be reached.
         records.push(append(&log, Lsn::ZERO, payload(6, 500)).unwrap());
         assert_eq!(last(&records), second[0].0.lsn);
         log.flush(last(&records)).unwrap();

@@ -60,6 +60,10 @@ fn released_segments_become_the_next_ones_and_files_do_not_add_up() {
     let low_water = log.low_water();
     log.release_before(FIRST_LSN).unwrap();
     assert_eq!(log.low_water(), low_water);
+    // Nor past the end.
+    let tail = log.tail();
+    log.release_before(Lsn::MAX).unwrap();
+    assert_eq!(log.low_water(), tail);
     assert!(is_corrupted(&log.read(FIRST_LSN, &mut Vec::new())));
     log.close().unwrap();
     drop(log);
