@@ -1,1 +1,44 @@
-//! Placeholder.
+//! The foster B-tree of Foreshore: ordered tables of byte keys and values, with key-range locking, ghosts, structure
+//! changes that are local and atomic by themselves, and the redo and undo of its log records.
+//!
+//! The README beside this crate has its rules (BTREE-n), which the code cites.
+//!
+//! Invariant: this crate does not know which protocol isolates transactions. It asks a [`Session`] for locks; who
+//! answers decides.
+#![forbid(unsafe_code)]
+
+mod adopt;
+mod bytes;
+mod cursor;
+mod descend;
+mod env;
+mod error;
+mod gap;
+mod grow;
+mod image;
+mod look;
+mod maintain;
+mod merge;
+mod node;
+mod overflow;
+mod purge;
+mod record;
+mod redo;
+mod session;
+mod split;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod undo;
+mod verify;
+mod write;
+
+pub use cursor::{Cursor, Direction, LockKind};
+pub use env::TreeEnv;
+pub use error::TreeError;
+pub use record::{created_root, is_undoable, undo_next};
+pub use redo::redo;
+pub use session::{Isolation, NoLocks, Session, TxnChain};
+pub use tree::BTree;
+pub use undo::undo;
+pub use verify::VerifyReport;

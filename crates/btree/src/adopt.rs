@@ -1,0 +1,101 @@
+//! Adoption: the parent gets a separator and a pointer to a foster child, the foster parent loses its pointer.
+//!
+//! Who splits a node has the new one adopted, waiting for latches if need be; who passes through a foster child on the
+//! way tries it too. So a chain is not longer than the structure changes under way.
+
+use foreshore_base::{PageId, Result};
+use foreshore_pages::{RecordFlags, SlottedView};
+
+use crate::{
+    descend::Landing,
+    env::Urgency,
+    image::{child_value, misfit},
+    node::{self, CHILD_BYTES, Hop, Target, damaged},
+    record,
+    split::prepare,
+    tree::Tree,
+};
+
+/// Adoptions in a row: others may split as fast as this adopts.
+const MAX_ADOPTIONS: usize = 64;
+
+impl<'a> Tree<'a> {
+    /// After an operation: adopts the foster child that its descent went through, if that needs no waiting. It is
+    /// nobody's duty, so failure is nobody's failure.
+    #[inline]
+    pub(crate) fn adopt_on_the_way(&self, landing: &Landing<'_>, target: Target<'_>) {
+        if let Some(level) = landing.foster {
+            self.try_adopt(target, level + 1);
+        }
+    }
+
+    #[cold]
+    fn try_adopt(&self, target: Target<'_>, level: u8) {
+        if self.env.log.poisoned().is_none() {
+            let _ = self.adopt_while(target, level, Urgency::Forward, false);
+        }
+    }
+
+    /// Has the foster children beside `target`, below the node at `level`, adopted by it.
+    pub(crate) fn adopt(&self, target: Target<'_>, level: u8, urgency: Urgency) -> Result<()> {
+        self.adopt_while(target, level, urgency, true)
+    }
+
+    fn adopt_while(&self, target: Target<'_>, level: u8, urgency: Urgency, insist: bool) -> Result<()> {
+        for _ in 0..MAX_ADOPTIONS {
+            let Some(landing) = self.descend(target, level)? else { return Ok(()) };
+            let parent =
+                if insist { self.latch(landing.page, target, level)? } else { landing.page.upgrade() };
+            let mut parent = match parent {
+                Some(parent) => parent,
+                None if insist => continue,
+                None => return Ok(()),
+            };
+            let child = foster_parent(parent.view(), target);
+            let mut child = self.child(&parent, child, level - 1)?;
+            let foster = child.view().foster_child();
+            if !foster.is_some() {
+                return Ok(());
+            }
+            let separator = node::high_key(child.view());
+            let Some(key) = separator.filter(|key| parent.view().encloses(key)) else {
+                return Err(damaged(child.id(), "its foster child lies outside its parent's fences"));
+            };
+            let Err(slot) = parent.view().find(&key) else {
+                return Err(damaged(parent.id(), "it has a pointer to a foster child"));
+            };
+            if !self.fits(parent.view(), &key, CHILD_BYTES)? {
+                if !insist {
+                    return Ok(());
+                }
+                drop(child);
+                // One level up; the depth of this recursion is that of the tree.
+                self.split_and_adopt(parent, &key, urgency)?;
+                continue;
+            }
+            prepare(&mut parent, urgency)?;
+            prepare(&mut child, urgency)?;
+            let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
+            let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
+            let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());
+            if let Err(full) = done {
+                let error = misfit(parent.id())(full);
+                self.env.log.poison(&error.to_string());
+                return Err(error);
+            }
+            parent.applied(lsn);
+            child.edit().set_foster(PageId::NONE);
+            child.applied(lsn);
+        }
+        Ok(())
+    }
+}
+
+/// The child of a parent that heads the chain in which the target lies.
+fn foster_parent(view: SlottedView<'_>, target: Target<'_>) -> PageId {
+    match node::hop(view, target, false) {
+        Hop::Child(child) => child,
+        // The parent was found to enclose the target.
+        Hop::Foster(_) | Hop::Here => PageId::NONE,
+    }
+}

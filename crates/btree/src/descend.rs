@@ -1,0 +1,218 @@
+//! The way from the root down, by optimistic lock coupling.
+//!
+//! A step takes the version of the next node, then validates the node that it came from: so the pointer still stood
+//! when the next node's version was taken, and what the descent finds there under that version belongs to it. Nothing
+//! is written to shared memory. When validations keep failing the descent couples shared latches instead.
+
+use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_pages::{ExclusivePage, OptimisticPage, SharedPage, SlottedView};
+
+use crate::{
+    node::{self, Hop, Target, damaged},
+    tree::Tree,
+};
+
+/// Failed validations until latches are taken.
+pub(crate) const RESTARTS: u32 = 12;
+/// Steps of a descent, foster chains included, until it is damage (a loop) and not depth. Chains are kept short by
+/// adoption: each structure change tries, and one that meets a chain insists (`adopt.rs`).
+const MAX_STEPS: usize = MAX_TREE_LEVELS + 1024;
+
+/// Where a descent ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing<'a> {
+    /// The node, with the version under which it was found to be the one.
+    pub(crate) page: OptimisticPage<'a>,
+    /// The lowest level at which the descent went through a foster child.
+    pub(crate) foster: Option<u8>,
+}
+
+/// How an optimistic descent ended.
+enum Descent<'a> {
+    Landed(Landing<'a>),
+    /// The tree has no such level.
+    TooHigh,
+    /// Something changed on the way.
+    Restart,
+}
+
+impl<'a> Tree<'a> {
+    /// The leaf of `target`.
+    #[inline]
+    pub(crate) fn leaf(&self, target: Target<'_>) -> Result<Landing<'a>> {
+        match self.descend(target, 0)? {
+            Some(landing) => Ok(landing),
+            None => Err(damaged(self.root, "the tree has no leaves")),
+        }
+    }
+
+    /// The node of `target` at `level`; `None` when the root is below that level.
+    #[inline]
+    pub(crate) fn descend(&self, target: Target<'_>, level: u8) -> Result<Option<Landing<'a>>> {
+        for _ in 0..RESTARTS {
+            match self.descend_once(target, level)? {
+                Descent::Landed(landing) => return Ok(Some(landing)),
+                Descent::TooHigh => return Ok(None),
+                Descent::Restart => {}
+            }
+        }
+        self.descend_latched(target, level)
+    }
+
+    #[inline]
+    fn descend_once(&self, target: Target<'_>, level: u8) -> Result<Descent<'a>> {
+        let mut page = self.env.pool.optimistic(self.root)?;
+        let mut at = page.view().level();
+        if at < level {
+            return Ok(if page.validate() { Descent::TooHigh } else { Descent::Restart });
+        }
+        let mut foster = None;
+        for _ in 0..MAX_STEPS {
+            let view = page.view();
+            if !self.is_sound(view, at) {
+                if page.validate() {
+                    return Err(self.unsound(page.id(), view, at));
+                }
+                return Ok(Descent::Restart);
+            }
+            let (next, next_level) = match node::hop(view, target, at == level) {
+                Hop::Here => {
+                    let found = target.lies_in(view);
+                    if !page.validate() {
+                        return Ok(Descent::Restart);
+                    }
+                    if !found {
+                        return Err(damaged(page.id(), "its fences do not enclose what its parent says"));
+                    }
+                    return Ok(Descent::Landed(Landing { page, foster }));
+                }
+                Hop::Foster(next) => {
+                    foster = Some(at);
+                    (next, at)
+                }
+                Hop::Child(next) => (next, at - 1),
+            };
+            // Before the pointer is followed: it may be nonsense, and nonsense costs a read from the file.
+            if !page.validate() {
+                return Ok(Descent::Restart);
+            }
+            let fetched = self.fetch(page.id(), next, |id| self.env.pool.optimistic(id));
+            // After the next node's version was taken: then the pointer stood at that time (BTREE-3). An error is
+            // genuine only if the pointer is.
+            if !page.validate() {
+                return Ok(Descent::Restart);
+            }
+            page = fetched?;
+            at = next_level;
+        }
+        Err(damaged(page.id(), "its foster chain does not end"))
+    }
+
+    /// The same under shared latches: the next node is latched before the one that points to it is released.
+    #[cold]
+    fn descend_latched(&self, target: Target<'_>, level: u8) -> Result<Option<Landing<'a>>> {
+        let mut page = self.env.pool.shared(self.root)?;
+        let mut at = page.view().level();
+        if at < level {
+            return Ok(None);
+        }
+        let mut foster = None;
+        for _ in 0..MAX_STEPS {
+            let view = page.view();
+            if !self.is_sound(view, at) {
+                return Err(self.unsound(page.id(), view, at));
+            }
+            let next = match node::hop(view, target, at == level) {
+                Hop::Here if target.lies_in(view) => {
+                    // The shared latch keeps the version from changing before it is taken.
+                    let page = self.env.pool.optimistic(page.id())?;
+                    return Ok(Some(Landing { page, foster }));
+                }
+                Hop::Here => {
+                    return Err(damaged(page.id(), "its fences do not enclose what its parent says"));
+                }
+                Hop::Foster(next) => {
+                    foster = Some(at);
+                    next
+                }
+                Hop::Child(next) => {
+                    at -= 1;
+                    next
+                }
+            };
+            page = self.fetch(page.id(), next, |id| self.env.pool.shared(id))?;
+        }
+        Err(damaged(page.id(), "its foster chain does not end"))
+    }
+
+    /// Follows a pointer that may be damaged.
+    #[inline]
+    fn fetch<P>(&self, from: PageId, to: PageId, get: impl FnOnce(PageId) -> Result<P>) -> Result<P> {
+        if !to.is_some() || to == from || to == self.root {
+            return Err(damaged(from, format!("it points to page {to}")));
+        }
+        get(to)
+    }
+
+    #[inline]
+    fn is_sound(&self, view: SlottedView<'_>, level: u8) -> bool {
+        node::is_node(view, self.table, level) && usize::from(level) < MAX_TREE_LEVELS
+    }
+
+    #[cold]
+    fn unsound(&self, page: PageId, view: SlottedView<'_>, level: u8) -> StorageError {
+        let (kind, table, found) = (view.kind(), view.table(), view.level());
+        damaged(
+            page,
+            format!(
+                "it should be a node of table {} at level {level}, it is {kind:?} of table {table} at level {found}",
+                self.table
+            ),
+        )
+    }
+
+    /// Latches a node that a descent landed on; `None` when `target` lies elsewhere by now.
+    #[inline]
+    pub(crate) fn latch(
+        &self,
+        page: OptimisticPage<'a>,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<ExclusivePage<'a>>> {
+        match page.upgrade() {
+            Some(latched) => Ok(Some(latched)),
+            None => self.latch_slowly(page.id(), target, level),
+        }
+    }
+
+    /// Waits for the node's latch. Whatever happened meanwhile, a node in use at this level that encloses the target is
+    /// the one (BTREE-6).
+    #[cold]
+    fn latch_slowly(&self, page: PageId, target: Target<'_>, level: u8) -> Result<Option<ExclusivePage<'a>>> {
+        let latched = match self.env.pool.exclusive(page) {
+            Ok(latched) => latched,
+            // Merged away, perhaps never written since: the next descent says whether it is damage.
+            Err(StorageError::Corrupted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let here = node::is_node(latched.view(), self.table, level) && target.lies_in(latched.view());
+        Ok(here.then_some(latched))
+    }
+
+    /// As [`Tree::latch`], but shared.
+    #[cold]
+    pub(crate) fn share(
+        &self,
+        page: OptimisticPage<'a>,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<SharedPage<'a>>> {
+        let shared = match self.env.pool.shared(page.id()) {
+            Ok(shared) => shared,
+            Err(StorageError::Corrupted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let here = node::is_node(shared.view(), self.table, level) && target.lies_in(shared.view());
+        Ok(here.then_some(shared))
+    }
+}

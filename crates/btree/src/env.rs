@@ -1,0 +1,77 @@
+//! What all trees of a database share.
+
+use foreshore_base::{Lsn, PageId, Result, TxnId};
+use foreshore_env::sync::{Arc, OnceLock, atomic::AtomicU64};
+use foreshore_pages::BufferPool;
+use foreshore_wal::{Log, RecordKind};
+
+/// The fewest records that a node may be limited to: below, splitting would not make room.
+const MIN_NODE_CAPACITY: usize = 3;
+
+/// What all trees of a database share.
+#[derive(Debug)]
+pub struct TreeEnv {
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) log: Arc<Log>,
+    /// Records in a node at most. `usize::MAX`: as many as fit.
+    pub(crate) node_capacity: usize,
+    /// The newest id given to a value in the overflow table: no id in use is above it. Any thread adds to it; Relaxed,
+    /// because only the difference of the ids counts.
+    pub next_overflow: AtomicU64,
+    /// The root of the overflow table, once it is known.
+    overflow: OnceLock<PageId>,
+}
+
+impl TreeEnv {
+    /// The environment of the trees in `pool`. `node_capacity` limits the records in a node (at least 3), for tests
+    /// in which structure changes are to be constant.
+    pub fn new(pool: Arc<BufferPool>, log: Arc<Log>, node_capacity: usize) -> Arc<TreeEnv> {
+        Arc::new(TreeEnv {
+            pool,
+            log,
+            node_capacity: node_capacity.max(MIN_NODE_CAPACITY),
+            next_overflow: AtomicU64::new(0),
+            overflow: OnceLock::new(),
+        })
+    }
+
+    /// Says where long values are stored. The first call counts.
+    pub fn set_overflow(&self, tree: &crate::BTree) {
+        let _ = self.overflow.set(tree.root());
+    }
+
+    /// The root of the overflow table.
+    pub(crate) fn overflow_root(&self) -> Option<PageId> {
+        self.overflow.get().copied()
+    }
+
+    /// Appends a record.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        urgency: Urgency,
+        txn: TxnId,
+        prev: Lsn,
+        kind: RecordKind,
+        payload: &[&[u8]],
+    ) -> Result<Lsn> {
+        match urgency {
+            Urgency::Forward => self.log.append(txn, prev, kind, payload),
+            Urgency::Rollback => self.log.append_rollback(txn, prev, kind, payload),
+        }
+    }
+
+    /// Appends the record of a system transaction.
+    pub(crate) fn append_system(&self, urgency: Urgency, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+        self.append(urgency, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
+    }
+}
+
+/// Whether a record may use the part of the log that is kept for rollbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Work: it may be refused when the log is half full.
+    Forward,
+    /// The end of work: it must get through.
+    Rollback,
+}

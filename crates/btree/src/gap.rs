@@ -1,0 +1,53 @@
+//! Names of gaps. A gap is named by the key below it (prior-key locking): the record before it in its leaf, ghost or
+//! not, or the leaf's low fence.
+
+use foreshore_base::SlotIndex;
+use foreshore_lock::KeyRef;
+use foreshore_pages::{Fence, SlottedView};
+
+use crate::bytes::SmallBytes;
+
+/// The name of a lock, copied out of a leaf.
+#[derive(Debug)]
+pub(crate) struct Name {
+    infinite: bool,
+    bytes: SmallBytes,
+}
+
+impl Name {
+    #[inline]
+    pub(crate) fn new() -> Name {
+        Name { infinite: true, bytes: SmallBytes::new() }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> KeyRef<'_> {
+        if self.infinite { KeyRef::NegativeInfinity } else { KeyRef::Key(self.bytes.as_slice()) }
+    }
+
+    /// Becomes the name of the gap that ends at `slot`, into which `key` belongs.
+    #[inline]
+    pub(crate) fn set_below(&mut self, view: SlottedView<'_>, slot: SlotIndex, key: &[u8]) {
+        match slot.0.checked_sub(1) {
+            Some(before) => self.set_slot(view, SlotIndex(before), key),
+            None => self.set_low_fence(view),
+        }
+    }
+
+    /// Becomes the key of `slot`. `near` is any key that belongs to the leaf: they all begin alike.
+    #[inline]
+    fn set_slot(&mut self, view: SlottedView<'_>, slot: SlotIndex, near: &[u8]) {
+        let prefix = &near[..view.prefix_len().min(near.len())];
+        let slot = view.slot(slot);
+        self.infinite = false;
+        let target = self.bytes.resize(prefix.len() + slot.suffix_len());
+        target[..prefix.len()].copy_from_slice(prefix);
+        view.words().copy_to(slot.offset(), &mut target[prefix.len()..]);
+    }
+
+    fn set_low_fence(&mut self, view: SlottedView<'_>) {
+        let mut fence = Fence::Infinite;
+        self.bytes.set_with(|bytes| fence = view.low_fence(bytes));
+        self.infinite = fence == Fence::Infinite;
+    }
+}

@@ -1,0 +1,109 @@
+//! The root keeps its page: the tree grows by moving the root's content to a new child, and shrinks by taking its last
+//! child's content back.
+
+use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_pages::{ExclusivePage, NodeHeader, PageBuilder};
+
+use crate::{
+    env::Urgency,
+    image::{self, Image, Outline, misfit},
+    node::{self, RETIRED, damaged},
+    record,
+    split::prepare,
+    tree::Tree,
+};
+
+impl<'a> Tree<'a> {
+    /// Moves the root's content to a new child, its only one.
+    #[cold]
+    pub(crate) fn grow(&self, mut root: ExclusivePage<'a>, urgency: Urgency) -> Result<()> {
+        node::inspect(root.view())?;
+        let outline = Outline::of(root.view());
+        let level = outline.level + 1;
+        if usize::from(level) >= MAX_TREE_LEVELS {
+            return Err(StorageError::LimitExceeded {
+                what: "levels of a tree",
+                limit: MAX_TREE_LEVELS as u64,
+                got: u64::from(level) + 1,
+            });
+        }
+        if outline.foster.is_some() || outline.low.is_some() || outline.high.is_some() {
+            return Err(damaged(self.root, "a root has no siblings"));
+        }
+        prepare(&mut root, urgency)?;
+        let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
+        let mut new_page = self.env.pool.allocate(self.root)?;
+        let child = new_page.id();
+        let content = build(self.root, Image::parse(self.table, &node))?;
+        let new_root = PageBuilder::new(&root_header(self, level, child)).map_err(misfit(self.root))?;
+        let head = record::structure(self.table, &[self.root, child], None);
+        let lsn = self.env.append_system(urgency, record::GROW, &[&head, &node])?;
+        content.store(new_page.page().words());
+        new_root.store(root.words());
+        root.applied(lsn);
+        drop(new_page.commit(lsn));
+        Ok(())
+    }
+
+    /// Takes back the content of the root's only child. The root is latched; its level is `level` + 1.
+    pub(crate) fn shrink(&self, mut root: ExclusivePage<'a>, level: u8) -> Result<()> {
+        let id = root.view().leftmost_child();
+        let mut child = self.child(&root, id, level)?;
+        if child.view().foster_child().is_some() {
+            return Ok(());
+        }
+        node::inspect(child.view())?;
+        let outline = Outline::of(child.view());
+        if outline.low.is_some() || outline.high.is_some() {
+            return Err(damaged(id, "an only child has no siblings"));
+        }
+        prepare(&mut root, Urgency::Forward)?;
+        prepare(&mut child, Urgency::Forward)?;
+        let node = image::encode(&outline, child.view(), 0..child.view().slot_count());
+        let content = build(id, Image::parse(self.table, &node))?;
+        let freeing = self.env.pool.free_page(id)?;
+        let head = record::structure(self.table, &[self.root, id], None);
+        let lsn = self.env.append_system(Urgency::Forward, record::SHRINK, &[&head, &node])?;
+        content.store(root.words());
+        root.applied(lsn);
+        child.edit().set_node_flags(RETIRED);
+        child.applied(lsn);
+        freeing.commit(lsn);
+        Ok(())
+    }
+
+    /// Latches a child of a latched parent. Latches are awaited from the top down and from the left to the right only
+    /// (BTREE-1).
+    pub(crate) fn child(
+        &self,
+        parent: &ExclusivePage<'a>,
+        id: PageId,
+        level: u8,
+    ) -> Result<ExclusivePage<'a>> {
+        if !id.is_some() || id == parent.id() || id == self.root {
+            return Err(damaged(parent.id(), format!("it points to page {id}")));
+        }
+        let child = self.env.pool.exclusive(id)?;
+        if !node::is_node(child.view(), self.table, level) {
+            return Err(damaged(id, format!("it should be a node of table {} at level {level}", self.table)));
+        }
+        Ok(child)
+    }
+}
+
+fn root_header(tree: &Tree<'_>, level: u8, child: PageId) -> NodeHeader<'static> {
+    grown_root(tree.table, level, child)
+}
+
+/// A root that has just grown to `level`.
+pub(crate) fn grown_root(table: foreshore_base::TableId, level: u8, child: PageId) -> NodeHeader<'static> {
+    NodeHeader { table, level, leftmost: child, ..NodeHeader::default() }
+}
+
+/// Builds what was encoded; `page` is named if that fails.
+pub(crate) fn build(page: PageId, image: Option<Image<'_>>) -> Result<PageBuilder> {
+    match image {
+        Some(image) => image.build().map_err(misfit(page)),
+        None => Err(damaged(page, "its content cannot be encoded")),
+    }
+}

@@ -1,0 +1,208 @@
+//! A node's content as bytes of a log record.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | level |
+//! | 1 | 1: there is a low fence; 2: there is a high key |
+//! | 2, 2 | bytes of the low fence, of the high key |
+//! | 4, 4 | foster child, leftmost child |
+//! | 2 | records |
+//! | … | low fence, high key |
+//!
+//! then for each record: bytes of the key after the prefix that the two fences share (2), bytes of the value (2), flags
+//! (1: ghost, 2: overflow), key after the prefix, value.
+//!
+//! A structure change encodes the node first and builds the page from the encoding, as redo will: both are the same
+//! code.
+
+use foreshore_base::{PageId, SlotIndex, StorageError, TableId};
+use foreshore_pages::{NodeHeader, PageBuilder, PageFull, RecordFlags, SlottedView};
+
+use crate::{
+    node::{self, CHILD_BYTES},
+    record::Reader,
+};
+
+const HAS_LOW: u8 = 1;
+const HAS_HIGH: u8 = 2;
+const GHOST: u8 = 1;
+const OVERFLOW: u8 = 2;
+/// Where the number of records is.
+const COUNT_AT: usize = 14;
+
+/// What a node's header says, owned.
+#[derive(Clone, Debug)]
+pub(crate) struct Outline {
+    pub(crate) table: TableId,
+    pub(crate) level: u8,
+    pub(crate) low: Option<Vec<u8>>,
+    pub(crate) high: Option<Vec<u8>>,
+    pub(crate) foster: PageId,
+    pub(crate) leftmost: PageId,
+}
+
+impl Outline {
+    pub(crate) fn of(view: SlottedView<'_>) -> Outline {
+        Outline {
+            table: view.table(),
+            level: view.level(),
+            low: node::low_fence(view),
+            high: node::high_key(view),
+            foster: view.foster_child(),
+            leftmost: view.leftmost_child(),
+        }
+    }
+
+    pub(crate) fn header(&self) -> NodeHeader<'_> {
+        NodeHeader {
+            table: self.table,
+            level: self.level,
+            flags: 0,
+            low: self.low.as_deref(),
+            high: self.high.as_deref(),
+            foster: self.foster,
+            leftmost: self.leftmost,
+        }
+    }
+}
+
+/// Encodes a node with the records in `slots` of `view`.
+pub(crate) fn encode(outline: &Outline, view: SlottedView<'_>, slots: std::ops::Range<u16>) -> Vec<u8> {
+    let header = outline.header();
+    let prefix = header.prefix_len();
+    let length = |key: Option<&[u8]>| (key.map_or(0, <[u8]>::len) as u16).to_le_bytes();
+    let flag = |key: Option<&[u8]>, flag| if key.is_some() { flag } else { 0 };
+    let mut bytes = vec![header.level, flag(header.low, HAS_LOW) | flag(header.high, HAS_HIGH)];
+    bytes.extend_from_slice(&length(header.low));
+    bytes.extend_from_slice(&length(header.high));
+    bytes.extend_from_slice(&header.foster.0.to_le_bytes());
+    bytes.extend_from_slice(&header.leftmost.0.to_le_bytes());
+    debug_assert_eq!(bytes.len(), COUNT_AT);
+    bytes.extend_from_slice(&(slots.len() as u16).to_le_bytes());
+    [header.low, header.high].into_iter().flatten().for_each(|key| bytes.extend_from_slice(key));
+    let mut key = Vec::new();
+    for slot in slots.map(SlotIndex) {
+        view.key_into(slot, &mut key);
+        let suffix = key.get(prefix..).unwrap_or(&[]);
+        let flags = view.slot(slot).flags();
+        bytes.extend_from_slice(&(suffix.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&(view.value_len(slot) as u16).to_le_bytes());
+        bytes.push(if flags.ghost { GHOST } else { 0 } | if flags.overflow { OVERFLOW } else { 0 });
+        bytes.extend_from_slice(suffix);
+        view.value_into(slot, &mut bytes);
+    }
+    bytes
+}
+
+/// An encoded node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image<'p> {
+    pub(crate) header: NodeHeader<'p>,
+    count: u16,
+    records: Reader<'p>,
+}
+
+impl<'p> Image<'p> {
+    /// `None` when the bytes are no node.
+    pub(crate) fn parse(table: TableId, bytes: &'p [u8]) -> Option<Image<'p>> {
+        let mut reader = Reader(bytes);
+        let (level, present) = (reader.u8()?, reader.u8()?);
+        let (low_bytes, high_bytes) = (reader.u16()?, reader.u16()?);
+        let (foster, leftmost, count) = (reader.page()?, reader.page()?, reader.u16()?);
+        let (low, high) = (reader.bytes(usize::from(low_bytes))?, reader.bytes(usize::from(high_bytes))?);
+        let header = NodeHeader {
+            table,
+            level,
+            flags: 0,
+            low: (present & HAS_LOW != 0).then_some(low),
+            high: (present & HAS_HIGH != 0).then_some(high),
+            foster,
+            leftmost,
+        };
+        Some(Image { header, count, records: reader })
+    }
+
+    /// The node as a page.
+    pub(crate) fn build(&self) -> Result<PageBuilder, PageFull> {
+        let mut builder = PageBuilder::new(&self.header)?;
+        self.push_all(&mut builder)?;
+        Ok(builder)
+    }
+
+    /// Appends the node's records to a page.
+    pub(crate) fn push_all(&self, builder: &mut PageBuilder) -> Result<(), PageFull> {
+        let prefix = self.header.low.map_or(&[][..], |low| &low[..self.header.prefix_len()]);
+        let mut key = prefix.to_vec();
+        let mut reader = self.records;
+        for _ in 0..self.count {
+            let record = record(&mut reader).ok_or(PageFull)?;
+            key.truncate(prefix.len());
+            key.extend_from_slice(record.0);
+            builder.push(&key, record.1, record.2)?;
+        }
+        Ok(())
+    }
+}
+
+fn record<'p>(reader: &mut Reader<'p>) -> Option<(&'p [u8], &'p [u8], RecordFlags)> {
+    let (suffix, value, flags) = (reader.u16()?, reader.u16()?, reader.u8()?);
+    let flags = RecordFlags { ghost: flags & GHOST != 0, overflow: flags & OVERFLOW != 0 };
+    Some((reader.bytes(usize::from(suffix))?, reader.bytes(usize::from(value))?, flags))
+}
+
+/// Appends the records in `slots` of `view` to a page.
+pub(crate) fn copy_records(
+    builder: &mut PageBuilder,
+    view: SlottedView<'_>,
+    slots: std::ops::Range<u16>,
+) -> Result<(), PageFull> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for slot in slots.map(SlotIndex) {
+        view.key_into(slot, &mut key);
+        value.clear();
+        view.value_into(slot, &mut value);
+        builder.push(&key, &value, view.slot(slot).flags())?;
+    }
+    Ok(())
+}
+
+/// The left half of a split: the first `kept` records, up to the new node's low fence.
+pub(crate) fn left_half(
+    view: SlottedView<'_>,
+    kept: u16,
+    separator: Option<&[u8]>,
+    foster: PageId,
+) -> Result<PageBuilder, PageFull> {
+    let outline = Outline { foster, high: separator.map(<[u8]>::to_vec), ..Outline::of(view) };
+    let mut builder = PageBuilder::new(&outline.header())?;
+    copy_records(&mut builder, view, 0..kept.min(view.slot_count()))?;
+    Ok(builder)
+}
+
+/// A node and its right neighbour as one.
+pub(crate) fn joined(left: SlottedView<'_>, right: &Image<'_>) -> Result<PageBuilder, PageFull> {
+    let outline = Outline {
+        high: right.header.high.map(<[u8]>::to_vec),
+        foster: right.header.foster,
+        ..Outline::of(left)
+    };
+    let mut builder = PageBuilder::new(&outline.header())?;
+    copy_records(&mut builder, left, 0..left.slot_count())?;
+    if outline.level > 0 {
+        let separator = right.header.low.unwrap_or(&[]);
+        builder.push(separator, &child_value(right.header.leftmost), RecordFlags::default())?;
+    }
+    right.push_all(&mut builder)?;
+    Ok(builder)
+}
+
+/// The value that names a child.
+pub(crate) fn child_value(child: PageId) -> [u8; CHILD_BYTES] {
+    child.0.to_le_bytes()
+}
+
+/// For a page that a change does not fit although the fit was checked, or although it was made once already.
+#[cold]
+pub(crate) fn misfit(page: PageId) -> impl FnOnce(PageFull) -> StorageError {
+    move |full| node::damaged(page, format!("a logged change does not apply: {full}"))
+}

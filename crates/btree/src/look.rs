@@ -1,0 +1,162 @@
+//! Looking at one key, locked (Kimura et al. 2012, Algorithm 2).
+
+use foreshore_base::SlotIndex;
+use foreshore_lock::{KeyRef, Mode};
+use foreshore_pages::SlottedView;
+
+use crate::{
+    bytes::SmallBytes,
+    descend::RESTARTS,
+    error::Result,
+    gap::Name,
+    node::{self, Target},
+    session::{Isolation, Session},
+    tree::Tree,
+};
+
+/// What a key is in its leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A record.
+    Live(SlotIndex),
+    /// A deleted record.
+    Ghost(SlotIndex),
+    /// Nothing; it would belong before this slot.
+    Absent(SlotIndex),
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
+        match view.find(key) {
+            Ok(slot) if view.is_ghost(slot) => Place::Ghost(slot),
+            Ok(slot) => Place::Live(slot),
+            Err(slot) => Place::Absent(slot),
+        }
+    }
+}
+
+impl<'a> Tree<'a> {
+    #[inline]
+    pub(crate) fn get<R>(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        mut read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let mut value = SmallBytes::new();
+        let mut overflow = false;
+        let live = self.look(session, key, mode, isolation, &mut |view, slot| {
+            overflow = view.is_overflow(slot);
+            node::copy_value(view, slot, &mut value);
+        })?;
+        if !live {
+            return Ok(None);
+        }
+        if overflow {
+            // The lock on the key covers the chunks.
+            return Ok(Some(read(&self.read_overflow(value.as_slice())?)));
+        }
+        Ok(Some(read(value.as_slice())))
+    }
+
+    /// Reads a record of the overflow table, whose values are all in their leaves.
+    pub(crate) fn get_inline(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        read: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let mut value = SmallBytes::new();
+        let live = self.look(session, key, Mode::SN, Isolation::ReadCommitted, &mut |view, slot| {
+            node::copy_value(view, slot, &mut value);
+        })?;
+        if live {
+            read(value.as_slice());
+        }
+        Ok(live)
+    }
+
+    /// Whether `key` is there, with a lock that keeps the answer true: `mode` on the key if it or its ghost is there, a
+    /// shared lock on the gap if not and if `isolation` asks for that. `copy` is called for a live record, perhaps
+    /// more than once; what it saw last is true.
+    ///
+    /// The lock is granted under a version that is validated afterwards (BTREE-5).
+    #[inline]
+    pub(crate) fn look(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
+    ) -> Result<bool> {
+        let mut gap = Name::new();
+        for _ in 0..RESTARTS {
+            let landing = self.leaf(Target::Key(key))?;
+            let (page, view) = (landing.page, landing.page.view());
+            let place = Place::of(view, key);
+            if let Place::Absent(slot) = place
+                && isolation.locks_gaps()
+            {
+                gap.set_below(view, slot, key);
+            }
+            // Before nonsense is locked.
+            if !page.validate() {
+                continue;
+            }
+            match place {
+                Place::Live(_) | Place::Ghost(_) => session.acquire(self.table, KeyRef::Key(key), mode)?,
+                Place::Absent(_) if isolation.locks_gaps() => {
+                    session.acquire(self.table, gap.key(), Mode::NS)?
+                }
+                Place::Absent(_) => {}
+            }
+            if let Place::Live(slot) = place {
+                copy(view, slot);
+            }
+            if page.validate() {
+                self.adopt_on_the_way(&landing, Target::Key(key));
+                return Ok(matches!(place, Place::Live(_)));
+            }
+        }
+        self.look_latched(session, key, mode, isolation, copy)
+    }
+
+    /// The same under a shared latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+    #[cold]
+    fn look_latched(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
+    ) -> Result<bool> {
+        let mut gap = Name::new();
+        loop {
+            let landing = self.leaf(Target::Key(key))?;
+            let Some(page) = self.share(landing.page, Target::Key(key), 0)? else { continue };
+            let view = page.view();
+            let place = Place::of(view, key);
+            let (name, mode) = match place {
+                Place::Live(_) | Place::Ghost(_) => (KeyRef::Key(key), mode),
+                Place::Absent(slot) => {
+                    gap.set_below(view, slot, key);
+                    (gap.key(), if isolation.locks_gaps() { Mode::NS } else { Mode::N })
+                }
+            };
+            if mode != Mode::N && !session.try_acquire(self.table, name, mode)? {
+                drop(page);
+                session.acquire(self.table, name, mode)?;
+                continue;
+            }
+            if let Place::Live(slot) = place {
+                copy(view, slot);
+            }
+            return Ok(matches!(place, Place::Live(_)));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Tidying: purging ghosts and merging leaves where somebody came by.
+
+use foreshore_base::Result;
+use foreshore_pages::ExclusivePage;
+
+use crate::{node::Target, purge, session::Session, tree::Tree};
+
+/// A leaf with fewer records is tidied after every delete; one with more after every so many.
+const TIDY_EVERY: usize = 8;
+
+impl<'a> Tree<'a> {
+    /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
+    /// wait for a latch.
+    pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<()> {
+        let landing = self.leaf(target)?;
+        let Some(mut page) = landing.page.upgrade() else { return Ok(()) };
+        self.purge(session, &mut page)?;
+        let underfull = self.is_underfull(page.view());
+        drop(page);
+        self.adopt_on_the_way(&landing, target);
+        if underfull { self.merge(session, target, 0) } else { Ok(()) }
+    }
+
+    /// After a delete, with its leaf still latched: when half of the leaf is ghosts, those of earlier transactions go.
+    /// It is nobody's duty, so failure is nobody's failure.
+    pub(crate) fn tidy_after_delete(&self, session: &impl Session, mut page: ExclusivePage<'a>, key: &[u8]) {
+        let count = usize::from(page.view().slot_count());
+        let ghosts = purge::ghosts(page.view()).count();
+        let due = count <= 2 * TIDY_EVERY || ghosts.is_multiple_of(TIDY_EVERY);
+        if ghosts * 2 < count || !due {
+            return;
+        }
+        let purged = self.purge(session, &mut page).unwrap_or(0);
+        let underfull = purged > 0 && self.is_underfull(page.view());
+        drop(page);
+        if underfull {
+            let _ = self.merge(session, Target::Key(key), 0);
+        }
+    }
+
+    /// Before a scan reads a leaf of ghosts.
+    #[cold]
+    pub(crate) fn tidy_before_scan(&self, session: &impl Session, target: Target<'_>) {
+        if self.env.log.poisoned().is_none() {
+            let _ = self.maintain(session, target);
+        }
+    }
+}

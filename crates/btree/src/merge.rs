@@ -1,0 +1,144 @@
+//! Merging a nearly empty node with a neighbour under the same parent. A system transaction: one record.
+
+use foreshore_base::{Result, SlotIndex, limits::PAGE_BYTES};
+use foreshore_lock::KeyRef;
+use foreshore_pages::{ExclusivePage, PAGE_HEADER_BYTES, PageBuilder, SlottedView};
+
+use crate::{
+    env::Urgency,
+    image::{self, Image, Outline},
+    node::{self, RETIRED, Target, damaged},
+    record,
+    session::Session,
+    split::prepare,
+    tree::Tree,
+};
+
+/// Bytes for slots and records in a node without fences.
+const NODE_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+/// A node with less than this part of its bytes in use is merged if it can be.
+const LEAST_SHARE: usize = 5;
+
+/// Two neighbours under one parent, all latched.
+struct Pair<'a> {
+    parent: ExclusivePage<'a>,
+    left: ExclusivePage<'a>,
+    right: ExclusivePage<'a>,
+    /// The separator between them, in the parent.
+    slot: SlotIndex,
+}
+
+impl<'a> Tree<'a> {
+    /// Whether a node has so little in it that it should not stay alone.
+    pub(crate) fn is_underfull(&self, view: SlottedView<'_>) -> bool {
+        let capacity = self.env.node_capacity;
+        let few = capacity < MOST_RECORDS && usize::from(view.slot_count()) <= capacity / 4;
+        few || NODE_BYTES.saturating_sub(view.free_bytes()) < NODE_BYTES / LEAST_SHARE
+    }
+
+    /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page, and
+    /// nobody needs the name that vanishes with the border between them; then looks at the level above. Gives up where
+    /// it would have to wait for the parent.
+    pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<()> {
+        let mut level = level;
+        // Each turn climbs a level or lowers the tree by one.
+        while let Some(landing) = self.descend(target, level + 1)? {
+            let Some(parent) = landing.page.upgrade() else { return Ok(()) };
+            let separators = parent.view().slot_count();
+            if separators == 0 {
+                if parent.id() == self.root {
+                    return self.shrink(parent, level);
+                }
+                drop(parent);
+                level += 1;
+                continue;
+            }
+            let position = position(parent.view(), target);
+            let slot = SlotIndex(position.min(separators - 1));
+            let left = self.child(&parent, node::child_before(parent.view(), slot.0), level)?;
+            let right_id = parent.view().child(slot);
+            if right_id == left.id() {
+                return Err(damaged(parent.id(), "it points to a child twice"));
+            }
+            let right = self.child(&parent, right_id, level)?;
+            let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot })? else {
+                return Ok(());
+            };
+            let above = self.is_underfull(parent.view());
+            let lowest = parent.id() == self.root && parent.view().slot_count() == 0;
+            drop(parent);
+            if !above && !lowest {
+                return Ok(());
+            }
+            if !lowest {
+                level += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the right node into the left one. Gives back the parent if that was done.
+    fn merge_pair(&self, session: &impl Session, pair: Pair<'a>) -> Result<Option<ExclusivePage<'a>>> {
+        let Pair { mut parent, mut left, mut right, slot } = pair;
+        let underfull = self.is_underfull(left.view()) || self.is_underfull(right.view());
+        // With a foster child on the left the two are no neighbours.
+        if !underfull || left.view().foster_child().is_some() {
+            return Ok(None);
+        }
+        node::inspect(left.view())?;
+        node::inspect(right.view())?;
+        let outline = Outline::of(right.view());
+        let border = node::high_key(left.view());
+        let Some(border) = border.filter(|border| outline.low.as_ref() == Some(border)) else {
+            return Err(damaged(right.id(), "its low fence is not its left neighbour's high fence"));
+        };
+        // A fence that is no record is a name that vanishes (BTREE-8).
+        let vanishes = outline.level == 0 && right.view().find(&border).is_err();
+        if vanishes && session.has_requests(self.table, KeyRef::Key(&border)) {
+            return Ok(None);
+        }
+        let node = image::encode(&outline, right.view(), 0..right.view().slot_count());
+        let Some(joined) = self.join(left.view(), &node) else { return Ok(None) };
+        prepare(&mut parent, Urgency::Forward)?;
+        prepare(&mut left, Urgency::Forward)?;
+        prepare(&mut right, Urgency::Forward)?;
+        let freeing = self.env.pool.free_page(right.id())?;
+        let head = record::structure(self.table, &[parent.id(), left.id(), right.id()], Some(slot.0));
+        let lsn = self.env.append_system(Urgency::Forward, record::MERGE, &[&head, &node])?;
+        joined.store(left.words());
+        left.applied(lsn);
+        parent.edit().remove(slot);
+        parent.applied(lsn);
+        right.edit().set_node_flags(RETIRED);
+        right.applied(lsn);
+        // Last: from here on the page may be allocated anew, by somebody who waits for its latch.
+        freeing.commit(lsn);
+        Ok(Some(parent))
+    }
+
+    /// Both nodes as one, unless that would soon be split again.
+    fn join(&self, left: SlottedView<'_>, right: &[u8]) -> Option<PageBuilder> {
+        let joined = image::joined(left, &Image::parse(self.table, right)?).ok()?;
+        let few = joined.count() <= self.env.node_capacity / 4 * 3;
+        (few && joined.free_bytes() >= NODE_BYTES / LEAST_SHARE).then_some(joined)
+    }
+}
+
+/// More records than a page has room for.
+const MOST_RECORDS: usize = PAGE_BYTES;
+
+/// How many separators are at or below the target.
+fn position(view: SlottedView<'_>, target: Target<'_>) -> u16 {
+    match target {
+        Target::First => 0,
+        Target::Key(key) => match view.find(key) {
+            Ok(slot) => slot.0 + 1,
+            Err(slot) => slot.0,
+        },
+        Target::Below(key) => {
+            let (Ok(slot) | Err(slot)) = view.find(key);
+            slot.0
+        }
+        Target::Last => view.slot_count(),
+    }
+}

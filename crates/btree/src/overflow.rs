@@ -1,0 +1,198 @@
+//! Values too long for a leaf: chunks in a table of their own, keyed by (id, index), both big-endian. The leaf holds a
+//! reference. Chunks are written by ordinary records of the same transaction and take no locks: the lock on the key that
+//! refers to them covers them.
+
+use foreshore_base::{
+    Result, StorageError, TableId,
+    limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
+};
+use foreshore_env::sync::atomic::Ordering;
+use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_pages::RecordFlags;
+
+use crate::{
+    error,
+    node::damaged,
+    session::{Isolation, NoLocks, Session, TxnChain},
+    tree::Tree,
+    write::{Value, Verb},
+};
+
+/// Bytes of a reference: id (8), length of the value (8).
+const REFERENCE_BYTES: usize = 16;
+
+/// Where a long value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    id: u64,
+    length: u64,
+}
+
+impl Reference {
+    /// The reference that a record's value is; `None` if it is the value itself. Nonsense gives an empty one.
+    #[inline]
+    pub(crate) fn of(value: &[u8], flags: RecordFlags) -> Option<Reference> {
+        flags.overflow.then(|| Reference::parse(value).unwrap_or(Reference { id: 0, length: 0 }))
+    }
+
+    fn parse(value: &[u8]) -> Option<Reference> {
+        let (id, rest) = value.split_first_chunk()?;
+        let length = u64::from_le_bytes(*rest.first_chunk()?);
+        let reference = Reference { id: u64::from_le_bytes(*id), length };
+        (value.len() == REFERENCE_BYTES && length <= MAX_VALUE_BYTES as u64).then_some(reference)
+    }
+
+    fn bytes(self) -> [u8; REFERENCE_BYTES] {
+        let mut bytes = [0; REFERENCE_BYTES];
+        bytes[..8].copy_from_slice(&self.id.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    fn chunks(self) -> u32 {
+        self.length.div_ceil(OVERFLOW_CHUNK_BYTES as u64) as u32
+    }
+}
+
+fn chunk_key(id: u64, index: u32) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    key[8..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// The transaction of a session, in a table that another table's locks cover.
+struct Covered<'s, S>(&'s mut S);
+
+impl<S: Session> Session for Covered<'_, S> {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+        Ok(true)
+    }
+
+    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
+        true
+    }
+
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
+        Mode::X
+    }
+
+    /// Ids are not used twice, and undo brings a chunk back whether its ghost is there or not.
+    fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
+        false
+    }
+
+    fn chain(&mut self) -> &mut TxnChain {
+        self.0.chain()
+    }
+
+    fn logged(&mut self, lsn: foreshore_base::Lsn) {
+        self.0.logged(lsn);
+    }
+}
+
+impl<'a> Tree<'a> {
+    fn overflow(&self) -> Result<Tree<'a>> {
+        match self.env.overflow_root() {
+            Some(root) => Ok(Tree { env: self.env, table: TableId::OVERFLOW, root }),
+            None => Err(damaged(self.root, "long values have no table")),
+        }
+    }
+
+    /// As [`Tree::write`], for a value that does not fit a leaf.
+    #[cold]
+    pub(crate) fn write_long(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        value: &[u8],
+        verb: Verb,
+    ) -> error::Result<bool> {
+        // Locked first, so that the chunks are not written in vain.
+        match verb {
+            Verb::Insert => {
+                if self.look(session, key, Mode::SN, Isolation::RepeatableRead, &mut |_, _| {})? {
+                    return Ok(true);
+                }
+            }
+            Verb::Update | Verb::Delete => {
+                if !self.look(session, key, Mode::XN, Isolation::Serializable, &mut |_, _| {})? {
+                    return Ok(false);
+                }
+            }
+            Verb::Put => {}
+        }
+        session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+        let reference = self.write_chunks(session, value)?;
+        let written =
+            self.write_record(session, key, Value { bytes: &reference.bytes(), overflow: true }, verb)?;
+        if verb == Verb::Insert && written.existed {
+            // Somebody inserted it before the key was locked.
+            self.delete_overflow(session, reference)?;
+        } else if let Some(replaced) = written.replaced {
+            self.delete_overflow(session, replaced)?;
+        }
+        Ok(written.existed)
+    }
+
+    fn write_chunks(&self, session: &mut impl Session, value: &[u8]) -> error::Result<Reference> {
+        let overflow = self.overflow()?;
+        let id = self.env.next_overflow.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut session = Covered(session);
+        for (index, chunk) in (0..).zip(value.chunks(OVERFLOW_CHUNK_BYTES)) {
+            let value = Value { bytes: chunk, overflow: false };
+            let written = overflow.write_record(&mut session, &chunk_key(id, index), value, Verb::Insert)?;
+            if written.existed {
+                return Err(damaged(overflow.root, format!("the chunks of value {id} exist already")).into());
+            }
+        }
+        Ok(Reference { id, length: value.len() as u64 })
+    }
+
+    /// Deletes the chunks of a long value to which nothing refers any more.
+    #[cold]
+    pub(crate) fn delete_overflow(
+        &self,
+        session: &mut impl Session,
+        reference: Reference,
+    ) -> error::Result<()> {
+        let overflow = self.overflow()?;
+        let mut session = Covered(session);
+        for index in 0..reference.chunks() {
+            let nothing = Value { bytes: &[], overflow: false };
+            overflow.write_record(&mut session, &chunk_key(reference.id, index), nothing, Verb::Delete)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a long value. The key that refers to it is locked.
+    #[cold]
+    pub(crate) fn read_overflow(&self, reference: &[u8]) -> error::Result<Vec<u8>> {
+        let overflow = self.overflow()?;
+        let Some(reference) = Reference::parse(reference) else {
+            return Err(damaged(self.root, "a reference to a long value makes no sense").into());
+        };
+        let mut session = NoLocks::new(foreshore_base::TxnId::SYSTEM);
+        let mut value = Vec::new();
+        for index in 0..reference.chunks() {
+            let key = chunk_key(reference.id, index);
+            let read = &mut |chunk: &[u8]| value.extend_from_slice(chunk);
+            // A chunk fits its leaf: this does not come back here.
+            let found = overflow.get_inline(&mut session, &key, read)?;
+            if !found {
+                let detail = format!("chunk {index} of long value {} is missing", reference.id);
+                return Err(damaged(overflow.root, detail).into());
+            }
+        }
+        if value.len() as u64 != reference.length {
+            let detail =
+                format!("long value {} has {} bytes, not {}", reference.id, value.len(), reference.length);
+            return Err(StorageError::from(damaged(overflow.root, detail)).into());
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,126 @@
+//! The seam between data and concurrency control: whom a tree asks for locks, and in whose name it logs.
+
+use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_lock::{KeyRef, LockError, Mode};
+
+/// A transaction, as a tree sees it. Who answers decides the protocol of concurrency control.
+pub trait Session {
+    /// Asks for a lock until the end of the transaction; may wait. The tree never calls it under a latch (BTREE-4).
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError>;
+
+    /// Asks for a lock without waiting; false leaves nothing behind. Allowed under a latch.
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError>;
+
+    /// Whether this mode would be compatible with the requests of everybody else. Takes nothing. Allowed under a latch.
+    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool;
+
+    /// What this transaction holds.
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode;
+
+    /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
+    /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
+    fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
+
+    /// Where the transaction's records are in the log.
+    fn chain(&mut self) -> &mut TxnChain;
+
+    /// Takes note of a record that was appended for the transaction. Called while the changed page is still latched, so
+    /// that a checkpoint, which visits every page after it has taken its redo point, finds either the record behind
+    /// that point or the transaction in the table (BTREE-9).
+    fn logged(&mut self, lsn: Lsn) {
+        self.chain().note(lsn);
+    }
+}
+
+/// The records of a transaction in the log: a chain, newest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxnChain {
+    /// The transaction.
+    pub txn: TxnId,
+    /// Its first record; [`Lsn::ZERO`] when there is none.
+    pub first: Lsn,
+    /// Its newest record; [`Lsn::ZERO`] when there is none.
+    pub last: Lsn,
+}
+
+impl TxnChain {
+    /// The chain of a transaction that has logged nothing.
+    pub fn new(txn: TxnId) -> TxnChain {
+        TxnChain { txn, ..TxnChain::default() }
+    }
+
+    /// Appends a record.
+    #[inline]
+    pub fn note(&mut self, lsn: Lsn) {
+        if self.first == Lsn::ZERO {
+            self.first = lsn;
+        }
+        self.last = lsn;
+    }
+}
+
+/// How much a read is protected from what other transactions do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Keys and gaps are locked: what was read, and what was found absent, stays so until the transaction ends.
+    #[default]
+    Serializable,
+    /// Keys are locked, gaps are not: new keys may appear.
+    RepeatableRead,
+    /// Only what is committed is read. Keys are locked as for [`Isolation::RepeatableRead`] and stay locked, which is
+    /// stronger than needed; it is a promise of less, for sessions that can make use of it.
+    ReadCommitted,
+}
+
+impl Isolation {
+    /// Whether gaps are locked.
+    #[inline]
+    pub(crate) fn locks_gaps(self) -> bool {
+        self == Isolation::Serializable
+    }
+}
+
+/// A session that needs no locks because nobody else can be there: recovery, the making of a database, tests, or
+/// because another lock covers what it touches.
+#[derive(Debug)]
+pub struct NoLocks {
+    chain: TxnChain,
+}
+
+impl NoLocks {
+    /// A session that logs in the name of `txn`.
+    pub fn new(txn: TxnId) -> NoLocks {
+        NoLocks { chain: TxnChain::new(txn) }
+    }
+
+    /// A session that continues a chain.
+    pub fn with_chain(chain: TxnChain) -> NoLocks {
+        NoLocks { chain }
+    }
+}
+
+impl Session for NoLocks {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<bool, LockError> {
+        Ok(true)
+    }
+
+    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
+        true
+    }
+
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
+        Mode::X
+    }
+
+    fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
+        false
+    }
+
+    fn chain(&mut self) -> &mut TxnChain {
+        &mut self.chain
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the tree as a whole. Each file names the rules (BTREE-n) that it tries to break.
+
+mod gaps;
+mod hostile;
+mod limits;
+mod model;
+mod recovery;
+mod support;
+mod threads;

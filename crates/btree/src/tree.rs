@@ -1,0 +1,186 @@
+//! The handle of a tree, and how a tree begins.
+
+use std::ops::Bound;
+
+use foreshore_base::{
+    PageId, Result, SlotIndex, StorageError, TableId, limits::MAX_KEY_BYTES, limits::MAX_VALUE_BYTES,
+};
+use foreshore_env::sync::Arc;
+use foreshore_lock::Mode;
+use foreshore_pages::{NodeHeader, PageBuilder};
+
+use crate::{
+    cursor::{Cursor, Direction, LockKind},
+    env::{TreeEnv, Urgency},
+    error::TreeError,
+    image::misfit,
+    node::Target,
+    record,
+    session::{Isolation, Session},
+    verify::{self, VerifyReport},
+    write::Verb,
+};
+
+/// A foster B-tree: the ordered records of one table. A cheap handle; clones are the same tree.
+#[derive(Clone, Debug)]
+pub struct BTree {
+    env: Arc<TreeEnv>,
+    table: TableId,
+    root: PageId,
+}
+
+/// A tree, borrowed for an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree<'a> {
+    pub(crate) env: &'a TreeEnv,
+    pub(crate) table: TableId,
+    /// Never changes: growth moves the root's content to a new child.
+    pub(crate) root: PageId,
+}
+
+impl BTree {
+    /// Makes an empty tree: a system transaction, redone after a crash if its record is durable.
+    pub fn create(env: &Arc<TreeEnv>, table: TableId) -> Result<BTree> {
+        let mut page = env.pool.allocate(PageId::NONE)?;
+        let root = page.id();
+        let leaf = PageBuilder::new(&NodeHeader { table, ..NodeHeader::default() }).map_err(misfit(root))?;
+        let lsn = env.append_system(Urgency::Forward, record::CREATE, &[&record::create(table, root)])?;
+        leaf.store(page.page().words());
+        drop(page.commit(lsn));
+        Ok(BTree::open(env, table, root))
+    }
+
+    /// The tree of `table` whose root is `root`.
+    pub fn open(env: &Arc<TreeEnv>, table: TableId, root: PageId) -> BTree {
+        BTree { env: Arc::clone(env), table, root }
+    }
+
+    /// The table.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The root page. It never changes.
+    pub fn root(&self) -> PageId {
+        self.root
+    }
+
+    #[inline]
+    pub(crate) fn tree(&self) -> Tree<'_> {
+        Tree { env: &self.env, table: self.table, root: self.root }
+    }
+
+    /// Reads the value of `key` (Kimura et al. 2012, Algorithm 2). `read` sees it once.
+    #[inline]
+    pub fn get<R>(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        isolation: Isolation,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>, TreeError> {
+        self.tree().get(session, key, Mode::SN, isolation, read)
+    }
+
+    /// As [`BTree::get`], but the key is locked for a change that follows.
+    pub fn get_for_update<R>(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        isolation: Isolation,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>, TreeError> {
+        self.tree().get(session, key, Mode::XN, isolation, read)
+    }
+
+    /// Adds a record (Algorithm 1). False when the key exists: then it stays locked in a shared mode at least, so that
+    /// the answer can be repeated.
+    pub fn insert(&self, session: &mut impl Session, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        check_lengths(key, value)?;
+        Ok(!self.tree().write(session, key, value, Verb::Insert)?)
+    }
+
+    /// Replaces the value of an existing key. False when there is none: then its absence is locked.
+    pub fn update(&self, session: &mut impl Session, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        check_lengths(key, value)?;
+        self.tree().write(session, key, value, Verb::Update)
+    }
+
+    /// Adds a record or replaces its value. True when the key existed.
+    pub fn put(&self, session: &mut impl Session, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        check_lengths(key, value)?;
+        self.tree().write(session, key, value, Verb::Put)
+    }
+
+    /// Deletes a record: it becomes a ghost. False when there is none: then its absence is locked.
+    pub fn delete(&self, session: &mut impl Session, key: &[u8]) -> Result<bool, TreeError> {
+        check_lengths(key, &[])?;
+        self.tree().write(session, key, &[], Verb::Delete)
+    }
+
+    /// A cursor over the records in `range`, not yet positioned.
+    pub fn cursor(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        kind: LockKind,
+        isolation: Isolation,
+    ) -> Cursor {
+        Cursor::new(self.clone(), range, direction, kind, isolation)
+    }
+
+    /// Purges the ghosts beside `key` that nobody needs any more, and merges its leaf with a neighbour if it is nearly
+    /// empty. The write path does this by itself where it needs room; this is for whoever has time.
+    pub fn maintain(&self, session: &mut impl Session, key: &[u8]) -> Result<(), TreeError> {
+        check_lengths(key, &[])?;
+        Ok(self.tree().maintain(session, Target::Key(key))?)
+    }
+
+    /// Walks the whole tree and checks it; adds what it counts to `report`. Nobody may change the tree meanwhile.
+    pub fn verify(&self, report: &mut VerifyReport) -> Result<()> {
+        verify::verify(&self.tree(), report, &mut |_| {})
+    }
+
+    /// Names every page of the tree, checking it on the way. Nobody may change the tree meanwhile.
+    pub fn pages(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
+        verify::verify(&self.tree(), &mut VerifyReport::default(), visit)
+    }
+
+    /// The highest id of a long value in the overflow table with this root; 0 when there is none.
+    pub fn last_overflow_id(env: &Arc<TreeEnv>, root: PageId) -> Result<u64> {
+        let tree = BTree::open(env, TableId::OVERFLOW, root);
+        let key = tree.tree().last_key()?;
+        Ok(key.and_then(|key| key.first_chunk().map(|id| u64::from_be_bytes(*id))).unwrap_or(0))
+    }
+}
+
+impl Tree<'_> {
+    /// The highest key, a ghost's too. Nobody may change the tree meanwhile.
+    fn last_key(&self) -> Result<Option<Vec<u8>>> {
+        let mut bound: Option<Vec<u8>> = None;
+        loop {
+            let target = bound.as_deref().map_or(Target::Last, Target::Below);
+            let leaf = self.leaf(target)?.page;
+            let view = leaf.view();
+            if let Some(last) = view.slot_count().checked_sub(1) {
+                return Ok(Some(crate::node::key_of(view, SlotIndex(last))));
+            }
+            match crate::node::low_fence(view) {
+                Some(low) => bound = Some(low),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[inline]
+fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
+    let (what, limit, got) = if key.len() > MAX_KEY_BYTES {
+        ("length of a key in bytes", MAX_KEY_BYTES, key.len())
+    } else if value.len() > MAX_VALUE_BYTES {
+        ("length of a value in bytes", MAX_VALUE_BYTES, value.len())
+    } else {
+        return Ok(());
+    };
+    Err(StorageError::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+}

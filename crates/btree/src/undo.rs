@@ -1,0 +1,169 @@
+//! Undo: taking a change back, by key, with a compensation record.
+//!
+//! The record may have moved to another page since; it is found again by its key. The transaction still holds its locks,
+//! or it is recovery and nobody else is there, so no lock is needed, and the record is as the change left it.
+
+use foreshore_base::{Lsn, PageId, Result, SlotIndex};
+use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut};
+use foreshore_wal::{RecordHeader, RecordKind};
+
+use crate::{
+    env::{TreeEnv, Urgency},
+    image::misfit,
+    look::Place,
+    node::{Target, damaged},
+    record::{self, Change, malformed},
+    session::TxnChain,
+    tree::Tree,
+    write::fits_in_place,
+};
+
+use foreshore_base::TableId;
+
+/// Takes back the change of a record for which [`crate::is_undoable`] says so, with a compensation after which rollback
+/// goes on at `header.prev`. `tables` gives a table's root; a table that is gone needs no undo. Appends to `chain`.
+///
+/// It may split nodes, and uses the part of the log that is kept for rollbacks. It purges nothing: ghosts may be under
+/// the locks of others.
+pub fn undo(
+    env: &TreeEnv,
+    tables: &impl Fn(TableId) -> Option<PageId>,
+    header: &RecordHeader,
+    payload: &[u8],
+    chain: &mut TxnChain,
+) -> Result<()> {
+    let change = Change::parse(payload).ok_or_else(|| malformed(header))?;
+    let step = Step::of(header.kind, &change).ok_or_else(|| malformed(header))?;
+    let Some(root) = tables(change.table) else {
+        let nothing = Change { data: &[], ..change };
+        return compensate(env, header, record::NOTHING, &nothing, chain).map(drop);
+    };
+    let tree = Tree { env, table: change.table, root };
+    let target = Target::Key(change.key);
+    loop {
+        let landing = tree.leaf(target)?;
+        let Some(page) = tree.latch(landing.page, target, 0)? else { continue };
+        let place = Place::of(page.view(), change.key);
+        let Some((slot, kind)) = step.applies(&page, place) else {
+            let detail =
+                format!("the change at LSN {} cannot be taken back: its record is {place:?}", header.lsn);
+            return Err(damaged(page.id(), detail));
+        };
+        let fits = match (kind, step) {
+            (record::INSERT_AGAIN, Step::Revive(value, _)) => tree.fits(page.view(), change.key, value.len()),
+            (_, Step::Revive(value, _) | Step::Restore(value, _)) => {
+                fits_in_place(page.view(), slot, value.len())
+            }
+            _ => Ok(true),
+        };
+        if !fits? {
+            tree.split_and_adopt(page, change.key, Urgency::Rollback)?;
+            continue;
+        }
+        return take_back(env, header, &Change { slot, ..change }, step, kind, page, chain);
+    }
+}
+
+/// What undo does.
+#[derive(Clone, Copy, Debug)]
+enum Step<'p> {
+    /// Of an insert.
+    Bury,
+    /// Of an update.
+    Restore(&'p [u8], RecordFlags),
+    /// Of a patch.
+    Unpatch(usize, &'p [u8]),
+    /// Of a delete.
+    Revive(&'p [u8], RecordFlags),
+}
+
+impl<'p> Step<'p> {
+    fn of(kind: RecordKind, change: &Change<'p>) -> Option<Step<'p>> {
+        let flags = RecordFlags { ghost: false, overflow: change.flags & record::OLD_OVERFLOW != 0 };
+        match kind {
+            record::INSERT => Some(Step::Bury),
+            record::UPDATE => Some(Step::Restore(change.update_values()?.0, flags)),
+            record::PATCH => Some(Step::Unpatch(usize::from(change.number), change.patch_bytes()?.0)),
+            record::DELETE => Some(Step::Revive(change.data, flags)),
+            _ => None,
+        }
+    }
+
+    /// The slot and the kind of compensation, if the record is as the change left it.
+    fn applies(self, page: &ExclusivePage<'_>, place: Place) -> Option<(SlotIndex, RecordKind)> {
+        match (self, place) {
+            (Step::Bury, Place::Live(slot)) => Some((slot, record::BURY)),
+            (Step::Restore(..), Place::Live(slot)) => Some((slot, record::RESTORE)),
+            (Step::Unpatch(offset, bytes), Place::Live(slot)) => {
+                (page.view().value_len(slot) >= offset + bytes.len()).then_some((slot, record::UNPATCH))
+            }
+            (Step::Revive(..), Place::Ghost(slot)) => Some((slot, record::REVIVE)),
+            // Purged: recovery holds no locks that would have kept it.
+            (Step::Revive(..), Place::Absent(slot)) => Some((slot, record::INSERT_AGAIN)),
+            _ => None,
+        }
+    }
+
+    /// What the compensation says beside the key.
+    fn payload(self) -> (u8, u16, &'p [u8]) {
+        match self {
+            Step::Bury => (0, 0, &[]),
+            Step::Restore(value, flags) | Step::Revive(value, flags) => {
+                (if flags.overflow { record::NEW_OVERFLOW } else { 0 }, 0, value)
+            }
+            Step::Unpatch(offset, bytes) => (0, offset as u16, bytes),
+        }
+    }
+
+    fn apply(self, page: &mut SlottedMut<'_>, kind: RecordKind, change: &Change<'_>) -> Result<(), PageFull> {
+        let slot = change.slot;
+        match self {
+            Step::Bury => page.set_ghost(slot, true),
+            Step::Unpatch(offset, bytes) => page.patch_value(slot, offset, bytes),
+            Step::Revive(value, flags) if kind == record::INSERT_AGAIN => {
+                return page.insert(slot, change.key, value, flags);
+            }
+            Step::Restore(value, flags) | Step::Revive(value, flags) => {
+                return page.replace_value(slot, value, flags);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_back(
+    env: &TreeEnv,
+    header: &RecordHeader,
+    change: &Change<'_>,
+    step: Step<'_>,
+    kind: RecordKind,
+    mut page: ExclusivePage<'_>,
+    chain: &mut TxnChain,
+) -> Result<()> {
+    let (flags, number, data) = step.payload();
+    let compensation = Change { page: page.id(), flags, number, data, ..*change };
+    page.prepare_rollback()?;
+    // The page is latched until the chain knows (BTREE-9).
+    let lsn = compensate(env, header, kind, &compensation, chain)?;
+    if let Err(full) = step.apply(&mut page.edit(), kind, &compensation) {
+        let error = misfit(page.id())(full);
+        env.log.poison(&error.to_string());
+        return Err(error);
+    }
+    page.applied(lsn);
+    Ok(())
+}
+
+/// Appends a compensation.
+fn compensate(
+    env: &TreeEnv,
+    header: &RecordHeader,
+    kind: RecordKind,
+    change: &Change<'_>,
+    chain: &mut TxnChain,
+) -> Result<Lsn> {
+    let payload: [&[u8]; 4] = [&header.prev.0.to_le_bytes(), &change.head(), change.key, change.data];
+    let lsn = env.append(Urgency::Rollback, chain.txn, chain.last, kind, &payload)?;
+    chain.note(lsn);
+    Ok(lsn)
+}

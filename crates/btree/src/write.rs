@@ -1,0 +1,409 @@
+//! Inserting, updating and deleting one record (Kimura et al. 2012, Algorithm 1, and its two siblings).
+
+use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
+use foreshore_lock::{KeyRef, Mode};
+use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
+use foreshore_wal::RecordKind;
+
+use crate::{
+    bytes::SmallBytes,
+    env::Urgency,
+    error::Result,
+    gap::Name,
+    image::misfit,
+    look::Place,
+    node::{self, Target},
+    overflow::Reference,
+    record::{self, Change},
+    session::{Isolation, Session},
+    tree::Tree,
+};
+
+/// What is to be done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Add a record, if there is none.
+    Insert,
+    /// Replace the value, if there is a record.
+    Update,
+    /// Either of both.
+    Put,
+    /// Make the record a ghost, if there is one.
+    Delete,
+}
+
+impl Verb {
+    /// Whether nothing is to be done, and the presence or absence of the key is the answer.
+    #[inline]
+    fn is_answered_by(self, live: bool) -> bool {
+        match self {
+            Verb::Insert => live,
+            Verb::Put => false,
+            Verb::Update | Verb::Delete => !live,
+        }
+    }
+}
+
+/// A value as it is stored in its leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value<'v> {
+    pub(crate) bytes: &'v [u8],
+    pub(crate) overflow: bool,
+}
+
+/// What a write has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// The key had a record before.
+    pub(crate) existed: bool,
+    /// The long value that the record had before: nothing refers to it now.
+    pub(crate) replaced: Option<Reference>,
+}
+
+impl Written {
+    fn nothing(existed: bool) -> Written {
+        Written { existed, replaced: None }
+    }
+}
+
+/// How an attempt under the leaf's latch ended.
+enum Attempt {
+    Done(Written),
+    /// This mode on the gap has to be awaited.
+    AwaitGap,
+    /// This mode on the key has to be awaited.
+    AwaitKey(Mode),
+    /// The leaf is another one now, or the key is not what it seemed.
+    Again,
+}
+
+/// How a page was made ready for more bytes.
+enum Room<'a> {
+    /// They fit.
+    Fits(ExclusivePage<'a>),
+    /// Ghosts are gone: slots and gaps are others now.
+    Purged(ExclusivePage<'a>),
+    /// The page was split, the latch is released.
+    Split,
+}
+
+impl<'a> Tree<'a> {
+    /// Does `verb`. Returns whether the key had a record before.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        value: &[u8],
+        verb: Verb,
+    ) -> Result<bool> {
+        if value.len() > MAX_INLINE_VALUE_BYTES {
+            return self.write_long(session, key, value, verb);
+        }
+        let written = self.write_record(session, key, Value { bytes: value, overflow: false }, verb)?;
+        if let Some(reference) = written.replaced {
+            self.delete_overflow(session, reference)?;
+        }
+        Ok(written.existed)
+    }
+
+    /// Does `verb` with a value that fits the leaf.
+    pub(crate) fn write_record(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        value: Value<'_>,
+        verb: Verb,
+    ) -> Result<Written> {
+        let target = Target::Key(key);
+        let mut gap = Name::new();
+        loop {
+            let landing = self.leaf(target)?;
+            // A look that is not validated: it only decides what to lock. What counts is looked at again under a lock.
+            let seen = Place::of(landing.page.view(), key);
+            if verb.is_answered_by(matches!(seen, Place::Live(_))) {
+                let live = self.look(session, key, Mode::SN, Isolation::Serializable, &mut |_, _| {})?;
+                if verb.is_answered_by(live) {
+                    return Ok(Written::nothing(live));
+                }
+                continue;
+            }
+            session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
+            let Some(page) = self.latch(landing.page, target, 0)? else { continue };
+            match self.write_latched(session, page, key, value, verb, &mut gap)? {
+                Attempt::Done(written) => {
+                    self.adopt_on_the_way(&landing, target);
+                    return Ok(written);
+                }
+                Attempt::AwaitGap => session.acquire(self.table, gap.key(), Mode::NX)?,
+                Attempt::AwaitKey(mode) => session.acquire(self.table, KeyRef::Key(key), mode)?,
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    /// One attempt with the leaf latched and XN held on the key: whether it is a record or a ghost stays so.
+    #[inline]
+    fn write_latched(
+        &self,
+        session: &mut impl Session,
+        page: ExclusivePage<'a>,
+        key: &[u8],
+        value: Value<'_>,
+        verb: Verb,
+        gap: &mut Name,
+    ) -> Result<Attempt> {
+        let mut page = page;
+        loop {
+            let place = Place::of(page.view(), key);
+            let room = match (verb, place) {
+                (Verb::Insert, Place::Live(_)) => return Ok(Attempt::Done(Written::nothing(true))),
+                (Verb::Update | Verb::Delete, Place::Ghost(_)) => {
+                    return Ok(Attempt::Done(Written::nothing(false)));
+                }
+                // The gap has to be locked.
+                (Verb::Update | Verb::Delete, Place::Absent(_)) => return Ok(Attempt::Again),
+                (Verb::Delete, Place::Live(slot)) => return self.bury(session, page, slot, key),
+                (Verb::Update | Verb::Put, Place::Live(slot))
+                | (Verb::Insert | Verb::Put, Place::Ghost(slot)) => {
+                    let fits = fits_in_place(page.view(), slot, value.bytes.len())?;
+                    match self.make_room(session, page, key, fits)? {
+                        Room::Fits(page) => {
+                            return self.overwrite(session, page, slot, key, value).map(Attempt::Done);
+                        }
+                        other => other,
+                    }
+                }
+                (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
+                    gap.set_below(page.view(), slot, key);
+                    if !session.check(self.table, gap.key(), Mode::NX) {
+                        return Ok(Attempt::AwaitGap);
+                    }
+                    // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves
+                    // (BTREE-7).
+                    let mode = inherited(session.held(self.table, gap.key()));
+                    if mode != Mode::XN
+                        && !session.held(self.table, KeyRef::Key(key)).covers(mode)
+                        && !session.try_acquire(self.table, KeyRef::Key(key), mode)?
+                    {
+                        return Ok(Attempt::AwaitKey(mode));
+                    }
+                    let fits = self.fits(page.view(), key, value.bytes.len())?;
+                    match self.make_room(session, page, key, fits)? {
+                        Room::Fits(page) => {
+                            return self.add(session, page, slot, key, value).map(Attempt::Done);
+                        }
+                        other => other,
+                    }
+                }
+            };
+            match room {
+                Room::Purged(purged) => page = purged,
+                Room::Fits(_) | Room::Split => return Ok(Attempt::Again),
+            }
+        }
+    }
+
+    /// Whether a new record fits the node.
+    #[inline]
+    pub(crate) fn fits(
+        &self,
+        view: SlottedView<'_>,
+        key: &[u8],
+        value_bytes: usize,
+    ) -> Result<bool, StorageError> {
+        Ok(usize::from(view.slot_count()) < self.env.node_capacity
+            && node::has_room(view, node::record_bytes(view, key, value_bytes))?)
+    }
+
+    #[inline]
+    fn make_room(
+        &self,
+        session: &impl Session,
+        page: ExclusivePage<'a>,
+        key: &[u8],
+        fits: bool,
+    ) -> Result<Room<'a>> {
+        if fits { Ok(Room::Fits(page)) } else { self.make_room_slowly(session, page, key) }
+    }
+
+    /// Ghosts that nobody needs go first; then the node is split.
+    #[cold]
+    fn make_room_slowly(
+        &self,
+        session: &impl Session,
+        mut page: ExclusivePage<'a>,
+        key: &[u8],
+    ) -> Result<Room<'a>> {
+        if self.purge(session, &mut page)? > 0 {
+            return Ok(Room::Purged(page));
+        }
+        self.split_and_adopt(page, key, Urgency::Forward)?;
+        Ok(Room::Split)
+    }
+
+    /// Adds a record before `slot`; it fits.
+    #[inline]
+    fn add(
+        &self,
+        session: &mut impl Session,
+        mut page: ExclusivePage<'a>,
+        slot: SlotIndex,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<Written> {
+        let change = self.change(&page, slot, key, if value.overflow { record::NEW_OVERFLOW } else { 0 }, 0);
+        page.prepare()?;
+        let lsn = self.log_change(session, record::INSERT, &[&change.head(), key, value.bytes])?;
+        let flags = RecordFlags { ghost: false, overflow: value.overflow };
+        let done = page.edit().insert(slot, key, value.bytes, flags);
+        self.finish(page, lsn, done)?;
+        Ok(Written::nothing(false))
+    }
+
+    /// Replaces the value of a record, or fills a ghost; it fits.
+    #[inline]
+    fn overwrite(
+        &self,
+        session: &mut impl Session,
+        mut page: ExclusivePage<'a>,
+        slot: SlotIndex,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<Written> {
+        let view = page.view();
+        let old_flags = view.slot(slot).flags();
+        let new_overflow = if value.overflow { record::NEW_OVERFLOW } else { 0 };
+        let flags = RecordFlags { ghost: false, overflow: value.overflow };
+        if old_flags.ghost {
+            let change = self.change(&page, slot, key, new_overflow | record::ON_GHOST, 0);
+            page.prepare()?;
+            let lsn = self.log_change(session, record::INSERT, &[&change.head(), key, value.bytes])?;
+            let done = page.edit().replace_value(slot, value.bytes, flags);
+            self.finish(page, lsn, done)?;
+            return Ok(Written::nothing(false));
+        }
+        let mut old = SmallBytes::new();
+        node::copy_value(view, slot, &mut old);
+        let old = old.as_slice();
+        let written = Written { existed: true, replaced: Reference::of(old, old_flags) };
+        if old.len() == value.bytes.len() && old_flags == flags {
+            let Some((first, end)) = difference(old, value.bytes) else { return Ok(written.keeping()) };
+            let (old, new) = (&old[first..end], &value.bytes[first..end]);
+            let change = self.change(&page, slot, key, 0, first as u16);
+            page.prepare()?;
+            let lsn = self.log_change(session, record::PATCH, &[&change.head(), key, old, new])?;
+            page.edit().patch_value(slot, first, new);
+            page.applied(lsn);
+            return Ok(written);
+        }
+        let old_overflow = if old_flags.overflow { record::OLD_OVERFLOW } else { 0 };
+        let change = self.change(&page, slot, key, new_overflow | old_overflow, old.len() as u16);
+        page.prepare()?;
+        let lsn = self.log_change(session, record::UPDATE, &[&change.head(), key, old, value.bytes])?;
+        let done = page.edit().replace_value(slot, value.bytes, flags);
+        self.finish(page, lsn, done)?;
+        Ok(written)
+    }
+
+    /// Makes a record a ghost. The value's bytes stay: undo finds them there, and needs no room.
+    fn bury(
+        &self,
+        session: &mut impl Session,
+        mut page: ExclusivePage<'a>,
+        slot: SlotIndex,
+        key: &[u8],
+    ) -> Result<Attempt> {
+        let flags = page.view().slot(slot).flags();
+        let mut old = SmallBytes::new();
+        node::copy_value(page.view(), slot, &mut old);
+        let change = self.change(&page, slot, key, if flags.overflow { record::OLD_OVERFLOW } else { 0 }, 0);
+        page.prepare()?;
+        let lsn = self.log_change(session, record::DELETE, &[&change.head(), key, old.as_slice()])?;
+        page.edit().set_ghost(slot, true);
+        page.applied(lsn);
+        self.tidy_after_delete(session, page, key);
+        Ok(Attempt::Done(Written { existed: true, replaced: Reference::of(old.as_slice(), flags) }))
+    }
+
+    #[inline]
+    fn change<'p>(
+        &self,
+        page: &ExclusivePage<'_>,
+        slot: SlotIndex,
+        key: &'p [u8],
+        flags: u8,
+        number: u16,
+    ) -> Change<'p> {
+        Change { page: page.id(), table: self.table, slot, flags, number, key, data: &[] }
+    }
+
+    /// Appends a user record. The page that it is about is latched, and stays so until the session knows (BTREE-9).
+    #[inline]
+    fn log_change(&self, session: &mut impl Session, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+        let chain = session.chain();
+        let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
+        session.logged(lsn);
+        Ok(lsn)
+    }
+
+    /// Ends a change whose fit was checked. Should it not fit all the same, log and page disagree: the database stops.
+    #[inline]
+    fn finish(
+        &self,
+        mut page: ExclusivePage<'_>,
+        lsn: Lsn,
+        done: std::result::Result<(), foreshore_pages::PageFull>,
+    ) -> Result<()> {
+        if let Err(full) = done {
+            let error = misfit(page.id())(full);
+            self.env.log.poison(&error.to_string());
+            return Err(error.into());
+        }
+        page.applied(lsn);
+        Ok(())
+    }
+}
+
+impl Written {
+    /// The value was written over itself: whatever it refers to is in use.
+    fn keeping(self) -> Written {
+        Written { replaced: None, ..self }
+    }
+}
+
+/// The mode for a new key in a gap on which `held` is held (DESIGN §11.2).
+#[inline]
+fn inherited(held: Mode) -> Mode {
+    Mode::XN.join(held.gap())
+}
+
+/// Whether the value of `slot` can become one of this length.
+#[inline]
+pub(crate) fn fits_in_place(
+    view: SlottedView<'_>,
+    slot: SlotIndex,
+    value_bytes: usize,
+) -> Result<bool, StorageError> {
+    let old = view.value_len(slot);
+    if value_bytes <= old {
+        return Ok(true);
+    }
+    if view.free_bytes() < value_bytes - old {
+        return Ok(false);
+    }
+    let bytes = view.slot(slot).suffix_len() + size_of::<u16>() + value_bytes;
+    if view.free_bytes() - view.garbage_bytes() < bytes {
+        // It takes compaction, which only a sound page survives.
+        node::inspect(view)?;
+    }
+    Ok(true)
+}
+
+/// The first place where two values of equal length differ, and the end of the last.
+#[inline]
+fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    let first = old.iter().zip(new).position(|(old, new)| old != new)?;
+    let last = old.iter().zip(new).rposition(|(old, new)| old != new)?;
+    Some((first, last + 1))
+}
