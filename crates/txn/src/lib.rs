@@ -1,1 +1,62 @@
-//! Placeholder.
+//! Transactions of Foreshore: begin, savepoints, rollback, commit with early lock release, fuzzy checkpoints, restart, the
+//! catalogue, and the engine that holds them together. The README beside this crate has its rules.
+//!
+//! Invariant: this crate does not know how a user's table is typed.
+#![forbid(unsafe_code)]
+#![cfg_attr(foreshore_loom, allow(dead_code))]
+
+#[cfg(not(foreshore_loom))]
+mod catalog;
+#[cfg(not(foreshore_loom))]
+mod checkpoint;
+#[cfg(not(foreshore_loom))]
+mod commit;
+#[cfg(not(foreshore_loom))]
+mod control;
+#[cfg(not(foreshore_loom))]
+mod core;
+#[cfg(not(foreshore_loom))]
+mod engine;
+#[cfg(not(foreshore_loom))]
+mod error;
+#[cfg(not(foreshore_loom))]
+mod options;
+#[cfg(not(foreshore_loom))]
+mod records;
+#[cfg(not(foreshore_loom))]
+mod recovery;
+#[cfg(not(foreshore_loom))]
+mod rollback;
+#[cfg(not(foreshore_loom))]
+mod stats;
+mod table;
+#[cfg(not(foreshore_loom))]
+mod transaction;
+#[cfg(not(foreshore_loom))]
+mod verify;
+
+#[cfg(not(foreshore_loom))]
+pub use api::*;
+
+#[cfg(not(foreshore_loom))]
+mod api {
+    pub use foreshore_btree::{Direction, Isolation, LockKind, VerifyReport as TreeReport};
+    pub use foreshore_lock::{
+        CancelToken, DeadlockEdge, DeadlockReport, Holder, IntentMode, LockError, LockOptions, LockStats,
+        LockTableKind,
+    };
+    pub use foreshore_pages::{PoolOptions, PoolStats};
+    pub use foreshore_wal::LogOptions;
+
+    pub use crate::{
+        catalog::{MAX_TABLE_META_BYTES, TableInfo},
+        control::FORMAT_VERSION,
+        engine::Engine,
+        error::TxnError,
+        options::{BeginOptions, Durability, EngineOptions},
+        recovery::RecoveryReport,
+        stats::EngineStats,
+        transaction::{MAX_SAVEPOINTS, Savepoint, Txn, TxnCursor},
+        verify::{MAX_PROBLEMS, VerifyReport},
+    };
+}

@@ -1,0 +1,272 @@
+//! The catalogue: table 0, from a table's name to where its tree is.
+//!
+//! | offset | bytes | value of a row |
+//! | --- | --- | --- |
+//! | 0 | 4 | table id |
+//! | 4 | 4 | root page |
+//! | 8 | … | what the facade wants to remember (the types) |
+//!
+//! The key is the name. Tables are never dropped, so all of them are also kept in memory, put there when their creation is
+//! durable.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use foreshore_base::{
+    Lsn, PageId, Result, StorageError, TableId, TxnId,
+    limits::{MAX_INLINE_VALUE_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES},
+};
+use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError};
+use foreshore_env::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+use foreshore_lock::{IntentMode, KeyRef, Mode};
+
+use crate::{
+    engine::Engine,
+    error::TxnError,
+    options::BeginOptions,
+    records::{self, Fields},
+    stats::Event,
+    transaction::{Txn, TxnSession},
+};
+
+/// Bytes before the facade's part of a row.
+const ROW_HEAD_BYTES: usize = 8;
+/// The longest description of a table's types.
+pub const MAX_TABLE_META_BYTES: usize = MAX_INLINE_VALUE_BYTES - ROW_HEAD_BYTES;
+
+/// A table. Cheap to clone; valid as long as its engine.
+#[derive(Clone, Debug)]
+pub struct TableInfo(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    name: String,
+    meta: Vec<u8>,
+    tree: BTree,
+}
+
+impl TableInfo {
+    /// Its id.
+    #[inline]
+    pub fn id(&self) -> TableId {
+        self.0.tree.table()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What [`Engine::create_table`] was given for it.
+    pub fn meta(&self) -> &[u8] {
+        &self.0.meta
+    }
+
+    #[inline]
+    pub(crate) fn tree(&self) -> &BTree {
+        &self.0.tree
+    }
+}
+
+/// All tables.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    tree: BTree,
+    overflow_root: PageId,
+    /// The id that the next created table gets. Ids are never used twice, also not those of creations that failed.
+    next_table: AtomicU32,
+    tables: Mutex<Tables>,
+}
+
+/// Guarded by the mutex of [`Catalog::tables`].
+#[derive(Debug, Default)]
+struct Tables {
+    by_name: BTreeMap<String, TableInfo>,
+    roots: BTreeMap<TableId, PageId>,
+}
+
+impl Catalog {
+    pub(crate) fn new(tree: BTree, overflow_root: PageId) -> Catalog {
+        let next_table = AtomicU32::new(TableId::FIRST_USER.0);
+        Catalog { tree, overflow_root, next_table, tables: Mutex::default() }
+    }
+
+    /// Reads all rows anew; no table that gets created later has an id below `next_table`. Only while nobody else is
+    /// there. Rows of creations that recovery is going to undo may be among them.
+    pub(crate) fn load(&self, trees: &Arc<TreeEnv>, next_table: u32) -> Result<()> {
+        let whole = (Bound::Unbounded, Bound::Unbounded);
+        let mut cursor =
+            self.tree.cursor(whole, Direction::Ascending, LockKind::Shared, Isolation::Serializable);
+        let (mut session, mut name, mut row) = (NoLocks::new(TxnId::SYSTEM), Vec::new(), Vec::new());
+        let mut tables = Tables::default();
+        let mut next_table = next_table.max(TableId::FIRST_USER.0);
+        while cursor.next(&mut session, &mut name, &mut row).map_err(without_locks)? {
+            let damaged = |detail: &str| StorageError::corrupt_page(self.tree.root(), detail);
+            let name = String::from_utf8(name.clone())
+                .map_err(|_| damaged("a table's name in the catalogue is not UTF-8"))?;
+            let (table, root, meta) =
+                decode_row(&row).ok_or_else(|| damaged("a row of the catalogue is too short"))?;
+            if table < TableId::FIRST_USER || table.0 == u32::MAX || !root.is_some() {
+                return Err(damaged("a row of the catalogue gives an impossible table or root"));
+            }
+            next_table = next_table.max(table.0.saturating_add(1));
+            tables.add(TableInfo::new(name, meta, BTree::open(trees, table, root)));
+        }
+        self.next_table.store(next_table, Ordering::Relaxed);
+        *self.tables.lock() = tables;
+        Ok(())
+    }
+
+    /// The root of a table's tree.
+    pub(crate) fn root(&self, table: TableId) -> Option<PageId> {
+        match table {
+            TableId::CATALOG => Some(self.tree.root()),
+            TableId::OVERFLOW => Some(self.overflow_root),
+            _ => self.tables.lock().roots.get(&table).copied(),
+        }
+    }
+
+    pub(crate) fn next_table(&self) -> u32 {
+        self.next_table.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<TableInfo> {
+        self.tables.lock().by_name.get(name).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<TableInfo> {
+        self.tables.lock().by_name.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.tables.lock().by_name.len()
+    }
+
+    pub(crate) fn tree(&self) -> &BTree {
+        &self.tree
+    }
+
+    pub(crate) fn overflow_root(&self) -> PageId {
+        self.overflow_root
+    }
+}
+
+impl Tables {
+    fn add(&mut self, table: TableInfo) {
+        self.roots.insert(table.id(), table.tree().root());
+        self.by_name.insert(table.name().to_owned(), table);
+    }
+}
+
+impl TableInfo {
+    fn new(name: String, meta: Vec<u8>, tree: BTree) -> TableInfo {
+        TableInfo(Arc::new(Table { name, meta, tree }))
+    }
+}
+
+/// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
+/// anybody else.
+pub(crate) fn create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+    let catalog = &engine.core().catalog;
+    if let Some(table) = catalog.get(name) {
+        return Ok(table);
+    }
+    limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
+    limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
+    limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
+    let mut attempt = 0;
+    loop {
+        let created = try_create_table(engine, name, meta);
+        match created {
+            Err(TxnError::Storage(StorageError::LogFull { .. }))
+                if attempt == 0 && engine.core().shorten_log()? => {}
+            created => return created,
+        }
+        attempt += 1;
+    }
+}
+
+fn try_create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+    let core = engine.core();
+    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("create table")) })?;
+    txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
+    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
+    // Whoever made it meanwhile put it into memory before giving up this lock.
+    if let Some(table) = core.catalog.get(name) {
+        txn.rollback()?;
+        return Ok(table);
+    }
+    let table = draw_table_id(&core.catalog)?;
+    let tree = txn.change_once(|session| add_tree(session, table, name, meta))?;
+    let lsn = txn.append_commit()?;
+    txn.finished = true;
+    let created = TableInfo::new(name.to_owned(), meta.to_vec(), tree);
+    durable_then_seen(&txn, lsn, &created)?;
+    txn.session.owner.release_all(Some(lsn));
+    core.stats.count(Event::Commit);
+    Ok(created)
+}
+
+fn draw_table_id(catalog: &Catalog) -> Result<TableId> {
+    // The last ids are spare: the highest stands for the volume.
+    let last = u32::MAX - 16;
+    let drawn = catalog
+        .next_table
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < last).then_some(next + 1));
+    let limit = || StorageError::LimitExceeded {
+        what: "tables ever created",
+        limit: u64::from(last),
+        got: u64::from(last) + 1,
+    };
+    drawn.map(TableId).map_err(|_| limit())
+}
+
+/// The tree and its row. The announcement comes first: if there is no commit, undo finds the root by it.
+fn add_tree(session: &mut TxnSession, table: TableId, name: &str, meta: &[u8]) -> Result<BTree, TreeError> {
+    session.append(records::TREE_CREATION, &[&records::encode_tree_creation(table)])?;
+    let engine = session.engine.clone();
+    let core = engine.core();
+    let tree = BTree::create(&core.trees, table)?;
+    let mut row = Vec::with_capacity(ROW_HEAD_BYTES + meta.len());
+    row.extend_from_slice(&table.0.to_le_bytes());
+    row.extend_from_slice(&tree.root().0.to_le_bytes());
+    row.extend_from_slice(meta);
+    if core.catalog.tree.insert(session, name.as_bytes(), &row)? {
+        Ok(tree)
+    } else {
+        let detail = format!("the catalogue has table {name:?}, which was not there when it was read");
+        Err(StorageError::corrupt_page(core.catalog.tree.root(), detail).into())
+    }
+}
+
+/// No early release here: nobody shall find a table that a crash may take back.
+fn durable_then_seen(txn: &Txn, lsn: Lsn, table: &TableInfo) -> Result<(), TxnError> {
+    let core = txn.session.core();
+    core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+    core.catalog.tables.lock().add(table.clone());
+    Ok(())
+}
+
+fn decode_row(row: &[u8]) -> Option<(TableId, PageId, Vec<u8>)> {
+    let mut fields = Fields { rest: row };
+    Some((TableId(fields.u32()?), PageId(fields.u32()?), fields.rest.to_vec()))
+}
+
+fn limit(what: &'static str, limit: usize, got: usize) -> Result<()> {
+    if got <= limit {
+        return Ok(());
+    }
+    Err(StorageError::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+}
+
+/// The error of an operation that takes no locks.
+pub(crate) fn without_locks(error: TreeError) -> StorageError {
+    match error {
+        TreeError::Storage(error) => error,
+        error => {
+            StorageError::Poisoned { cause: format!("a lock was refused where none is needed: {error}") }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Fuzzy checkpoints: they stop nobody.
+//!
+//! 1. The pool sweeps its frames and gives the redo horizon: the log's tail *when the sweep began* (RELIABILITY's trap 10:
+//!    not the newest LSN that the sweep met). Pages changed before it are on the disk, synced.
+//! 2. Then the table of transactions is looked at (TXN-3).
+//! 3. The checkpoint record says both, and is flushed.
+//! 4. The control file points to it: from now on recovery starts here.
+//! 5. What of the log nobody needs any more is released.
+//!
+//! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of every
+//! open transaction, and only when the control file that says so is durable in both slots.
+
+use foreshore_base::{Lsn, Result, TxnId};
+use foreshore_env::sync::{
+    Arc, Condvar, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use crate::{
+    control::{Control, ControlFile},
+    core::Core,
+    records::{self, Checkpoint},
+    stats::Event,
+};
+
+/// How much the log has grown since the last checkpoint, and the checkpointer that waits for it.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    /// Growth that asks for a checkpoint.
+    interval: u64,
+    /// The log's tail at the last checkpoint. Relaxed: a late look costs a checkpoint too many or too late.
+    since: AtomicU64,
+    /// A checkpoint was asked for and not begun: saves the others the mutex. Relaxed, for the same reason.
+    asked: AtomicBool,
+    wanted: Mutex<Wanted>,
+    wake: Condvar,
+}
+
+/// Guarded by the mutex of [`Growth::wanted`].
+#[derive(Debug, Default)]
+struct Wanted {
+    checkpoint: bool,
+    stop: bool,
+    /// Why the checkpointer's last attempt failed, if it did.
+    failure: Option<String>,
+}
+
+impl Growth {
+    pub(crate) fn new(interval: u64, since: Lsn) -> Growth {
+        Growth {
+            interval,
+            since: AtomicU64::new(since.0),
+            asked: AtomicBool::new(false),
+            wanted: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note(&self, lsn: Lsn) {
+        if lsn.0.saturating_sub(self.since.load(Ordering::Relaxed)) >= self.interval {
+            self.ask();
+        }
+    }
+
+    #[cold]
+    fn ask(&self) {
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            self.wanted.lock().checkpoint = true;
+            self.wake.notify_one();
+        }
+    }
+
+    fn restart(&self, tail: Lsn) {
+        self.since.store(tail.0, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Why the checkpointer's last attempt failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.wanted.lock().failure.clone()
+    }
+
+    /// Lets the checkpointer end.
+    pub(crate) fn stop(&self) {
+        self.wanted.lock().stop = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits for work; `false` when there will be none.
+    fn wait(&self) -> bool {
+        let mut wanted = self.wanted.lock();
+        while !wanted.checkpoint && !wanted.stop {
+            wanted = self.wake.wait(wanted);
+        }
+        wanted.checkpoint = false;
+        !wanted.stop
+    }
+}
+
+/// The life of the checkpointer's thread.
+pub(crate) fn run_checkpointer(core: &Arc<Core>) {
+    while core.growth.wait() {
+        if let Err(error) = core.checkpoint() {
+            if core.check_open().is_err() {
+                return;
+            }
+            // Nothing is lost, the log only stays longer; the next growth tries again.
+            core.growth.restart(core.log.tail());
+            core.growth.wanted.lock().failure = Some(error.to_string());
+        }
+    }
+}
+
+impl Core {
+    /// Takes a checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut control = self.control.lock();
+        self.checkpoint_as(&mut control, false)
+    }
+
+    /// Takes the last checkpoint before the end.
+    pub(crate) fn final_checkpoint(&self) -> Result<()> {
+        let mut control = self.control.lock();
+        self.checkpoint_as(&mut control, true)
+    }
+
+    /// Takes a checkpoint to shorten the log, unless another one has just done it; whether it is shorter now.
+    pub(crate) fn shorten_log(&self) -> Result<bool> {
+        let before = self.log.low_water();
+        let mut control = self.control.lock();
+        if self.log.low_water() == before {
+            self.checkpoint_as(&mut control, false)?;
+        }
+        Ok(self.log.low_water() > before)
+    }
+
+    /// The steps of the [module](self), in their order.
+    fn checkpoint_as(&self, control: &mut ControlFile, last: bool) -> Result<()> {
+        if let Some(error) = self.log.poisoned() {
+            return Err(error);
+        }
+        let redo = self.pool.sweep()?;
+        self.growth.restart(redo);
+        let seen = self.transactions.capture();
+        let analysis = redo.min(seen.pending);
+        let log_from = analysis.min(seen.first);
+        let record = Checkpoint {
+            redo,
+            analysis,
+            next_txn: self.transactions.next_txn(),
+            last_overflow: self.trees.next_overflow.load(Ordering::Relaxed),
+            next_table: self.catalog.next_table(),
+            open: seen.open,
+        };
+        let clean = last && record.open.is_empty() && seen.pending == Lsn::MAX;
+        let payload = record.encode();
+        let checkpoint =
+            self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, records::CHECKPOINT, &[&payload])?;
+        self.log.flush(checkpoint)?;
+        let content = Control { clean, checkpoint, redo, log_from, ..control.content() };
+        control.write(content).inspect_err(|error| self.log.poison(&error.to_string()))?;
+        self.stats.count(Event::Checkpoint);
+        self.growth.wanted.lock().failure = None;
+        self.log.release_before(log_from)
+    }
+}

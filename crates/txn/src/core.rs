@@ -1,0 +1,56 @@
+//! What all transactions of a database share, and the background threads with them.
+
+use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_btree::TreeEnv;
+use foreshore_env::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+use foreshore_lock::LockManager;
+use foreshore_pages::BufferPool;
+use foreshore_wal::Log;
+
+use crate::{
+    catalog::Catalog, checkpoint::Growth, control::ControlFile, recovery::RecoveryReport, stats::Counters,
+    table::TxnTable,
+};
+
+/// What all transactions of a database share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) log: Arc<Log>,
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) trees: Arc<TreeEnv>,
+    pub(crate) locks: Arc<LockManager>,
+    pub(crate) transactions: TxnTable,
+    pub(crate) catalog: Catalog,
+    /// Also held for the length of a checkpoint: there is one at a time.
+    pub(crate) control: Mutex<ControlFile>,
+    pub(crate) growth: Growth,
+    pub(crate) stats: Counters,
+    pub(crate) recovery: RecoveryReport,
+    /// Whether transactions lock; off only in tests that prove that they would notice.
+    pub(crate) locking: bool,
+    /// Set once by close, with release; read with acquire by whoever begins anything.
+    pub(crate) closed: AtomicBool,
+}
+
+impl Core {
+    /// Whether anything may still be done.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StorageError::Closed);
+        }
+        match self.log.poisoned() {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Tells the checkpointer when the log has grown enough.
+    #[inline]
+    pub(crate) fn note_log_growth(&self, lsn: Lsn) {
+        self.growth.note(lsn);
+    }
+}

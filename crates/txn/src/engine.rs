@@ -1,0 +1,168 @@
+//! The engine: everything below the typed facade.
+
+mod open;
+
+use foreshore_base::{Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_env::{
+    disk::Disk,
+    sync::{Arc, Mutex, atomic::Ordering},
+    thread,
+};
+use foreshore_lock::LockManager;
+use foreshore_pages::BufferPool;
+use foreshore_wal::Log;
+use std::{fmt, path::Path};
+
+use crate::{
+    catalog::{self, TableInfo},
+    checkpoint::run_checkpointer,
+    core::Core,
+    error::TxnError,
+    options::{BeginOptions, EngineOptions},
+    stats::EngineStats,
+    transaction::Txn,
+    verify::{self, VerifyReport},
+};
+
+/// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
+pub struct Engine {
+    core: Arc<Core>,
+    /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for the
+    /// first.
+    running: Mutex<Option<Running>>,
+}
+
+/// What only an open engine has.
+struct Running {
+    checkpointer: thread::JoinHandle<()>,
+    /// The lock file. Given back last, when nobody writes any more.
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Opens the database in a directory, recovers it from a crash, or makes it when there is none (and the options say
+    /// so). Whatever is no database of ours is left as it is.
+    pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
+        let opened = open::open(disk, directory, options)?;
+        let core = Arc::new(opened.core);
+        let for_thread = Arc::clone(&core);
+        let checkpointer = thread::Builder::new()
+            .name("foreshore-checkpoint".to_owned())
+            .spawn(move || run_checkpointer(&for_thread))
+            .map_err(StorageError::io("start the checkpoint thread of", directory));
+        match checkpointer {
+            Ok(checkpointer) => {
+                let running = Mutex::new(Some(Running { checkpointer, _lock: opened.lock }));
+                Ok(Arc::new(Engine { core, running }))
+            }
+            Err(error) => {
+                // The error that counts is the first.
+                let _ = core.shut_down();
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Begins a transaction.
+    pub fn begin(self: &Arc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
+        self.core.check_open()?;
+        let txn = self.core.transactions.draw();
+        let age = options.age.unwrap_or(txn.0);
+        let owner = self.core.locks.begin(txn, age, options.label)?;
+        Ok(Txn::new(Arc::clone(self), owner, age))
+    }
+
+    /// The table of this name. Costs a look into a map: keep what it gives.
+    pub fn table(&self, name: &str) -> Result<Option<TableInfo>> {
+        self.core.check_open()?;
+        Ok(self.core.catalog.get(name))
+    }
+
+    /// The table of this name, made if it is not there, with `meta` as its description. Durable when this returns, by a
+    /// transaction of its own. A table that is there already keeps its description: compare it.
+    pub fn create_table(self: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+        self.core.check_open()?;
+        catalog::create_table(self, name, meta)
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> Result<Vec<TableInfo>> {
+        self.core.check_open()?;
+        Ok(self.core.catalog.all())
+    }
+
+    /// Takes a checkpoint: recovery after a crash begins here then, and the log is shortened.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.check_open()?;
+        self.core.checkpoint()
+    }
+
+    /// Checks everything that can be checked: trees, free space, the log. Waits until nobody is writing, and lets
+    /// nobody write meanwhile.
+    pub fn verify(self: &Arc<Engine>) -> Result<VerifyReport, TxnError> {
+        self.core.check_open()?;
+        verify::verify(self)
+    }
+
+    /// The engine in numbers.
+    pub fn stats(&self) -> EngineStats {
+        self.core.collect_stats()
+    }
+
+    /// The lock manager.
+    pub fn locks(&self) -> &Arc<LockManager> {
+        &self.core.locks
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.core.log
+    }
+
+    /// The buffer pool.
+    pub fn pool(&self) -> &Arc<BufferPool> {
+        &self.core.pool
+    }
+
+    /// Closes the database: what was committed is durable when this returns, and everybody may open it again.
+    /// Transactions that are still open find it closed; the next opening undoes them. Closing again does nothing.
+    pub fn close(&self) -> Result<()> {
+        let mut running = self.running.lock();
+        let Some(Running { checkpointer, _lock }) = running.take() else { return Ok(()) };
+        self.core.closed.store(true, Ordering::Release);
+        self.core.growth.stop();
+        // It ends after the checkpoint that it may be in; a panic in it has been reported and changes nothing here.
+        let _ = checkpointer.join();
+        self.core.shut_down()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `close`.
+        let _ = self.close();
+    }
+}
+
+impl Core {
+    /// Writes everything, and stops the threads below. All steps are taken, whatever fails; the first failure is given.
+    fn shut_down(&self) -> Result<()> {
+        let checkpoint = self.final_checkpoint();
+        self.pool.close();
+        let log = self.log.close();
+        checkpoint.and(log)
+    }
+}
+
+const _: () = assert!(MAX_TABLE_NAME_BYTES <= foreshore_base::limits::MAX_KEY_BYTES);

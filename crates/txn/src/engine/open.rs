@@ -1,0 +1,274 @@
+//! Opening a database, and making one so that a crash leaves either a database or something that the next opening makes
+//! anew.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `LOCK` | held by whoever has the database open |
+//! | `control` | the control file; with it the database is complete |
+//! | `control.new` | the control file of a database in the making |
+//! | `data` | pages |
+//! | `log/` | segments of the log |
+//!
+//! TXN-10: making a database begins with a durable `control.new` and ends by renaming it to `control`. Data and log without
+//! `control` are thrown away only if `control.new` says that they are ours and half-made.
+
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::{Result, StorageError, TableId, limits::MAX_TRANSACTIONS};
+use foreshore_btree::{BTree, TreeEnv};
+use foreshore_env::{
+    disk::Disk,
+    random,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+};
+use foreshore_lock::{LockManager, LockOptions};
+use foreshore_pages::BufferPool;
+use foreshore_wal::Log;
+
+use crate::{
+    catalog::Catalog,
+    checkpoint::Growth,
+    control::{Control, ControlFile},
+    core::Core,
+    options::EngineOptions,
+    recovery::{self, RecoveryReport},
+    stats::Counters,
+    table::TxnTable,
+};
+
+const LOCK: &str = "LOCK";
+const CONTROL: &str = "control";
+const CONTROL_NEW: &str = "control.new";
+const DATA: &str = "data";
+const LOG: &str = "log";
+
+/// An engine without its threads.
+pub(super) struct Opened {
+    pub(super) core: Core,
+    pub(super) lock: Box<dyn Send + Sync>,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing.
+    Nothing,
+    /// An empty directory, or one with a database in the making.
+    Beginning,
+    /// A database.
+    Database,
+}
+
+/// Where things are.
+struct Place<'a> {
+    disk: &'a Arc<dyn Disk>,
+    directory: &'a Path,
+    options: &'a EngineOptions,
+}
+
+pub(super) fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
+    let place = Place { disk: &disk, directory, options };
+    // Before anything is made, so that nothing is made in a stranger's directory.
+    let found = place.look()?;
+    if found != Found::Database && !options.create {
+        return Err(StorageError::io("open the database", directory)(ErrorKind::NotFound.into()));
+    }
+    if found == Found::Nothing {
+        place.make_directory()?;
+    }
+    let lock_path = place.path(LOCK);
+    let lock = disk.lock(&lock_path).map_err(StorageError::io("lock", &lock_path))?;
+    let lock = lock.ok_or_else(|| StorageError::AlreadyOpen { path: directory.to_owned() })?;
+    // Again: until now somebody else may have been making it.
+    let core = if place.look()? == Found::Database { place.open_existing() } else { place.create() }?;
+    Ok(Opened { core, lock })
+}
+
+impl Place<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.exists(path).map_err(StorageError::io("look for", path))
+    }
+
+    fn sync(&self, directory: &Path) -> Result<()> {
+        self.disk.sync_directory(directory).map_err(StorageError::io("sync", directory))
+    }
+
+    fn stranger(&self, detail: impl Into<String>) -> StorageError {
+        StorageError::NotADatabase { path: self.directory.to_owned(), detail: detail.into() }
+    }
+
+    fn look(&self) -> Result<Found> {
+        let paths = match self.disk.list(self.directory) {
+            Ok(paths) => paths,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                return Err(self.stranger("it is a file, not a directory"));
+            }
+            Err(error) => return Err(StorageError::io("list", self.directory)(error)),
+        };
+        let names: Vec<_> = paths.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        let has = |name| names.contains(&name);
+        if has(CONTROL) {
+            return Ok(Found::Database);
+        }
+        let known = [LOCK, CONTROL_NEW, DATA, LOG];
+        if names.len() != paths.len() || !names.iter().all(|name| known.contains(name)) {
+            return Err(self.stranger("it has no control file, but other files"));
+        }
+        if has(CONTROL_NEW) && !ControlFile::may_be_ours(&**self.disk, &self.path(CONTROL_NEW))? {
+            return Err(self.stranger("it has no control file, and what is in `control.new` is none"));
+        }
+        if !has(CONTROL_NEW) && has(DATA) && has(LOG) {
+            return Err(StorageError::corrupt_file(self.path(CONTROL), "it is missing"));
+        }
+        if !has(CONTROL_NEW) && (has(DATA) || has(LOG)) {
+            return Err(self.stranger("it has no control file, but other files"));
+        }
+        Ok(Found::Beginning)
+    }
+
+    fn make_directory(&self) -> Result<()> {
+        self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))?;
+        let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.sync(parent.unwrap_or(Path::new(".")))
+    }
+
+    /// Makes a database where there is none, or half of one. The lock is held.
+    fn create(&self) -> Result<Core> {
+        self.throw_away_the_half()?;
+        let new = self.path(CONTROL_NEW);
+        let content = Control::new(random::seed());
+        let mut control = ControlFile::create(&**self.disk, &new, content)?;
+        self.sync(self.directory)?;
+
+        let log_directory = self.path(LOG);
+        self.disk.create_directory(&log_directory).map_err(StorageError::io("make", &log_directory))?;
+        self.sync(self.directory)?;
+        let disk = || Arc::clone(self.disk);
+        let log = Log::create(disk(), &log_directory, content.database_id, &self.options.log)?;
+        let pool = BufferPool::create(self.disk, &self.path(DATA), Arc::clone(&log), &self.options.pool)?;
+        let below = Below { log, pool, complete: false };
+        let trees = self.trees(&below);
+        let catalog = BTree::create(&trees, TableId::CATALOG)?;
+        let overflow = BTree::create(&trees, TableId::OVERFLOW)?;
+        control.set_roots(catalog.root(), overflow.root());
+        trees.set_overflow(&overflow);
+        let core = self.assemble(&below, trees, catalog, control, 1, RecoveryReport::default());
+        core.checkpoint()?;
+
+        core.control.lock().rename(&**self.disk, &self.path(CONTROL))?;
+        self.sync(self.directory)?;
+        below.keep();
+        Ok(core)
+    }
+
+    /// Removes what an interrupted making has left. `control.new` stays, to say so until it is written anew.
+    fn throw_away_the_half(&self) -> Result<()> {
+        let (log_directory, data) = (self.path(LOG), self.path(DATA));
+        if self.exists(&log_directory)? {
+            let paths = self.disk.list(&log_directory).map_err(StorageError::io("list", &log_directory))?;
+            for path in paths {
+                self.disk.remove(&path).map_err(StorageError::io("remove", &path))?;
+            }
+            self.sync(&log_directory)?;
+        }
+        if self.exists(&data)? {
+            self.disk.remove(&data).map_err(StorageError::io("remove", &data))?;
+        }
+        self.sync(self.directory)
+    }
+
+    /// Opens a complete database and recovers it. The lock is held.
+    fn open_existing(&self) -> Result<Core> {
+        let control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
+        let content = control.content();
+        for name in [DATA, LOG] {
+            let path = self.path(name);
+            if !self.exists(&path)? {
+                return Err(StorageError::corrupt_file(path, "it is missing"));
+            }
+        }
+        let disk = || Arc::clone(self.disk);
+        let log =
+            Log::open(disk(), &self.path(LOG), content.database_id, content.log_from, &self.options.log)?;
+        let pool = match BufferPool::open(self.disk, &self.path(DATA), Arc::clone(&log), &self.options.pool) {
+            Ok(pool) => pool,
+            Err(error) => {
+                // The error that counts is the first.
+                let _ = log.close();
+                return Err(error);
+            }
+        };
+        let below = Below { log, pool, complete: false };
+        let trees = self.trees(&below);
+        trees.set_overflow(&BTree::open(&trees, TableId::OVERFLOW, content.overflow_root));
+        let history = recovery::repeat_history(&below.log, &below.pool, &trees, &content)?;
+        let catalog = BTree::open(&trees, TableId::CATALOG, content.catalog_root);
+        let mut core = self.assemble(&below, trees, catalog, control, history.next_txn, history.report());
+        recovery::undo_losers(&mut core, history)?;
+        below.keep();
+        Ok(core)
+    }
+
+    fn trees(&self, below: &Below) -> Arc<TreeEnv> {
+        TreeEnv::new(Arc::clone(&below.pool), Arc::clone(&below.log), self.options.node_capacity)
+    }
+
+    fn assemble(
+        &self,
+        below: &Below,
+        trees: Arc<TreeEnv>,
+        catalog: BTree,
+        control: ControlFile,
+        next_txn: u64,
+        recovery: RecoveryReport,
+    ) -> Core {
+        let content = control.content();
+        let locks = LockOptions { seed: content.database_id, ..self.options.locks.clone() };
+        Core {
+            log: Arc::clone(&below.log),
+            pool: Arc::clone(&below.pool),
+            trees,
+            locks: LockManager::new(&locks),
+            transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
+            catalog: Catalog::new(catalog, content.overflow_root),
+            growth: Growth::new(self.options.checkpoint_interval(), content.redo),
+            control: Mutex::new(control),
+            stats: Counters::default(),
+            recovery,
+            locking: self.options.locking,
+            closed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Log and pool while the rest is being opened: their threads are stopped if that fails.
+struct Below {
+    log: Arc<Log>,
+    pool: Arc<BufferPool>,
+    complete: bool,
+}
+
+impl Below {
+    /// Opening has succeeded.
+    fn keep(mut self) {
+        self.complete = true;
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        if !self.complete {
+            self.pool.close();
+            // The error that counts is the one that led here.
+            let _ = self.log.close();
+        }
+    }
+}

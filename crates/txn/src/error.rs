@@ -1,0 +1,56 @@
+//! How a transaction can fail.
+
+use foreshore_base::StorageError;
+use foreshore_btree::TreeError;
+use foreshore_lock::LockError;
+
+/// Why an operation of a transaction failed. The transaction is still open afterwards (unless the operation was its
+/// commit), and the failed operation has left no trace in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxnError {
+    /// The environment failed. [`StorageError::Poisoned`] ends every transaction of the database.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A lock was not granted. After [`LockError::Deadlock`] the transaction must be rolled back.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// An earlier operation made this transaction a deadlock victim; all that is left is to roll it back.
+    #[error("the transaction was chosen to resolve a deadlock; roll it back and run it again")]
+    Failed,
+    /// The commit record was written, but the log failed before it was known to be durable. The database is poisoned;
+    /// when it is opened again, the transaction is there as a whole or not at all.
+    #[error("the outcome of the commit is unknown until the database is opened again: {cause}")]
+    OutcomeUnknown {
+        /// What happened to the log.
+        #[source]
+        cause: StorageError,
+    },
+    /// The cursor is of another transaction.
+    #[error("the cursor belongs to another transaction")]
+    ForeignCursor,
+    /// The savepoint is of another transaction, or a rollback to an earlier one has ended it.
+    #[error("the savepoint is not one of this transaction, or was undone by a rollback to an earlier one")]
+    InvalidSavepoint,
+}
+
+impl TxnError {
+    /// Whether the same work, begun anew (with the same age), can be expected to succeed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            TxnError::Lock(error) => error.is_retryable(),
+            TxnError::Failed => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<TreeError> for TxnError {
+    fn from(error: TreeError) -> TxnError {
+        match error {
+            TreeError::Storage(error) => TxnError::Storage(error),
+            TreeError::Lock(error) => TxnError::Lock(error),
+            error => TxnError::Storage(StorageError::Poisoned { cause: error.to_string() }),
+        }
+    }
+}

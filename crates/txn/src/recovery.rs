@@ -1,0 +1,198 @@
+//! Restart: analysis and redo in one pass forward, undo in one pass backward (ARIES).
+//!
+//! Redo repeats history by page LSN, whatever became of the transactions. Analysis learns on the way who was open at the
+//! end: the losers. Undo takes their records one by one, the newest of all losers first, and logs what it does as any
+//! rollback does; so a crash in the middle is one more restart, which redoes the compensation and goes on where it
+//! stopped (TXN-4).
+//!
+//! Nothing here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when it died
+//! (locks are given back after the commit record, TXN-2).
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
+use foreshore_btree::{BTree, TreeEnv, TxnChain};
+use foreshore_env::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+use foreshore_pages::BufferPool;
+use foreshore_wal::{Log, RecordHeader};
+
+use crate::{
+    control::Control,
+    core::Core,
+    records::{self, Checkpoint, Owner},
+    rollback,
+};
+
+/// What opening a database took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// It had been closed in order: there was nothing to do.
+    pub clean: bool,
+    /// Where redo started.
+    pub redo_from: Lsn,
+    /// Where the log ended.
+    pub log_end: Lsn,
+    /// Records read.
+    pub records_read: u64,
+    /// Transactions that were open and had to be undone.
+    pub losers: u64,
+    /// Records undone.
+    pub records_undone: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What the pass forward has learned.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// Transactions without an end, and their newest records.
+    losers: BTreeMap<TxnId, Lsn>,
+    /// Larger than every transaction id in the log.
+    pub(crate) next_txn: u64,
+    next_table: u32,
+    last_overflow: u64,
+    report: RecoveryReport,
+    begun: Instant,
+}
+
+impl History {
+    fn new(checkpoint: &Checkpoint) -> History {
+        History {
+            losers: checkpoint.open.iter().map(|open| (open.txn, open.last)).collect(),
+            next_txn: checkpoint.next_txn,
+            next_table: checkpoint.next_table,
+            last_overflow: checkpoint.last_overflow,
+            report: RecoveryReport::default(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub(crate) fn report(&self) -> RecoveryReport {
+        self.report
+    }
+
+    /// Analysis of one record.
+    fn note(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<()> {
+        self.report.records_read += 1;
+        if header.txn == TxnId::SYSTEM {
+            return Ok(());
+        }
+        self.next_txn = self.next_txn.max(header.txn.0 + 1);
+        match header.kind {
+            records::COMMIT | records::END => {
+                self.losers.remove(&header.txn);
+            }
+            _ => {
+                let last = self.losers.entry(header.txn).or_insert(header.lsn);
+                *last = header.lsn.max(*last);
+            }
+        }
+        if header.kind == records::TREE_CREATION {
+            let table = records::decode_tree_creation(header, payload)?;
+            self.next_table = self.next_table.max(table.0.saturating_add(1));
+        }
+        Ok(())
+    }
+}
+
+/// Analysis and redo.
+pub(crate) fn repeat_history(
+    log: &Log,
+    pool: &BufferPool,
+    trees: &TreeEnv,
+    control: &Control,
+) -> Result<History> {
+    let mut payload = Vec::new();
+    let header = log.read(control.checkpoint, &mut payload)?;
+    let checkpoint = Checkpoint::decode(&header, &payload)?;
+    if checkpoint.redo != control.redo || checkpoint.analysis < control.log_from {
+        let detail = "the checkpoint record says something else than the control file";
+        return Err(StorageError::corrupt_log(control.checkpoint, detail));
+    }
+    pool.set_redo_horizon(checkpoint.redo);
+    let mut history = History::new(&checkpoint);
+    let mut reader = log.reader(checkpoint.analysis);
+    let mut newest = Lsn::ZERO;
+    while let Some(header) = reader.next(&mut payload)? {
+        history.note(&header, &payload)?;
+        if header.lsn >= checkpoint.redo {
+            redo(pool, trees, &header, &payload)?;
+        }
+        newest = header.lsn;
+    }
+    pool.finish_redo()?;
+    history.report.clean = control.clean && newest == control.checkpoint;
+    history.report.redo_from = checkpoint.redo;
+    history.report.log_end = log.tail();
+    Ok(history)
+}
+
+fn redo(pool: &BufferPool, trees: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> {
+    match records::owner(header.kind) {
+        Owner::Pages => {
+            if !pool.redo_record(header, payload)? {
+                return Err(unknown(header));
+            }
+        }
+        Owner::Btree => foreshore_btree::redo(trees, header, payload)?,
+        Owner::Txn => match header.kind {
+            records::TREE_DROPPED => {
+                let (_, root) = records::decode_tree_dropped(header, payload)?;
+                if root.is_some() {
+                    pool.redo_free(root, header.lsn)?;
+                }
+            }
+            records::COMMIT | records::END | records::CHECKPOINT | records::TREE_CREATION => {}
+            _ => return Err(unknown(header)),
+        },
+    }
+    Ok(())
+}
+
+fn unknown(header: &RecordHeader) -> StorageError {
+    StorageError::corrupt_log(header.lsn, format!("a record of kind {} is not known", header.kind.0))
+}
+
+/// Undo, and a checkpoint after it.
+pub(crate) fn undo_losers(core: &mut Core, mut history: History) -> Result<()> {
+    core.catalog.load(&core.trees, history.next_table)?;
+    if !history.losers.is_empty() {
+        history.report.losers = history.losers.len() as u64;
+        history.report.records_undone = undo(core, &history.losers)?;
+        // Without the tables whose creation was among them.
+        core.catalog.load(&core.trees, history.next_table)?;
+    }
+    let in_use = BTree::last_overflow_id(&core.trees, core.catalog.overflow_root())?;
+    core.trees.next_overflow.store(history.last_overflow.max(in_use), Ordering::Relaxed);
+    if !history.report.clean {
+        core.checkpoint()?;
+    }
+    history.report.duration = history.begun.elapsed();
+    core.recovery = history.report;
+    Ok(())
+}
+
+/// Undoes the newest record of all losers, again and again; gives how many it undid.
+fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>) -> Result<u64> {
+    let roots = |table: TableId| -> Option<PageId> { core.catalog.root(table) };
+    let mut chains: BTreeMap<TxnId, TxnChain> =
+        losers.iter().map(|(&txn, &last)| (txn, TxnChain { txn, first: Lsn::ZERO, last })).collect();
+    let mut next: BinaryHeap<(Lsn, TxnId)> = losers.iter().map(|(&txn, &last)| (last, txn)).collect();
+    let mut payload = Vec::new();
+    let mut undone = 0;
+    while let Some((lsn, txn)) = next.pop() {
+        let Some(chain) = chains.get_mut(&txn) else { continue };
+        let earlier = rollback::undo_one(core, chain, lsn, &roots, &mut payload)?;
+        undone += 1;
+        if earlier > Lsn::ZERO {
+            next.push((earlier, txn));
+        } else {
+            core.log.append_rollback(txn, chain.last, records::END, &[])?;
+        }
+    }
+    Ok(undone)
+}

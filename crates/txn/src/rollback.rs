@@ -1,0 +1,162 @@
+//! Rollback: the records of a transaction backwards, each undone by key and compensated (ARIES).
+//!
+//! TXN-4: a compensation record says where undo goes on, before the record that it compensates. So undo that was
+//! interrupted, by a crash or by the next rollback of the same transaction, never undoes anything twice.
+//!
+//! TXN-5: compensation and end records use the part of the log that ordinary records may not touch, so a rollback never fails
+//! for want of log. If it fails for any other reason, changes without a commit stay in the pages: the database is
+//! poisoned, and undone when it is opened again.
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
+use foreshore_btree::TxnChain;
+use foreshore_wal::RecordHeader;
+
+use crate::{
+    core::Core,
+    records::{self, Owner},
+    stats::Event,
+    transaction::TxnSession,
+};
+
+/// Undoes all of a transaction's changes and gives its locks back, also when that fails.
+pub(crate) fn undo_all(session: &mut TxnSession) -> Result<()> {
+    let result = undo_with_end(session);
+    session.release_slot();
+    session.owner.release_all(None);
+    session.core().stats.count(Event::Rollback);
+    result
+}
+
+fn undo_with_end(session: &mut TxnSession) -> Result<()> {
+    if !session.has_records() {
+        return Ok(());
+    }
+    undo_back_to(session, Lsn::ZERO)?;
+    session.begin_change()?;
+    let ended = session.append_last(records::END).map(|_| ());
+    settle(session.core(), ended)
+}
+
+/// Undoes the changes that a transaction logged after `until`.
+pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
+    if session.chain.last <= until {
+        return Ok(());
+    }
+    session.core().check_open()?;
+    session.begin_change()?;
+    let engine = session.engine.clone();
+    let core = engine.core();
+    let mut buffer = Vec::new();
+    let mut next = session.chain.last;
+    let undone = loop {
+        if next <= until {
+            break Ok(());
+        }
+        match undo_one(core, &mut session.chain, next, &|table| core.catalog.root(table), &mut buffer) {
+            Ok(earlier) => next = earlier,
+            Err(error) => break Err(error),
+        }
+        session.advance_change();
+    };
+    session.end_change();
+    settle(core, undone)
+}
+
+/// Poisons the database if undo has failed.
+fn settle(core: &Core, result: Result<()>) -> Result<()> {
+    match &result {
+        Ok(()) | Err(StorageError::Poisoned { .. } | StorageError::Closed) => {}
+        Err(error) => core.log.poison(&format!("a rollback failed: {error}")),
+    }
+    result
+}
+
+/// Undoes the record at `lsn`, the next one to be undone in a chain; gives the one after it. The chain may come from a
+/// damaged log: every step leads to a smaller LSN, so it ends.
+pub(crate) fn undo_one(
+    core: &Core,
+    chain: &mut TxnChain,
+    lsn: Lsn,
+    roots: &dyn Fn(TableId) -> Option<PageId>,
+    payload: &mut Vec<u8>,
+) -> Result<Lsn> {
+    let header = core.log.read(lsn, payload)?;
+    if header.txn != chain.txn {
+        let detail =
+            format!("a record of transaction {} in the chain of transaction {}", header.txn, chain.txn);
+        return Err(StorageError::corrupt_log(lsn, detail));
+    }
+    let earlier = match records::owner(header.kind) {
+        Owner::Pages => header.prev,
+        Owner::Btree => undo_in_tree(core, chain, &header, payload, roots)?,
+        Owner::Txn => match header.kind {
+            records::TREE_CREATION => {
+                undo_tree_creation(core, chain, &header, payload)?;
+                header.prev
+            }
+            records::TREE_DROPPED => records::decode_tree_dropped(&header, payload)?.0,
+            records::COMMIT | records::END => {
+                return Err(StorageError::corrupt_log(lsn, "a transaction that has ended cannot be undone"));
+            }
+            _ => header.prev,
+        },
+    };
+    if earlier >= lsn {
+        return Err(StorageError::corrupt_log(lsn, format!("the record refers forward, to {earlier}")));
+    }
+    Ok(earlier)
+}
+
+fn undo_in_tree(
+    core: &Core,
+    chain: &mut TxnChain,
+    header: &RecordHeader,
+    payload: &[u8],
+    roots: &dyn Fn(TableId) -> Option<PageId>,
+) -> Result<Lsn> {
+    if let Some(next) = foreshore_btree::undo_next(header, payload) {
+        return Ok(next);
+    }
+    if foreshore_btree::is_undoable(header.kind) {
+        foreshore_btree::undo(&core.trees, &roots, header, payload, chain)?;
+    }
+    Ok(header.prev)
+}
+
+/// Frees the root of a tree whose creation did not commit. Between the announcement and the end of the log there is
+/// at most one record that created it; nobody else has ever seen the tree.
+fn undo_tree_creation(
+    core: &Core,
+    chain: &mut TxnChain,
+    header: &RecordHeader,
+    payload: &[u8],
+) -> Result<()> {
+    let table = records::decode_tree_creation(header, payload)?;
+    match find_created_root(core, table, header.lsn)? {
+        None => {
+            let dropped = records::encode_tree_dropped(header.prev, PageId::NONE);
+            chain.last =
+                core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;
+        }
+        Some(root) => {
+            let freeing = core.pool.free_page(root)?;
+            let dropped = records::encode_tree_dropped(header.prev, root);
+            chain.last =
+                core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;
+            freeing.commit(chain.last);
+        }
+    }
+    Ok(())
+}
+
+fn find_created_root(core: &Core, table: TableId, from: Lsn) -> Result<Option<PageId>> {
+    let mut reader = core.log.reader(from);
+    let mut payload = Vec::new();
+    while let Some(header) = reader.next(&mut payload)? {
+        match foreshore_btree::created_root(header.kind, &payload) {
+            Some((created, root)) if created == table => return Ok(Some(root)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,93 @@
+//! What happened so far, in numbers.
+
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use foreshore_lock::LockStats;
+use foreshore_pages::PoolStats;
+
+use crate::{core::Core, recovery::RecoveryReport};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Commit,
+    ReadOnlyCommit,
+    Rollback,
+    Checkpoint,
+}
+
+const EVENTS: usize = 4;
+
+/// Counters, one line each. They order nothing, so they are relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    counts: [CachePadded<AtomicU64>; EVENTS],
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn count(&self, event: Event) {
+        self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn of(&self, event: Event) -> u64 {
+        self.counts[event as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// A look at an engine, taken while it works: the numbers belong to about the same moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EngineStats {
+    /// Committed transactions that have written.
+    pub commits: u64,
+    /// Committed transactions that have not.
+    pub read_only_commits: u64,
+    /// Transactions rolled back, for whatever reason.
+    pub rollbacks: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
+    pub checkpoint_failure: Option<String>,
+    /// Open transactions that have written.
+    pub writers_open: usize,
+    /// Tables, without the engine's own.
+    pub tables: usize,
+    /// Bytes of the log that are needed.
+    pub log_used_bytes: u64,
+    /// Where the log ends.
+    pub log_tail: u64,
+    /// What is durable of it.
+    pub log_durable: u64,
+    /// Pages in the data file.
+    pub pages: u64,
+    /// The lock manager.
+    pub locks: LockStats,
+    /// The buffer pool.
+    pub pool: PoolStats,
+    /// What opening the database took.
+    pub recovery: RecoveryReport,
+}
+
+impl Core {
+    pub(crate) fn collect_stats(&self) -> EngineStats {
+        EngineStats {
+            commits: self.stats.of(Event::Commit),
+            read_only_commits: self.stats.of(Event::ReadOnlyCommit),
+            rollbacks: self.stats.of(Event::Rollback),
+            checkpoints: self.stats.of(Event::Checkpoint),
+            checkpoint_failure: self.growth.failure(),
+            writers_open: self.transactions.open_count(),
+            tables: self.catalog.len(),
+            log_used_bytes: self.log.used_bytes(),
+            log_tail: self.log.tail().0,
+            log_durable: self.log.durable().0,
+            pages: self.pool.page_count(),
+            locks: self.locks.stats(),
+            pool: self.pool.stats(),
+            recovery: self.recovery.clone(),
+        }
+    }
+}

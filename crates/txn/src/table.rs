@@ -1,0 +1,246 @@
+//! The table of transactions that have written: what a checkpoint must know of them, without stopping them.
+//!
+//! A transaction takes a slot before its first record and gives it back after its last (commit or end). Only the owner
+//! writes a slot; a checkpoint reads it at any time. The owner appends records in the depth of the B-tree, under latches, and
+//! cannot tell the slot of each at once. So it announces its *changes* (operations that may append) instead:
+//!
+//! ```text
+//!            claim                    begin_change (tail S)
+//!   FREE ------------> CLAIMED, idle --------------------> CLAIMED, changing since S
+//!    ^                   |      ^                               |
+//!    |      release      |      |     end_change (last L)       |
+//!    +-------------------+      +-------------------------------+
+//!    +----------------------- release --------------------------+
+//! ```
+//!
+//! TXN-3: for each record below the redo horizon of a checkpoint, the checkpoint either reads a `last` that is no older, or a
+//! `pending` that is no newer, or finds the transaction gone and its commit or end record in the log before its own.
+//! Analysis starts at the oldest `pending`, so it meets whatever `last` does not know. The argument:
+//!
+//! - `pending` is stored before the append, and the append advances the log's tail by a releasing read-modify-write.
+//!   A checkpoint loads the tail (acquire) as its horizon *first* and the slots later; so whoever appended below the
+//!   horizon is seen with that `pending` or with what came after it.
+//! - What comes after it is `end_change`: `last`, then `pending` back to idle, both released. The checkpoint loads
+//!   `pending` before `last` (acquire): seeing idle, or the `pending` of a later change, it sees that `last` too.
+//! - Or `release`, which comes after the commit or end record: `last` is cleared before `pending`, so a checkpoint that sees
+//!   neither a covering `pending` nor a cleared `last` read `last` from before, and is told by the changed id to
+//!   read again.
+
+use std::cell::Cell;
+
+use foreshore_base::{Lsn, Result, StorageError, TxnId};
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicU64, Ordering},
+    thread_local,
+};
+
+/// [`Slot::pending`]: no change is under way.
+const IDLE: u64 = u64::MAX;
+/// [`Slot::txn`]: nobody's.
+const FREE: u64 = 0;
+
+thread_local! {
+    /// Where this thread looks for a free slot first: the one it had last, whose line is in its cache.
+    #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
+    static HOME: Cell<usize> = Cell::new(usize::MAX);
+}
+
+/// Written by the owner of the slot, read by checkpoints. All stores release and all loads acquire; the partners are
+/// named above.
+#[derive(Debug)]
+struct Slot {
+    /// The owner, or `FREE`. Taken by compare-exchange.
+    txn: AtomicU64,
+    /// The owner's oldest record is here or later; 0 before it has any.
+    first: AtomicU64,
+    /// The owner's newest record when its last change ended; 0 before it has any.
+    last: AtomicU64,
+    /// The change under way appends here or later; `IDLE` when there is none.
+    pending: AtomicU64,
+}
+
+/// Which slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotNumber(u16);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct TxnTable {
+    slots: Box<[CachePadded<Slot>]>,
+    /// The id of the next transaction. Drawn by `fetch_add`; relaxed, for it orders nothing else.
+    next_txn: CachePadded<AtomicU64>,
+    /// Spreads the threads over the slots.
+    next_home: AtomicU64,
+}
+
+/// An open transaction as a checkpoint saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenTransaction {
+    pub(crate) txn: TxnId,
+    /// Its newest record, but for those at or after [`Captured::pending`].
+    pub(crate) last: Lsn,
+}
+
+/// What a checkpoint sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Captured {
+    /// Transactions with records that are known by their newest.
+    pub(crate) open: Vec<OpenTransaction>,
+    /// From here on records may be missing in `open`; [`Lsn::MAX`] when none is.
+    pub(crate) pending: Lsn,
+    /// No open transaction has a record before this; [`Lsn::MAX`] when there is none.
+    pub(crate) first: Lsn,
+}
+
+impl TxnTable {
+    pub(crate) fn new(slots: usize, next_txn: u64) -> TxnTable {
+        let slot = || {
+            CachePadded::new(Slot {
+                txn: AtomicU64::new(FREE),
+                first: AtomicU64::new(0),
+                last: AtomicU64::new(0),
+                pending: AtomicU64::new(IDLE),
+            })
+        };
+        TxnTable {
+            slots: (0..slots).map(|_| slot()).collect(),
+            next_txn: CachePadded::new(AtomicU64::new(next_txn.max(1))),
+            next_home: AtomicU64::new(0),
+        }
+    }
+
+    /// A new transaction id.
+    #[inline]
+    pub(crate) fn draw(&self) -> TxnId {
+        TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The id that the next transaction gets, or a later one.
+    pub(crate) fn next_txn(&self) -> u64 {
+        self.next_txn.load(Ordering::Relaxed)
+    }
+
+    /// Takes a slot for a transaction whose first record will be at `tail` or later.
+    #[inline]
+    pub(crate) fn claim(&self, txn: TxnId, tail: Lsn) -> Result<SlotNumber> {
+        let home = HOME.with(Cell::get);
+        let index = match self.slots.get(home) {
+            Some(slot) if slot.try_claim(txn) => home,
+            _ => self.search(txn)?,
+        };
+        self.slots[index].first.store(tail.0, Ordering::Release);
+        Ok(SlotNumber(index as u16))
+    }
+
+    #[cold]
+    fn search(&self, txn: TxnId) -> Result<usize> {
+        let count = self.slots.len();
+        let start = self.next_home.fetch_add(1, Ordering::Relaxed) as usize;
+        let found =
+            (0..count).map(|step| (start + step) % count).find(|&index| self.slots[index].try_claim(txn));
+        let limit = StorageError::LimitExceeded {
+            what: "open transactions that have written",
+            limit: count as u64,
+            got: count as u64 + 1,
+        };
+        let index = found.ok_or(limit)?;
+        HOME.with(|home| home.set(index));
+        Ok(index)
+    }
+
+    /// The owner may append records from `tail` on.
+    #[inline]
+    pub(crate) fn begin_change(&self, slot: SlotNumber, tail: Lsn) {
+        self.slot(slot).pending.store(tail.0, Ordering::Release);
+    }
+
+    /// The change is over; `last` is the owner's newest record.
+    #[inline]
+    pub(crate) fn end_change(&self, slot: SlotNumber, last: Lsn) {
+        let slot = self.slot(slot);
+        slot.last.store(last.0, Ordering::Release);
+        slot.pending.store(IDLE, Ordering::Release);
+    }
+
+    /// The change goes on from `tail`; `last` is the owner's newest record so far.
+    #[inline]
+    pub(crate) fn advance(&self, slot: SlotNumber, last: Lsn, tail: Lsn) {
+        let slot = self.slot(slot);
+        slot.last.store(last.0, Ordering::Release);
+        slot.pending.store(tail.0, Ordering::Release);
+    }
+
+    /// Gives the slot back. The owner's commit or end record is in the log, or it never had a record.
+    #[inline]
+    pub(crate) fn release(&self, slot: SlotNumber) {
+        let slot = self.slot(slot);
+        slot.last.store(0, Ordering::Release);
+        slot.pending.store(IDLE, Ordering::Release);
+        slot.first.store(0, Ordering::Release);
+        slot.txn.store(FREE, Ordering::Release);
+    }
+
+    /// How many transactions have written and are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.txn.load(Ordering::Acquire) != FREE).count()
+    }
+
+    /// Looks at all transactions, after the checkpoint has read its redo horizon from the log's tail.
+    pub(crate) fn capture(&self) -> Captured {
+        let mut captured = Captured { open: Vec::new(), pending: Lsn::MAX, first: Lsn::MAX };
+        for slot in &self.slots {
+            let Some(seen) = slot.read() else { continue };
+            captured.pending = captured.pending.min(Lsn(seen.pending));
+            if seen.first != 0 {
+                captured.first = captured.first.min(Lsn(seen.first));
+            }
+            if seen.last != 0 {
+                captured.open.push(OpenTransaction { txn: seen.txn, last: Lsn(seen.last) });
+            }
+        }
+        captured
+    }
+
+    #[inline]
+    fn slot(&self, slot: SlotNumber) -> &Slot {
+        &self.slots[usize::from(slot.0)]
+    }
+}
+
+/// A slot as it was while it had one owner.
+struct Seen {
+    txn: TxnId,
+    first: u64,
+    last: u64,
+    pending: u64,
+}
+
+impl Slot {
+    #[inline]
+    fn try_claim(&self, txn: TxnId) -> bool {
+        self.txn.load(Ordering::Relaxed) == FREE
+            && self.txn.compare_exchange(FREE, txn.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// `None` when it is free. Reads again when the owner changed meanwhile: ids are never used twice.
+    fn read(&self) -> Option<Seen> {
+        loop {
+            let txn = self.txn.load(Ordering::Acquire);
+            if txn == FREE {
+                return None;
+            }
+            let pending = self.pending.load(Ordering::Acquire);
+            let last = self.last.load(Ordering::Acquire);
+            let first = self.first.load(Ordering::Acquire);
+            if self.txn.load(Ordering::Acquire) == txn {
+                return Some(Seen { txn: TxnId(txn), first, last, pending });
+            }
+        }
+    }
+}
+
+#[cfg(all(test, foreshore_loom))]
+mod models;
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

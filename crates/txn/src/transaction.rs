@@ -1,0 +1,341 @@
+//! A transaction as its owner uses it.
+
+mod session;
+
+use std::ops::Bound;
+
+use foreshore_base::{Lsn, Result, StorageError, TxnId};
+use foreshore_btree::{BTree, Cursor, Direction, Isolation, LockKind, TreeError};
+use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
+
+use crate::{catalog::TableInfo, engine::Engine, error::TxnError, rollback};
+
+pub(crate) use session::{TxnSession, VOLUME};
+
+/// Savepoints that a transaction can have at a time.
+pub const MAX_SAVEPOINTS: usize = 65_536;
+
+/// How often a change is tried again after a checkpoint has made room in the log.
+const LOG_FULL_RETRIES: usize = 4;
+
+/// A transaction. Dropping it rolls it back.
+///
+/// Every operation that fails leaves no trace of itself (its locks stay until the end). Values that a transaction reads
+/// are guaranteed to be committed and durable only when its own [`Txn::commit`] with [`crate::Durability::Sync`] has
+/// returned.
+#[derive(Debug)]
+pub struct Txn {
+    pub(crate) session: TxnSession,
+    age: u64,
+    isolation: Isolation,
+    /// A deadlock victim: it must be rolled back.
+    failed: bool,
+    /// Nothing is left to do: its last record is written, its locks are gone.
+    pub(crate) finished: bool,
+    /// Where the savepoints are, oldest first.
+    savepoints: Vec<Lsn>,
+}
+
+/// A place in a transaction to which it can go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    txn: TxnId,
+    index: usize,
+    lsn: Lsn,
+}
+
+/// A position in a range of a table, used through [`Txn::next`]. It holds no latch between two calls.
+#[derive(Debug)]
+pub struct TxnCursor {
+    txn: TxnId,
+    cursor: Cursor,
+}
+
+impl Txn {
+    pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner, age: u64) -> Txn {
+        Txn {
+            session: TxnSession::new(engine, owner),
+            age,
+            isolation: Isolation::Serializable,
+            failed: false,
+            finished: false,
+            savepoints: Vec::new(),
+        }
+    }
+
+    /// Its id: ids grow in the order of `begin`.
+    pub fn id(&self) -> TxnId {
+        self.session.txn()
+    }
+
+    /// Its age for the choice of deadlock victims: to be handed to [`crate::BeginOptions::age`] when it is run again.
+    pub fn age(&self) -> u64 {
+        self.age
+    }
+
+    /// How its reads are isolated from now on.
+    pub fn set_isolation(&mut self, isolation: Isolation) {
+        self.isolation = isolation;
+    }
+
+    /// How its reads are isolated.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Until when it waits for locks; no end by default (deadlocks are found).
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.session.waiting.deadline = deadline;
+    }
+
+    /// Whether it gets [`LockError::WouldBlock`] instead of waiting for a lock.
+    pub fn set_no_wait(&mut self, no_wait: bool) {
+        self.session.waiting.no_wait = no_wait;
+    }
+
+    /// A handle by which any thread can cancel it: operations then give [`LockError::Cancelled`].
+    pub fn cancel_token(&mut self) -> CancelToken {
+        self.session.waiting.cancel.get_or_insert_with(CancelToken::new).clone()
+    }
+
+    /// Whether it has logged nothing, so that its commit writes nothing.
+    pub fn is_read_only(&self) -> bool {
+        !self.session.has_records()
+    }
+
+    /// Calls `read` with the value of a key, if it is there.
+    #[inline]
+    pub fn get<R>(
+        &mut self,
+        table: &TableInfo,
+        key: &[u8],
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let isolation = self.isolation;
+        self.read(table, IntentMode::IS, |tree, session| tree.get(session, key, isolation, read))
+    }
+
+    /// As [`Txn::get`], with the lock that a change of the key will need.
+    pub fn get_for_update<R>(
+        &mut self,
+        table: &TableInfo,
+        key: &[u8],
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let isolation = self.isolation;
+        self.read(table, IntentMode::IX, |tree, session| tree.get_for_update(session, key, isolation, read))
+    }
+
+    /// Adds a key; `false` if it is there already.
+    #[inline]
+    pub fn insert(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
+        self.change(table, |tree, session| tree.insert(session, key, value))
+    }
+
+    /// Adds a key or replaces its value; whether it was there.
+    #[inline]
+    pub fn put(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
+        self.change(table, |tree, session| tree.put(session, key, value))
+    }
+
+    /// Replaces the value of a key; `false` if it is not there.
+    #[inline]
+    pub fn update(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
+        self.change(table, |tree, session| tree.update(session, key, value))
+    }
+
+    /// Removes a key; `false` if it is not there.
+    pub fn delete(&mut self, table: &TableInfo, key: &[u8]) -> Result<bool, TxnError> {
+        self.change(table, |tree, session| tree.delete(session, key))
+    }
+
+    /// A cursor over a range, before its first entry.
+    pub fn cursor(
+        &mut self,
+        table: &TableInfo,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        locks: LockKind,
+    ) -> Result<TxnCursor, TxnError> {
+        let intent = match locks {
+            LockKind::Shared => IntentMode::IS,
+            LockKind::Exclusive => IntentMode::IX,
+        };
+        self.check_usable()?;
+        self.lock(|session| session.enter(table.id(), intent))?;
+        let cursor = table.tree().cursor(range, direction, locks, self.isolation);
+        Ok(TxnCursor { txn: self.id(), cursor })
+    }
+
+    /// Moves a cursor of this transaction on and copies the entry; `false` at the end of the range.
+    #[inline]
+    pub fn next(
+        &mut self,
+        cursor: &mut TxnCursor,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
+        self.check_usable()?;
+        if cursor.txn != self.id() {
+            return Err(TxnError::ForeignCursor);
+        }
+        let result = cursor.cursor.next(&mut self.session, key, value);
+        result.map_err(|error| self.note(error.into()))
+    }
+
+    /// Locks a table as a whole.
+    pub fn lock_table(&mut self, table: &TableInfo, mode: IntentMode) -> Result<(), TxnError> {
+        self.check_usable()?;
+        self.lock(|session| session.enter(table.id(), mode))
+    }
+
+    /// Marks this place.
+    pub fn savepoint(&mut self) -> Result<Savepoint, TxnError> {
+        self.check_usable()?;
+        let (index, lsn) = (self.savepoints.len(), self.session.chain.last);
+        if index == MAX_SAVEPOINTS {
+            let limit = MAX_SAVEPOINTS as u64;
+            return Err(StorageError::LimitExceeded {
+                what: "savepoints of a transaction",
+                limit,
+                got: limit + 1,
+            }
+            .into());
+        }
+        self.savepoints.push(lsn);
+        Ok(Savepoint { txn: self.id(), index, lsn })
+    }
+
+    /// Undoes everything since a savepoint. The savepoint stays, those made after it end. No lock is released.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
+        self.check_usable()?;
+        if savepoint.txn != self.id() || self.savepoints.get(savepoint.index) != Some(&savepoint.lsn) {
+            return Err(TxnError::InvalidSavepoint);
+        }
+        rollback::undo_back_to(&mut self.session, savepoint.lsn)?;
+        self.savepoints.truncate(savepoint.index + 1);
+        Ok(())
+    }
+
+    /// Undoes everything and gives all locks back.
+    pub fn rollback(mut self) -> Result<(), TxnError> {
+        self.end_by_rollback().map_err(TxnError::from)
+    }
+
+    /// As [`Txn::rollback`], for all ways that lead here.
+    fn end_by_rollback(&mut self) -> Result<()> {
+        self.finished = true;
+        rollback::undo_all(&mut self.session)
+    }
+
+    /// One operation that changes nothing.
+    #[inline]
+    fn read<R>(
+        &mut self,
+        table: &TableInfo,
+        intent: IntentMode,
+        read: impl FnOnce(&BTree, &mut TxnSession) -> Result<R, TreeError>,
+    ) -> Result<R, TxnError> {
+        self.check_usable()?;
+        self.lock(|session| session.enter(table.id(), intent))?;
+        read(table.tree(), &mut self.session).map_err(|error| self.note(error.into()))
+    }
+
+    /// One operation that may change something: done or, after an error, not begun.
+    #[inline]
+    fn change<R>(
+        &mut self,
+        table: &TableInfo,
+        change: impl Fn(&BTree, &mut TxnSession) -> Result<R, TreeError>,
+    ) -> Result<R, TxnError> {
+        self.check_usable()?;
+        self.lock(|session| session.enter(table.id(), IntentMode::IX))?;
+        let mut attempts = 0;
+        loop {
+            let before = self.session.chain.last;
+            match self.change_once(|session| change(table.tree(), session)) {
+                Ok(result) => return Ok(result),
+                Err(error) => self.after_failed_change(error, before, &mut attempts)?,
+            }
+        }
+    }
+
+    /// Runs a change, announced (TXN-3). A panic in it may leave log and pages apart, so it poisons (TXN-7); no code of
+    /// users runs in here.
+    #[inline]
+    pub(crate) fn change_once<R>(
+        &mut self,
+        change: impl FnOnce(&mut TxnSession) -> Result<R, TreeError>,
+    ) -> Result<R, TreeError> {
+        self.session.begin_change()?;
+        let fuse = Fuse(&mut self.session);
+        let result = change(fuse.0);
+        std::mem::forget(fuse);
+        self.session.end_change();
+        result
+    }
+
+    /// Undoes what a failed change has done. Returns if it is worth another attempt: the log was full, and a checkpoint
+    /// has made room.
+    #[cold]
+    fn after_failed_change(
+        &mut self,
+        error: TreeError,
+        before: Lsn,
+        attempts: &mut usize,
+    ) -> Result<(), TxnError> {
+        if self.session.chain.last != before {
+            rollback::undo_back_to(&mut self.session, before)?;
+        }
+        *attempts += 1;
+        if let (TreeError::Storage(StorageError::LogFull { .. }), ..=LOG_FULL_RETRIES) = (&error, *attempts)
+            && self.session.core().shorten_log()?
+        {
+            return Ok(());
+        }
+        Err(self.note(error.into()))
+    }
+
+    fn lock(&mut self, lock: impl FnOnce(&mut TxnSession) -> Result<(), LockError>) -> Result<(), TxnError> {
+        lock(&mut self.session).map_err(|error| self.note(error.into()))
+    }
+
+    /// Remembers an error after which only a rollback is possible.
+    #[cold]
+    fn note(&mut self, error: TxnError) -> TxnError {
+        self.failed |= matches!(error, TxnError::Lock(LockError::Deadlock(_)));
+        error
+    }
+
+    /// Whether operations are allowed.
+    #[inline]
+    pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
+        if self.failed {
+            return Err(TxnError::Failed);
+        }
+        if self.session.waiting.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(LockError::Cancelled.into());
+        }
+        Ok(self.session.core().check_open()?)
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Whoever drops a transaction does not ask how that went; a failure has poisoned the database.
+            let _ = self.end_by_rollback();
+        }
+    }
+}
+
+/// Poisons the database when it is dropped, that is, when a panic passes.
+struct Fuse<'a>(&'a mut TxnSession);
+
+impl Drop for Fuse<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.core().log.poison("a thread died in the middle of a change");
+    }
+}

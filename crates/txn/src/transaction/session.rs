@@ -1,0 +1,305 @@
+//! Dynamic locking: the answer of a transaction to the B-tree's questions, with intent locks taken on the way.
+
+use foreshore_base::{Lsn, Result, TableId, TxnId};
+use foreshore_btree::{Session, TxnChain};
+use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_wal::RecordKind;
+
+use crate::{core::Core, engine::Engine, records, table::SlotNumber};
+
+/// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
+pub(crate) const VOLUME: TableId = TableId(u32::MAX);
+
+/// How long a transaction waits for locks.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) no_wait: bool,
+    pub(crate) cancel: Option<CancelToken>,
+}
+
+impl Waiting {
+    #[inline]
+    fn policy(&self) -> WaitPolicy<'_> {
+        WaitPolicy { deadline: self.deadline, no_wait: self.no_wait, cancel: self.cancel.as_ref() }
+    }
+}
+
+/// The locks of a transaction and its place in the log. Only its own transaction uses it.
+#[derive(Debug)]
+pub(crate) struct TxnSession {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) owner: LockOwner,
+    pub(crate) chain: TxnChain,
+    pub(crate) waiting: Waiting,
+    /// The slot in the table of transactions, from the first change on.
+    slot: Option<SlotNumber>,
+    /// A change is announced in the slot.
+    changing: bool,
+    /// Intent locks held, the volume's among them. A transaction touches few tables.
+    intents: Vec<(TableId, IntentMode)>,
+    /// One of them is S, SIX or X, so some key locks are needless.
+    absolute: bool,
+}
+
+impl TxnSession {
+    pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner) -> TxnSession {
+        let chain = TxnChain::new(owner.txn());
+        let waiting = Waiting::default();
+        TxnSession {
+            engine,
+            owner,
+            chain,
+            waiting,
+            slot: None,
+            changing: false,
+            intents: Vec::new(),
+            absolute: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core {
+        self.engine.core()
+    }
+
+    pub(crate) fn txn(&self) -> TxnId {
+        self.chain.txn
+    }
+
+    /// Whether anything has been logged.
+    #[inline]
+    pub(crate) fn has_records(&self) -> bool {
+        self.chain.last != Lsn::ZERO
+    }
+
+    /// Announces a change (TXN-3), and takes a slot for the first one.
+    #[inline]
+    pub(crate) fn begin_change(&mut self) -> Result<()> {
+        let core = self.engine.core();
+        let tail = core.log.tail();
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => *self.slot.insert(core.transactions.claim(self.chain.txn, tail)?),
+        };
+        core.transactions.begin_change(slot, tail);
+        self.changing = true;
+        Ok(())
+    }
+
+    /// Ends a change.
+    #[inline]
+    pub(crate) fn end_change(&mut self) {
+        if let Some(slot) = self.slot {
+            self.core().transactions.end_change(slot, self.chain.last);
+        }
+        self.changing = false;
+    }
+
+    /// Lets checkpoints know of the records so far, in the middle of a long change.
+    pub(crate) fn advance_change(&mut self) {
+        if let (Some(slot), true) = (self.slot, self.changing) {
+            let core = self.core();
+            core.transactions.advance(slot, self.chain.last, core.log.tail());
+        }
+    }
+
+    /// Gives the slot back: the last record is in the log.
+    #[inline]
+    pub(crate) fn release_slot(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.core().transactions.release(slot);
+        }
+        self.changing = false;
+    }
+
+    /// Appends a record of this crate to the transaction's chain, as part of a change.
+    pub(crate) fn append(&mut self, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+        let lsn = self.engine.core().log.append(self.chain.txn, self.chain.last, kind, payload)?;
+        self.chain.note(lsn);
+        Ok(lsn)
+    }
+
+    /// Appends the record that ends the transaction, commit or end.
+    #[inline]
+    pub(crate) fn append_last(&mut self, kind: RecordKind) -> Result<Lsn> {
+        debug_assert!(kind == records::COMMIT || kind == records::END);
+        self.core().log.append_rollback(self.chain.txn, self.chain.last, kind, &[])
+    }
+
+    /// Makes sure of intent locks on the volume and a table. Waits; called under no latch.
+    #[inline]
+    pub(crate) fn enter(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
+        match self.intents.iter().find(|(held, _)| *held == table) {
+            Some((_, held)) if covers(*held, want) => Ok(()),
+            _ => self.enter_cold(table, want),
+        }
+    }
+
+    #[cold]
+    fn enter_cold(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
+        if !self.core().locking {
+            return Ok(());
+        }
+        self.intent(VOLUME, intent_above(want))?;
+        self.intent(table, want)
+    }
+
+    /// Locks a table, or the volume, itself; without what stands above it.
+    pub(crate) fn intent(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
+        let held = self.intents.iter().position(|(held, _)| *held == table);
+        let joined = match held {
+            Some(index) if covers(self.intents[index].1, want) => return Ok(()),
+            Some(index) => join(self.intents[index].1, want),
+            None => want,
+        };
+        self.advance_change();
+        self.owner.intent(table, joined, &self.waiting.policy())?;
+        match held {
+            Some(index) => self.intents[index].1 = joined,
+            None => self.intents.push((table, joined)),
+        }
+        self.absolute |= !matches!(joined, IntentMode::IS | IntentMode::IX);
+        Ok(())
+    }
+
+    /// Whether a lock on the table makes this key lock needless.
+    #[inline]
+    fn covered(&self, table: TableId, mode: Mode) -> bool {
+        if !self.absolute {
+            return !self.core().locking;
+        }
+        let writes = !Mode::S.covers(mode);
+        self.intents.iter().any(|(held, intent)| {
+            (*held == table || *held == VOLUME)
+                && match intent {
+                    IntentMode::X => true,
+                    IntentMode::S | IntentMode::SIX => !writes,
+                    IntentMode::IS | IntentMode::IX => false,
+                }
+        })
+    }
+}
+
+impl Session for TxnSession {
+    #[inline]
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+        if self.covered(table, mode) {
+            return Ok(());
+        }
+        if self.changing {
+            if self.owner.try_acquire(table, key, mode)? {
+                return Ok(());
+            }
+            // It may take long: checkpoints shall not have to look back to where this change began.
+            self.advance_change();
+        }
+        self.owner.acquire(table, key, mode, &self.waiting.policy())
+    }
+
+    #[inline]
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+        if self.covered(table, mode) { Ok(true) } else { self.owner.try_acquire(table, key, mode) }
+    }
+
+    #[inline]
+    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
+        self.covered(table, mode) || self.owner.check(table, key, mode)
+    }
+
+    #[inline]
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
+        self.owner.held(table, key)
+    }
+
+    /// TXN-6: a name is in use while anybody asks for it, and while the commit that last changed what it stands for is
+    /// not durable. Without its name a reader would find the tag of that commit nowhere.
+    fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
+        let core = self.core();
+        if core.locks.has_requests(table, key) {
+            return true;
+        }
+        let tag = core.locks.tag(table, key);
+        tag != Lsn::ZERO && !core.log.is_durable(tag)
+    }
+
+    #[inline]
+    fn chain(&mut self) -> &mut TxnChain {
+        &mut self.chain
+    }
+}
+
+/// What a lock on a table needs on the volume.
+fn intent_above(mode: IntentMode) -> IntentMode {
+    match mode {
+        IntentMode::IS | IntentMode::S => IntentMode::IS,
+        IntentMode::IX | IntentMode::SIX | IntentMode::X => IntentMode::IX,
+    }
+}
+
+/// Whether holding one mode makes asking for the other needless.
+#[inline]
+fn covers(held: IntentMode, want: IntentMode) -> bool {
+    use IntentMode::{IS, IX, S, SIX, X};
+    match (held, want) {
+        (X, _) | (_, IS) => true,
+        (SIX, _) => want != X,
+        (IX, IX) | (S, S) => true,
+        _ => false,
+    }
+}
+
+/// The weakest mode that covers both.
+fn join(one: IntentMode, other: IntentMode) -> IntentMode {
+    if covers(one, other) {
+        one
+    } else if covers(other, one) {
+        other
+    } else {
+        IntentMode::SIX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use IntentMode::{IS, IX, S, SIX, X};
+
+    use super::*;
+
+    const ALL: [IntentMode; 5] = [IS, IX, S, SIX, X];
+
+    /// Which of (read a part, write a part, read all, write all) a mode stands for.
+    fn rights(mode: IntentMode) -> [bool; 4] {
+        match mode {
+            IS => [true, false, false, false],
+            IX => [true, true, false, false],
+            S => [true, false, true, false],
+            SIX => [true, true, true, false],
+            X => [true; 4],
+        }
+    }
+
+    #[test]
+    fn a_mode_covers_another_when_it_gives_all_its_rights() {
+        for held in ALL {
+            for want in ALL {
+                let gives = rights(held).iter().zip(rights(want)).all(|(has, needs)| *has || !needs);
+                assert_eq!(covers(held, want), gives, "{held:?} {want:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_join_gives_the_rights_of_both_and_no_more() {
+        for one in ALL {
+            for other in ALL {
+                let mut both = rights(one);
+                for (has, needs) in both.iter_mut().zip(rights(other)) {
+                    *has |= needs;
+                }
+                assert_eq!(rights(join(one, other)), both, "{one:?} {other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Checking a whole database: every tree, every page, the log.
+
+use std::collections::BTreeMap;
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
+use foreshore_btree::{BTree, VerifyReport as TreeReport};
+use foreshore_env::sync::Arc;
+use foreshore_lock::IntentMode;
+
+use crate::{
+    core::Core,
+    engine::Engine,
+    error::TxnError,
+    options::{BeginOptions, Durability},
+    transaction::VOLUME,
+};
+
+/// Most problems that a report keeps; the rest is counted.
+pub const MAX_PROBLEMS: usize = 1000;
+
+/// What a check of a database has found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// What is wrong, in sentences. Empty for a sound database.
+    pub problems: Vec<String>,
+    /// Problems beyond [`MAX_PROBLEMS`].
+    pub problems_dropped: u64,
+    /// User tables.
+    pub tables: u64,
+    /// What was counted in all trees, the engine's own among them.
+    pub trees: TreeReport,
+    /// Records in the log.
+    pub log_records: u64,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else {
+            self.problems_dropped += 1;
+        }
+    }
+
+    /// Damage is a finding; any other error ends the check.
+    fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ StorageError::Corrupted { .. }) => {
+                self.problem(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Checks the database while nobody writes: an S lock on the volume sees to that.
+pub(crate) fn verify(engine: &Arc<Engine>) -> Result<VerifyReport, TxnError> {
+    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("verify")) })?;
+    txn.session.intent(VOLUME, IntentMode::S)?;
+    let mut report = VerifyReport::default();
+    let core = engine.core();
+    check_trees(core, &mut report)?;
+    check_log(core, &mut report)?;
+    txn.commit(Durability::Lazy)?;
+    Ok(report)
+}
+
+fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
+    let mut owners = BTreeMap::new();
+    let tables = core.catalog.all();
+    report.tables = tables.len() as u64;
+    let overflow = BTree::open(&core.trees, TableId::OVERFLOW, core.catalog.overflow_root());
+    let own = [("catalogue", core.catalog.tree()), ("overflow", &overflow)];
+    let users = tables.iter().map(|table| (table.name(), table.tree()));
+    for (name, tree) in own.into_iter().chain(users) {
+        let checked = tree.verify(&mut report.trees);
+        report.note(checked)?;
+        let mut pages = Vec::new();
+        // The same walk: what is damaged there has been noted.
+        let _ = tree.pages(&mut |page| pages.push(page));
+        for page in pages {
+            check_page(core, name, page, &mut owners, report)?;
+        }
+    }
+    check_free_space(core, &owners, report)
+}
+
+/// One page of a tree: in one tree once, marked as in use, and no newer than the log.
+fn check_page<'a>(
+    core: &Core,
+    name: &'a str,
+    page: PageId,
+    owners: &mut BTreeMap<PageId, &'a str>,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    if let Some(other) = owners.insert(page, name) {
+        report.problem(format!("page {page} is in the tables {other} and {name}, or twice in one"));
+    }
+    let allocated = core.pool.is_allocated(page);
+    if report.note(allocated)? == Some(false) {
+        report.problem(format!("page {page} of table {name} is marked as free"));
+    }
+    let lsn = core.pool.shared(page).map(|page| page.lsn());
+    if let Some(lsn) = report.note(lsn)?
+        && lsn >= core.log.tail()
+    {
+        report.problem(format!("page {page} of table {name} has LSN {lsn}, behind the end of the log"));
+    }
+    Ok(())
+}
+
+fn check_free_space(core: &Core, owners: &BTreeMap<PageId, &str>, report: &mut VerifyReport) -> Result<()> {
+    let mut leaked = Vec::new();
+    let visited = core.pool.visit_allocated(&mut |page| {
+        if !owners.contains_key(&page) {
+            leaked.push(page);
+        }
+    });
+    report.note(visited)?;
+    for page in leaked {
+        report.problem(format!("page {page} is marked as in use, but no table has it"));
+    }
+    Ok(())
+}
+
+/// Reads the whole log that is kept: each record is sound, and the records of a transaction form a chain.
+fn check_log(core: &Core, report: &mut VerifyReport) -> Result<()> {
+    let mut newest: BTreeMap<TxnId, Lsn> = BTreeMap::new();
+    let mut reader = core.log.reader(core.log.low_water());
+    let mut payload = Vec::new();
+    loop {
+        let next = reader.next(&mut payload);
+        let Some(Some(header)) = report.note(next)? else { return Ok(()) };
+        report.log_records += 1;
+        if header.prev >= header.lsn {
+            report.problem(format!("the log's record {} refers forward, to {}", header.lsn, header.prev));
+        }
+        if header.txn != TxnId::SYSTEM {
+            let before = newest.insert(header.txn, header.lsn);
+            if before.is_some_and(|before| before != header.prev) {
+                report.problem(format!(
+                    "the log's record {} of transaction {} does not refer to the one before it",
+                    header.lsn, header.txn
+                ));
+            }
+        }
+    }
+}

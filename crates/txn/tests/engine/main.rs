@@ -1,0 +1,104 @@
+//! The engine as its users see it, on a disk that fails, tears and forgets.
+#![cfg(not(foreshore_loom))]
+
+mod crash;
+mod faults;
+mod model;
+mod opening;
+mod probe;
+mod threads;
+mod transactions;
+
+use std::{ops::Bound, path::Path};
+
+use foreshore_base::{Result, StorageError};
+use foreshore_env::{disk::Disk, sync::Arc, time::Duration};
+use foreshore_testkit::FaultyDisk;
+use foreshore_txn::{
+    BeginOptions, Direction, Durability, Engine, EngineOptions, LockKind, LogOptions, PoolOptions, TableInfo,
+    Txn, TxnError,
+};
+
+/// All of a database: table and key to value.
+type Content = std::collections::BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+fn directory() -> &'static Path {
+    Path::new("/db")
+}
+
+/// Everything small: nodes split and merge all the time, pages are evicted dirty, segments are changed often. And quiet: no
+/// thread in the background writes anything that nobody asked for.
+fn tiny() -> EngineOptions {
+    EngineOptions {
+        log: LogOptions {
+            segment_bytes: 128 << 10,
+            buffer_bytes: 256 << 10,
+            flush_interval: Duration::from_secs(3600),
+            ..LogOptions::default()
+        },
+        pool: PoolOptions { bytes: 24 * 8192, cleaner: false, ..PoolOptions::default() },
+        node_capacity: 4,
+        ..EngineOptions::default()
+    }
+}
+
+fn open_with(disk: &FaultyDisk, options: &EngineOptions) -> Result<Arc<Engine>> {
+    Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, directory(), options)
+}
+
+fn open(disk: &FaultyDisk) -> Result<Arc<Engine>> {
+    open_with(disk, &tiny())
+}
+
+fn begin(engine: &Arc<Engine>) -> Txn {
+    engine.begin(BeginOptions::default()).unwrap()
+}
+
+/// The value of a key, in a transaction.
+fn get(txn: &mut Txn, table: &TableInfo, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+    txn.get(table, key, <[u8]>::to_vec)
+}
+
+/// Writes one key in a transaction of its own.
+fn put(engine: &Arc<Engine>, table: &TableInfo, key: &[u8], value: &[u8]) {
+    let mut txn = begin(engine);
+    txn.put(table, key, value).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+}
+
+/// Reads a whole table, in the direction of its keys.
+fn scan(txn: &mut Txn, table: &TableInfo) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TxnError> {
+    let whole = (Bound::Unbounded, Bound::Unbounded);
+    let mut cursor = txn.cursor(table, whole, Direction::Ascending, LockKind::Shared)?;
+    let (mut key, mut value, mut entries) = (Vec::new(), Vec::new(), Vec::new());
+    while txn.next(&mut cursor, &mut key, &mut value)? {
+        entries.push((key.clone(), value.clone()));
+    }
+    Ok(entries)
+}
+
+/// Reads everything.
+fn read_all(engine: &Arc<Engine>) -> Result<Content, TxnError> {
+    let mut content = Content::new();
+    let mut txn = engine.begin(BeginOptions::default())?;
+    for table in engine.tables()? {
+        for (key, value) in scan(&mut txn, &table)? {
+            content.insert((table.name().to_owned(), key), value);
+        }
+    }
+    txn.commit(Durability::Sync)?;
+    Ok(content)
+}
+
+/// Asserts that nothing at all is wrong with a database that nobody is using.
+fn assert_sound(engine: &Arc<Engine>, context: &str) {
+    let report = engine.verify().unwrap_or_else(|error| panic!("{context}: verify: {error}"));
+    assert!(report.is_sound(), "{context}: {:#?}", report.problems);
+    assert!(engine.locks().is_empty(), "{context}: locks are left");
+    assert_eq!(engine.pool().verify_quiescent(), Ok(()), "{context}");
+    assert_eq!(engine.stats().writers_open, 0, "{context}");
+}
+
+fn is_poisoned<T>(result: &Result<T, TxnError>) -> bool {
+    matches!(result, Err(TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::OutcomeUnknown { .. }))
+}
