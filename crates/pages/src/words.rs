@@ -119,22 +119,37 @@ impl PageWords {
         (self.load(offset / WORD_BYTES) >> (offset % WORD_BYTES * 8)) as u8
     }
 
+    /// The bytes from `offset` on, a word at a time: each word of memory is loaded once, also at odd offsets.
+    #[inline]
+    fn words_from(&self, offset: usize) -> impl FnMut() -> u64 + '_ {
+        let (mut index, shift) = (offset / WORD_BYTES, (offset % WORD_BYTES * 8) as u32);
+        let mut current = self.load(index);
+        move || {
+            index += 1;
+            let next = self.load(index);
+            // Twice by half: a shift by 64 is none.
+            let word = current >> shift | next << (63 - shift) << 1;
+            current = next;
+            word
+        }
+    }
+
     /// Compares `length` bytes at `offset` with `other`, as byte strings. Of bytes past the page's end there are none.
     #[inline]
     pub fn compare(&self, offset: usize, length: usize, other: &[u8]) -> Order {
         let length = clamp(offset, length);
         let common = length.min(other.len());
-        let mut done = 0;
-        while done + WORD_BYTES <= common {
-            let (mine, theirs) = (self.u64(offset + done), word_of(&other[done..]));
+        let mut next = self.words_from(offset);
+        let (chunks, rest) = other[..common].as_chunks::<WORD_BYTES>();
+        for chunk in chunks {
+            let (mine, theirs) = (next().swap_bytes(), u64::from_be_bytes(*chunk));
             if mine != theirs {
-                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+                return mine.cmp(&theirs);
             }
-            done += WORD_BYTES;
         }
-        if done < common {
-            let mask = (1 << ((common - done) * 8)) - 1;
-            let (mine, theirs) = (self.u64(offset + done) & mask, word_of(&other[done..common]));
+        if !rest.is_empty() {
+            let mask = (1 << (rest.len() * 8)) - 1;
+            let (mine, theirs) = (next() & mask, word_of(rest));
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
@@ -146,15 +161,14 @@ impl PageWords {
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
         charge(self, Access::Read);
-        let mut at = offset;
-        let mut chunks = target.chunks_exact_mut(WORD_BYTES);
-        for chunk in &mut chunks {
-            chunk.copy_from_slice(&self.u64(at).to_le_bytes());
-            at += WORD_BYTES;
+        let mut next = self.words_from(offset);
+        let (chunks, rest) = target.as_chunks_mut::<WORD_BYTES>();
+        for chunk in chunks {
+            *chunk = next().to_le_bytes();
         }
-        let rest = chunks.into_remainder();
         if !rest.is_empty() {
-            rest.copy_from_slice(&self.u64(at).to_le_bytes()[..rest.len()]);
+            let word = next().to_le_bytes();
+            rest.copy_from_slice(&word[..rest.len()]);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reading a slotted page.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, hint::select_unpredictable};
 
 use foreshore_base::{
     Lsn, PageId, SlotIndex, TableId,
@@ -239,12 +239,40 @@ impl<'a> SlottedView<'a> {
         // Under a torn header the prefix may be longer than the key.
         let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
         let head = head_of(suffix);
-        let (mut low, mut high) = (0, count);
+        let low = self.first_head(0, count, |other| other < head);
+        if low == count || self.slot(SlotIndex(low)).head() != head {
+            return Err(SlotIndex(low));
+        }
+        // Mostly the head tells one key from all others.
+        match self.compare_suffix(self.slot(SlotIndex(low)), suffix) {
+            Ordering::Equal => Ok(SlotIndex(low)),
+            Ordering::Greater => Err(SlotIndex(low)),
+            Ordering::Less => {
+                let high = self.first_head(low + 1, count, |other| other <= head);
+                self.find_among_equal_heads(low + 1, high, suffix)
+            }
+        }
+    }
+
+    /// The first slot of `low..high` whose head is not `before`; `high` if there is none. Takes the same steps whatever
+    /// the heads are: there is no branch to mispredict.
+    #[inline]
+    fn first_head(&self, low: u16, high: u16, before: impl Fn(u32) -> bool) -> u16 {
+        let (mut base, mut size) = (low, high - low);
+        while size > 1 {
+            let half = size / 2;
+            let skip = before(self.slot(SlotIndex(base + half - 1)).head());
+            base = select_unpredictable(skip, base + half, base);
+            size -= half;
+        }
+        base + u16::from(size == 1 && before(self.slot(SlotIndex(base)).head()))
+    }
+
+    fn find_among_equal_heads(&self, low: u16, high: u16, suffix: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        let (mut low, mut high) = (low, high);
         while low < high {
             let middle = low + (high - low) / 2;
-            let slot = self.slot(SlotIndex(middle));
-            let order = slot.head().cmp(&head).then_with(|| self.compare_suffix(slot, suffix));
-            match order {
+            match self.compare_suffix(self.slot(SlotIndex(middle)), suffix) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(SlotIndex(middle)),
