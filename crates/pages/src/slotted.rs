@@ -26,6 +26,8 @@
 
 mod build;
 mod edit;
+mod inspect;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -34,7 +36,8 @@ use foreshore_base::limits::PAGE_BYTES;
 
 pub use build::{NodeHeader, PageBuilder};
 pub use edit::{PageFull, SlottedMut};
-pub use view::{Fence, Slot, SlottedView};
+pub use slot::Slot;
+pub use view::{Fence, SlottedView};
 
 use crate::layout::PAGE_HEADER_BYTES;
 

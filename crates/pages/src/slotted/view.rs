@@ -2,12 +2,9 @@
 
 use std::{cmp::Ordering, hint::select_unpredictable};
 
-use foreshore_base::{
-    Lsn, PageId, SlotIndex, TableId,
-    limits::{MAX_KEY_BYTES, PAGE_BYTES},
-};
+use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{LENGTH_BYTES, MAX_SLOTS, RecordFlags, head_of, slot_offset};
+use super::{LENGTH_BYTES, MAX_SLOTS, Slot, head_of, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
@@ -15,67 +12,6 @@ use crate::{
     },
     words::PageWords,
 };
-
-const OFFSET_SHIFT: u32 = 32;
-const LENGTH_SHIFT: u32 = 48;
-const LENGTH_MASK: u64 = (1 << 14) - 1;
-const OVERFLOW: u64 = 1 << 62;
-const GHOST: u64 = 1 << 63;
-
-// A key's length fits its bits.
-const _: () = assert!(MAX_KEY_BYTES <= LENGTH_MASK as usize);
-
-/// One slot, decoded. See the table at the head of `slotted.rs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(pub(super) u64);
-
-impl Slot {
-    pub(super) fn new(suffix: &[u8], offset: usize, flags: RecordFlags) -> Slot {
-        let ghost = if flags.ghost { GHOST } else { 0 };
-        let overflow = if flags.overflow { OVERFLOW } else { 0 };
-        let place = (offset as u64) << OFFSET_SHIFT | (suffix.len() as u64 & LENGTH_MASK) << LENGTH_SHIFT;
-        Slot(u64::from(head_of(suffix)) | place | ghost | overflow)
-    }
-
-    /// The same record with other flags.
-    pub(super) fn with_flags(self, flags: RecordFlags) -> Slot {
-        let ghost = if flags.ghost { GHOST } else { 0 };
-        let overflow = if flags.overflow { OVERFLOW } else { 0 };
-        Slot(self.0 & !(GHOST | OVERFLOW) | ghost | overflow)
-    }
-
-    pub(super) fn with_offset(self, offset: usize) -> Slot {
-        Slot(self.0 & !(0xFFFF << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
-    }
-
-    #[inline]
-    fn head(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// Where the record lies.
-    #[inline]
-    pub fn offset(self) -> usize {
-        (self.0 >> OFFSET_SHIFT & 0xFFFF) as usize
-    }
-
-    /// Bytes of the key after the prefix.
-    #[inline]
-    pub fn suffix_len(self) -> usize {
-        (self.0 >> LENGTH_SHIFT & LENGTH_MASK) as usize
-    }
-
-    /// Ghost and overflow bits.
-    #[inline]
-    pub fn flags(self) -> RecordFlags {
-        RecordFlags { ghost: self.0 & GHOST != 0, overflow: self.0 & OVERFLOW != 0 }
-    }
-
-    #[inline]
-    pub(super) fn value_offset(self) -> usize {
-        self.offset() + self.suffix_len() + LENGTH_BYTES
-    }
-}
 
 /// What bounds a node on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -395,66 +331,5 @@ impl<'a> SlottedView<'a> {
     /// Bytes that new slots and records could take, after compaction.
     pub fn free_bytes(&self) -> usize {
         self.hole().1 + self.garbage_bytes()
-    }
-
-    /// Looks for damage that a checksum does not show: records and fences that leave the heap or overlap, keys out of
-    /// order or outside the fences, a wrong count of garbage. Says what it found.
-    pub fn inspect(&self) -> Result<(), String> {
-        let stored_count = self.words.u16(SLOT_COUNT);
-        if usize::from(stored_count) > MAX_SLOTS {
-            return Err(format!("it claims {stored_count} slots"));
-        }
-        let stored_start = usize::from(self.words.u16(HEAP_START));
-        let heap_start = self.heap_start();
-        if stored_start != heap_start && !(stored_start == 0 && heap_start == PAGE_BYTES) {
-            return Err(format!("its heap starts at {stored_start}, its slots end at {}", self.slots_end()));
-        }
-        let mut places = Vec::with_capacity(usize::from(stored_count) + 2);
-        for (name, field) in [("low fence", LOW_FENCE), ("high key", HIGH_FENCE)] {
-            let (offset, length) = self.fence(field);
-            if offset != 0 {
-                if length > MAX_KEY_BYTES {
-                    return Err(format!("its {name} has {length} bytes"));
-                }
-                places.push((offset, length));
-            }
-        }
-        let (low, low_length) = self.fence(LOW_FENCE);
-        let prefix = self.prefix_len();
-        if prefix > if low == 0 { 0 } else { low_length } {
-            return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
-        }
-        let (mut key, mut before) = (Vec::new(), Vec::new());
-        for index in 0..stored_count {
-            let slot = self.slot(SlotIndex(index));
-            let value = usize::from(self.words.u16(slot.offset() + slot.suffix_len()));
-            places.push((slot.offset(), slot.suffix_len() + LENGTH_BYTES + value));
-            self.key_into(SlotIndex(index), &mut key);
-            if slot.head() != head_of(&key[prefix.min(key.len())..]) {
-                return Err(format!("slot {index} has a wrong key head"));
-            }
-            if index > 0 && before >= key {
-                return Err(format!("slots {} and {index} are out of order", index - 1));
-            }
-            if !self.encloses(&key) {
-                return Err(format!("slot {index} lies outside the fences"));
-            }
-            std::mem::swap(&mut key, &mut before);
-        }
-        places.sort_unstable();
-        let mut end = heap_start;
-        let mut used = 0;
-        for (offset, length) in places {
-            if offset < end || offset + length > PAGE_BYTES {
-                return Err(format!("the {length} bytes at {offset} overlap others or leave the heap"));
-            }
-            end = offset + length;
-            used += length;
-        }
-        let (garbage, stored_garbage) = (PAGE_BYTES - heap_start - used, self.words.u16(GARBAGE));
-        if garbage != usize::from(stored_garbage) {
-            return Err(format!("it counts {stored_garbage} bytes of garbage, there are {garbage}"));
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,72 @@
+//! Looking for damage in a slotted page, for `verify`.
+
+use foreshore_base::{
+    SlotIndex,
+    limits::{MAX_KEY_BYTES, PAGE_BYTES},
+};
+
+use super::{LENGTH_BYTES, MAX_SLOTS, SlottedView, head_of};
+use crate::layout::{GARBAGE, HEAP_START, HIGH_FENCE, LOW_FENCE, SLOT_COUNT};
+
+impl SlottedView<'_> {
+    /// Looks for damage that a checksum does not show: records and fences that leave the heap or overlap, keys out of
+    /// order or outside the fences, a wrong count of garbage. Says what it found.
+    pub fn inspect(&self) -> Result<(), String> {
+        let stored_count = self.words().u16(SLOT_COUNT);
+        if usize::from(stored_count) > MAX_SLOTS {
+            return Err(format!("it claims {stored_count} slots"));
+        }
+        let stored_start = usize::from(self.words().u16(HEAP_START));
+        let heap_start = self.heap_start();
+        if stored_start != heap_start && !(stored_start == 0 && heap_start == PAGE_BYTES) {
+            return Err(format!("its heap starts at {stored_start}, its slots end at {}", self.slots_end()));
+        }
+        let mut places = Vec::with_capacity(usize::from(stored_count) + 2);
+        for (name, field) in [("low fence", LOW_FENCE), ("high key", HIGH_FENCE)] {
+            let (offset, length) = self.fence(field);
+            if offset != 0 {
+                if length > MAX_KEY_BYTES {
+                    return Err(format!("its {name} has {length} bytes"));
+                }
+                places.push((offset, length));
+            }
+        }
+        let (low, low_length) = self.fence(LOW_FENCE);
+        let prefix = self.prefix_len();
+        if prefix > if low == 0 { 0 } else { low_length } {
+            return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
+        }
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        for index in 0..stored_count {
+            let slot = self.slot(SlotIndex(index));
+            let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
+            places.push((slot.offset(), slot.suffix_len() + LENGTH_BYTES + value));
+            self.key_into(SlotIndex(index), &mut key);
+            if slot.head() != head_of(&key[prefix.min(key.len())..]) {
+                return Err(format!("slot {index} has a wrong key head"));
+            }
+            if index > 0 && before >= key {
+                return Err(format!("slots {} and {index} are out of order", index - 1));
+            }
+            if !self.encloses(&key) {
+                return Err(format!("slot {index} lies outside the fences"));
+            }
+            std::mem::swap(&mut key, &mut before);
+        }
+        places.sort_unstable();
+        let mut end = heap_start;
+        let mut used = 0;
+        for (offset, length) in places {
+            if offset < end || offset + length > PAGE_BYTES {
+                return Err(format!("the {length} bytes at {offset} overlap others or leave the heap"));
+            }
+            end = offset + length;
+            used += length;
+        }
+        let (garbage, stored_garbage) = (PAGE_BYTES - heap_start - used, self.words().u16(GARBAGE));
+        if garbage != usize::from(stored_garbage) {
+            return Err(format!("it counts {stored_garbage} bytes of garbage, there are {garbage}"));
+        }
+        Ok(())
+    }
+}

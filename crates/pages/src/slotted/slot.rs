@@ -1,0 +1,66 @@
+//! One slot of a slotted page: the table at the head of `slotted.rs`, as code.
+
+use foreshore_base::limits::MAX_KEY_BYTES;
+
+use super::{LENGTH_BYTES, RecordFlags, head_of};
+
+const OFFSET_SHIFT: u32 = 32;
+const LENGTH_SHIFT: u32 = 48;
+const LENGTH_MASK: u64 = (1 << 14) - 1;
+const OVERFLOW: u64 = 1 << 62;
+const GHOST: u64 = 1 << 63;
+
+// A key's length fits its bits.
+const _: () = assert!(MAX_KEY_BYTES <= LENGTH_MASK as usize);
+
+/// One slot, decoded. See the table at the head of `slotted.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub(super) u64);
+
+impl Slot {
+    pub(super) fn new(suffix: &[u8], offset: usize, flags: RecordFlags) -> Slot {
+        let ghost = if flags.ghost { GHOST } else { 0 };
+        let overflow = if flags.overflow { OVERFLOW } else { 0 };
+        let place = (offset as u64) << OFFSET_SHIFT | (suffix.len() as u64 & LENGTH_MASK) << LENGTH_SHIFT;
+        Slot(u64::from(head_of(suffix)) | place | ghost | overflow)
+    }
+
+    /// The same record with other flags.
+    pub(super) fn with_flags(self, flags: RecordFlags) -> Slot {
+        let ghost = if flags.ghost { GHOST } else { 0 };
+        let overflow = if flags.overflow { OVERFLOW } else { 0 };
+        Slot(self.0 & !(GHOST | OVERFLOW) | ghost | overflow)
+    }
+
+    pub(super) fn with_offset(self, offset: usize) -> Slot {
+        Slot(self.0 & !(0xFFFF << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
+    }
+
+    #[inline]
+    pub(super) fn head(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Where the record lies.
+    #[inline]
+    pub fn offset(self) -> usize {
+        (self.0 >> OFFSET_SHIFT & 0xFFFF) as usize
+    }
+
+    /// Bytes of the key after the prefix.
+    #[inline]
+    pub fn suffix_len(self) -> usize {
+        (self.0 >> LENGTH_SHIFT & LENGTH_MASK) as usize
+    }
+
+    /// Ghost and overflow bits.
+    #[inline]
+    pub fn flags(self) -> RecordFlags {
+        RecordFlags { ghost: self.0 & GHOST != 0, overflow: self.0 & OVERFLOW != 0 }
+    }
+
+    #[inline]
+    pub(super) fn value_offset(self) -> usize {
+        self.offset() + self.suffix_len() + LENGTH_BYTES
+    }
+}
