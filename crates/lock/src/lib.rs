@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The lock manager: key-range locks, intent locks, deadlocks, early lock release.
+//!
+//! A transaction begins with [`LockManager::begin`] and asks its [`LockOwner`] for locks on keys and gaps
+//! ([`LockOwner::acquire`]) and on tables ([`LockOwner::intent`]); [`LockOwner::release_all`] gives them back. Every wait
+//! ends: granted, chosen as a deadlock's victim, at its deadline, or cancelled. The rules (LOCK-1 …) are in README.md.
+//!
+//! Invariant: this crate knows no pages and not what the log holds; an LSN is an opaque tag.
+#![forbid(unsafe_code)]
+
+mod deadlock;
+mod error;
+mod intent;
+mod manager;
+mod mode;
+mod name;
+mod options;
+mod owner;
+mod request;
+mod slot;
+mod stats;
+mod table;
+mod wait;
+
+pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes};
+pub use error::{Holder, LockError, LockMode};
+pub use intent::IntentMode;
+pub use manager::LockManager;
+pub use mode::Mode;
+pub use name::{KeyRef, LockName};
+pub use options::{DeadlockPolicy, LockOptions, LockTableKind, VictimPolicy};
+pub use owner::LockOwner;
+pub use stats::LockStats;
+pub use wait::{CancelToken, WaitPolicy};

@@ -1,0 +1,112 @@
+//! What people are told about a deadlock.
+
+use std::fmt;
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::time::Duration;
+
+use crate::error::LockMode;
+
+/// Longest part of a key that a report keeps.
+const KEPT_BYTES: usize = 64;
+
+/// The first 64 bytes of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyBytes {
+    bytes: [u8; KEPT_BYTES],
+    kept: u8,
+    truncated: bool,
+}
+
+impl KeyBytes {
+    /// Keeps the beginning of a key.
+    pub fn new(key: &[u8]) -> KeyBytes {
+        let kept = key.len().min(KEPT_BYTES);
+        let mut bytes = [0; KEPT_BYTES];
+        bytes[..kept].copy_from_slice(&key[..kept]);
+        KeyBytes { bytes, kept: kept as u8, truncated: kept < key.len() }
+    }
+
+    /// The bytes that were kept.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.kept)]
+    }
+
+    /// Whether the key was longer.
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+}
+
+impl fmt::Display for KeyBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.bytes().escape_ascii())?;
+        f.write_str(if self.truncated { "…" } else { "" })
+    }
+}
+
+impl fmt::Debug for KeyBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A transaction that waits, and what for. In a deadlock the next one in the circle is in its way.
+#[derive(Clone, Debug)]
+pub struct DeadlockEdge {
+    /// The transaction.
+    pub txn: TxnId,
+    /// Its label.
+    pub label: Option<Arc<str>>,
+    /// The table in which, or for which, it waits.
+    pub table: TableId,
+    /// The key, or `None` for the place before every key, and for a lock on the table itself.
+    pub key: Option<KeyBytes>,
+    /// The mode that it waits for.
+    pub mode: LockMode,
+    /// The mode that it has there already, if its wait is for more.
+    pub held: Option<LockMode>,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+impl fmt::Display for DeadlockEdge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction {}", self.txn)?;
+        if let Some(label) = &self.label {
+            write!(f, " ({label})")?;
+        }
+        write!(f, " waited {} ms for {} on ", self.waited.as_millis(), self.mode)?;
+        match (&self.key, self.mode) {
+            (Some(key), _) => write!(f, "key {key} of table {}", self.table)?,
+            (None, LockMode::Key(_)) => write!(f, "the place before all keys of table {}", self.table)?,
+            (None, LockMode::Table(_)) => write!(f, "table {}", self.table)?,
+        }
+        match self.held {
+            Some(held) => write!(f, ", holding {held}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A deadlock: a circle of transactions each of which waits for the next, and the last for the first.
+#[derive(Clone, Debug)]
+pub struct DeadlockReport {
+    /// The circle.
+    pub cycle: Vec<DeadlockEdge>,
+    /// Who gave way.
+    pub victim: TxnId,
+    /// When it was found, in seconds since 1970.
+    pub at_unix_seconds: u64,
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deadlock of {} transactions, transaction {} gave way: ", self.cycle.len(), self.victim)?;
+        for (place, edge) in self.cycle.iter().enumerate() {
+            write!(f, "{}{edge}", if place == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The lock manager: what all transactions share.
+
+use foreshore_base::limits::MAX_TRANSACTIONS;
+use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::thread::available_parallelism;
+
+use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
+use crate::error::{Holder, LockError, LockMode};
+use crate::intent::Lightweight;
+use crate::name::{self, KeyRef, LockName};
+use crate::options::LockOptions;
+use crate::owner::LockOwner;
+use crate::slot::{SlotId, Slots};
+use crate::stats::{LockStats, WaitCounters};
+use crate::table::LockTable;
+
+/// The locks of a database.
+#[derive(Debug)]
+pub struct LockManager {
+    seed: u64,
+    pub(crate) max_locks_per_transaction: usize,
+    /// Threads that can run at a time: whether spinning makes sense.
+    pub(crate) processors: usize,
+    pub(crate) slots: Slots,
+    pub(crate) table: LockTable,
+    pub(crate) intents: Lightweight,
+    pub(crate) detector: Detector,
+    pub(crate) counters: WaitCounters,
+}
+
+impl LockManager {
+    /// A lock manager without any locks.
+    pub fn new(options: &LockOptions) -> Arc<LockManager> {
+        Arc::new(LockManager {
+            seed: options.seed,
+            max_locks_per_transaction: options.max_locks_per_transaction,
+            processors: available_parallelism(),
+            slots: Slots::new(),
+            table: LockTable::new(options),
+            intents: Lightweight::new(),
+            detector: Detector::new(options),
+            counters: WaitCounters::default(),
+        })
+    }
+
+    /// The name under which a key is locked.
+    #[inline]
+    pub fn name(&self, table: TableId, key: KeyRef<'_>) -> LockName {
+        name::name(self.seed, table, key)
+    }
+
+    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks. `label`: for reports.
+    pub fn begin(
+        self: &Arc<Self>,
+        txn: TxnId,
+        age: u64,
+        label: Option<Arc<str>>,
+    ) -> Result<LockOwner, LockError> {
+        let claimed = self.slots.claim(txn, age, label);
+        let (slot, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
+        Ok(LockOwner::new(Arc::clone(self), slot, txn, state))
+    }
+
+    /// Whether anybody holds, or waits for, a lock on this name. A key of which this is false, and of which nobody can
+    /// learn meanwhile, may be purged.
+    pub fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
+        self.table.is_requested(self.name(table, key))
+    }
+
+    /// The highest commit LSN of early releases where this name is: what is read under it may not be durable before that
+    /// is. [`Lsn::ZERO`] if there was none.
+    pub fn tag(&self, table: TableId, key: KeyRef<'_>) -> Lsn {
+        self.table.tag(self.name(table, key))
+    }
+
+    /// The newest deadlocks, oldest first.
+    pub fn deadlocks(&self) -> Vec<Arc<DeadlockReport>> {
+        self.detector.history()
+    }
+
+    /// Who waits for a lock at this moment, and for what.
+    pub fn waiting(&self) -> Vec<DeadlockEdge> {
+        deadlock::waiting(self)
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> LockStats {
+        let mut stats = LockStats::default();
+        self.counters.fill(&mut stats);
+        stats.released = self.slots.used().map(|(_, slot)| slot.released.load(Relaxed)).sum();
+        stats
+    }
+
+    /// Whether there are no locks and nobody waits: what must hold when all transactions have ended.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty() && self.intents.is_empty()
+    }
+
+    /// Turns slots into what people know.
+    #[cold]
+    pub(crate) fn describe(&self, holders: Vec<(SlotId, LockMode)>) -> Vec<Holder> {
+        let describe = |(slot, mode)| {
+            let slot = self.slots.get(slot);
+            Holder { txn: slot.txn(), label: slot.label(), mode }
+        };
+        holders.into_iter().map(describe).collect()
+    }
+}

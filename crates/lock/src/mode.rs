@@ -1,0 +1,180 @@
+//! The orthogonal key-range modes of Kimura et al. 2012, Table 2 (after Graefe 2007).
+//!
+//! | bit | meaning |
+//! | --- | --- |
+//! | 0 | the key is locked, shared or exclusively |
+//! | 1 | the key is locked exclusively (bit 0 is set too) |
+//! | 2 | the gap above the key is locked, shared or exclusively |
+//! | 3 | the gap is locked exclusively (bit 2 is set too) |
+
+use std::fmt;
+
+/// The bits that say "locked at all", of both parts.
+const LOCKED: u8 = 0b0101;
+/// The bits that say "locked exclusively", of both parts.
+const EXCLUSIVE: u8 = 0b1010;
+const KEY: u8 = 0b0011;
+const GAP: u8 = 0b1100;
+
+/// A mode: one of N (not locked), S (shared), X (exclusive) for the key, and one for the open gap between it and the next
+/// key. The two parts have nothing to do with each other.
+#[derive(Copy, Clone, Eq, PartialEq, Hash)]
+pub struct Mode(u8);
+
+impl Mode {
+    /// Nothing.
+    pub const N: Mode = Mode(0b0000);
+    /// Key and gap shared.
+    pub const S: Mode = Mode(0b0101);
+    /// Key and gap exclusive.
+    pub const X: Mode = Mode(0b1111);
+    /// Key shared.
+    pub const SN: Mode = Mode(0b0001);
+    /// Gap shared.
+    pub const NS: Mode = Mode(0b0100);
+    /// Key exclusive.
+    pub const XN: Mode = Mode(0b0011);
+    /// Gap exclusive.
+    pub const NX: Mode = Mode(0b1100);
+    /// Key shared, gap exclusive.
+    pub const SX: Mode = Mode(0b1101);
+    /// Key exclusive, gap shared.
+    pub const XS: Mode = Mode(0b0111);
+
+    /// All modes, in the order of the paper's Table 2.
+    pub const ALL: [Mode; 9] =
+        [Mode::N, Mode::S, Mode::X, Mode::NS, Mode::NX, Mode::SN, Mode::SX, Mode::XN, Mode::XS];
+
+    /// Whether two transactions may hold these modes at the same time: both parts agree.
+    #[inline]
+    pub const fn compatible(self, other: Mode) -> bool {
+        ((self.0 & EXCLUSIVE) >> 1 & other.0 | (other.0 & EXCLUSIVE) >> 1 & self.0) & LOCKED == 0
+    }
+
+    /// The weakest mode that covers both.
+    #[inline]
+    #[must_use]
+    pub const fn join(self, other: Mode) -> Mode {
+        Mode(self.0 | other.0)
+    }
+
+    /// Whether holding this mode makes asking for the other needless.
+    #[inline]
+    pub const fn covers(self, other: Mode) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The key's part alone: N, SN or XN.
+    #[inline]
+    #[must_use]
+    pub const fn key(self) -> Mode {
+        Mode(self.0 & KEY)
+    }
+
+    /// The gap's part alone: N, NS or NX.
+    #[inline]
+    #[must_use]
+    pub const fn gap(self) -> Mode {
+        Mode(self.0 & GAP)
+    }
+
+    /// Whether a part is exclusive: what it stands for may have been changed.
+    #[inline]
+    pub const fn is_exclusive(self) -> bool {
+        self.0 & EXCLUSIVE != 0
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The mode with these bits, of which only the lower four are looked at.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u8) -> Mode {
+        Mode(bits & (KEY | GAP))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const PARTS: [&str; 4] = ["N", "S", "?", "X"];
+        match *self {
+            Mode::N => f.write_str("N"),
+            Mode::S => f.write_str("S"),
+            Mode::X => f.write_str("X"),
+            Mode(bits) => {
+                write!(f, "{}{}", PARTS[usize::from(bits & KEY)], PARTS[usize::from((bits & GAP) >> 2)])
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mode;
+
+    /// Kimura et al. 2012, Table 2, as printed: rows and columns in the order of `Mode::ALL`.
+    const TABLE_2: [&str; 9] = [
+        "+++++++++", // N:  N S X NS NX SN SX XN XS
+        "++-+-+---", // S
+        "+--------", // X
+        "++-+-+-++", // NS
+        "+----+-+-", // NX
+        "++-++++--", // SN
+        "+----+---", // SX
+        "+--++----", // XN
+        "+--+-----", // XS
+    ];
+
+    /// Every mode as its two parts, each 0 (N), 1 (S) or 2 (X), taken from its name.
+    fn parts(mode: Mode) -> [usize; 2] {
+        let name = mode.to_string();
+        let name = if name.len() == 1 { format!("{name}{name}") } else { name };
+        let part = |at: usize| "NSX".find(&name[at..=at]).unwrap();
+        [part(0), part(1)]
+    }
+
+    #[test]
+    fn compatibility_is_the_papers_table_2() {
+        for (row, one) in Mode::ALL.into_iter().enumerate() {
+            for (column, other) in Mode::ALL.into_iter().enumerate() {
+                let printed = TABLE_2[row].as_bytes()[column] == b'+';
+                assert_eq!(one.compatible(other), printed, "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn joins_and_covers_work_part_by_part() {
+        for one in Mode::ALL {
+            for other in Mode::ALL {
+                let ([a, b], [c, d]) = (parts(one), parts(other));
+                assert_eq!(parts(one.join(other)), [a.max(c), b.max(d)], "{one} {other}");
+                assert_eq!(one.covers(other), a >= c && b >= d, "{one} {other}");
+            }
+            let [key, gap] = parts(one);
+            assert_eq!((parts(one.key()), parts(one.gap())), ([key, 0], [0, gap]));
+            assert_eq!(one.is_exclusive(), key == 2 || gap == 2);
+            assert_eq!(Mode::from_bits(one.bits()), one);
+        }
+    }
+
+    /// A stronger wish is never easier to grant: what the lock table relies on when it counts a conversion's target.
+    #[test]
+    fn what_covers_conflicts_with_more() {
+        for one in Mode::ALL {
+            for stronger in Mode::ALL.into_iter().filter(|mode| mode.covers(one)) {
+                for other in Mode::ALL {
+                    assert!(one.compatible(other) || !stronger.compatible(other), "{one} {stronger} {other}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! A transaction as the lock manager sees it: what it holds, and how it asks for more.
+
+mod held;
+
+use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::time::Instant;
+
+use crate::deadlock::KeyBytes;
+use crate::error::{LockError, LockMode};
+use crate::intent::{EntryIndex, IntentMode};
+use crate::manager::LockManager;
+use crate::mode::Mode;
+use crate::name::{KeyRef, LockName};
+use crate::request::{FreeRequests, RequestIndex};
+use crate::slot::{SlotId, WaitDescription, WaitWord};
+use crate::table::Withdrawn;
+use crate::wait::{Stopped, WaitPolicy};
+use held::{HeldLock, HeldLocks};
+
+/// What a slot keeps for its owners, one after another.
+#[derive(Debug)]
+pub(crate) struct OwnerState {
+    held: HeldLocks,
+    free: FreeRequests,
+    /// Intent locks held, in the order of acquisition: a transaction touches few tables.
+    intents: Vec<(EntryIndex, IntentMode)>,
+    /// The highest tag seen.
+    max_tag: Lsn,
+}
+
+impl OwnerState {
+    pub(crate) fn new(slot: SlotId) -> OwnerState {
+        let (held, free) = (HeldLocks::new(), FreeRequests::new(slot));
+        OwnerState { held, free, intents: Vec::with_capacity(8), max_tag: Lsn::ZERO }
+    }
+}
+
+/// The locks of one transaction. Only its transaction uses it; it may move between threads. Dropping it releases
+/// everything.
+#[derive(Debug)]
+pub struct LockOwner {
+    manager: Arc<LockManager>,
+    slot: SlotId,
+    txn: TxnId,
+    /// `None` only while it is dropped.
+    state: Option<Box<OwnerState>>,
+}
+
+impl LockOwner {
+    pub(crate) fn new(
+        manager: Arc<LockManager>,
+        slot: SlotId,
+        txn: TxnId,
+        mut state: Box<OwnerState>,
+    ) -> LockOwner {
+        debug_assert!(
+            state.held.len() == 0 && state.intents.is_empty(),
+            "the last owner has released everything"
+        );
+        state.max_tag = Lsn::ZERO;
+        LockOwner { manager, slot, txn, state: Some(state) }
+    }
+
+    #[inline]
+    fn state(&self) -> &OwnerState {
+        self.state.as_ref().expect("an owner has its state until it is dropped")
+    }
+
+    #[inline]
+    fn state_mut(&mut self) -> &mut OwnerState {
+        self.state.as_mut().expect("an owner has its state until it is dropped")
+    }
+
+    /// The transaction.
+    pub fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// How many locks on keys it holds.
+    pub fn lock_count(&self) -> usize {
+        self.state().held.len()
+    }
+
+    /// The highest tag seen by its acquisitions: a transaction that has only read waits until this LSN is durable before it
+    /// tells anybody what it has read. Stays after [`LockOwner::release_all`].
+    pub fn max_tag(&self) -> Lsn {
+        self.state().max_tag
+    }
+
+    /// What it holds on a key: N if nothing.
+    #[inline]
+    pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
+        let held = &self.state().held;
+        held.find(self.manager.name(table, key)).map_or(Mode::N, |place| held.get(place).mode)
+    }
+
+    /// What it holds on a table.
+    pub fn held_intent(&self, table: TableId) -> Option<IntentMode> {
+        let entry = EntryIndex::of(table);
+        self.state().intents.iter().find(|(held, _)| *held == entry).map(|&(_, mode)| mode)
+    }
+
+    /// The locks on keys that it holds, in the order of their acquisition.
+    pub fn held_names(&self) -> impl Iterator<Item = (LockName, Mode)> {
+        self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))
+    }
+
+    /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a lock
+    /// that is held in a mode that covers this one costs no access to shared memory.
+    ///
+    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
+    #[inline]
+    pub fn acquire(
+        &mut self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: Mode,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<(), LockError> {
+        let name = self.manager.name(table, key);
+        let request = match self.attempt(name, mode)? {
+            Attempt::Done => return Ok(()),
+            Attempt::Blocked(request) => request,
+        };
+        self.acquire_slowly(table, key, name, mode, request, wait)
+    }
+
+    /// As [`LockOwner::acquire`], but never waits; `false` if that would be needed. Allowed under a latch.
+    #[inline]
+    pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+        match self.attempt(self.manager.name(table, key), mode)? {
+            Attempt::Done => Ok(true),
+            Attempt::Blocked(request) => {
+                self.give_back(request);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether `mode` is compatible with everything that others hold or wait for. Takes nothing.
+    pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
+        self.manager.table.check(self.manager.name(table, key), self.slot, mode)
+    }
+
+    /// Takes a lock if it is free.
+    #[inline]
+    fn attempt(&mut self, name: LockName, mode: Mode) -> Result<Attempt, LockError> {
+        let slot = self.slot;
+        let LockOwner { manager, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        if let Some(place) = state.held.find(name) {
+            let lock = state.held.get(place);
+            if lock.mode.covers(mode) {
+                return Ok(Attempt::Done);
+            }
+            return Ok(state.attempt_conversion(manager, place, mode));
+        }
+        if mode == Mode::N {
+            return Ok(Attempt::Done);
+        }
+        if state.held.len() >= manager.max_locks_per_transaction {
+            return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
+        }
+        let request = state.free.take(manager.table.requests(), state.held.len())?;
+        match manager.table.try_request(name, slot, request, mode) {
+            Some(tag) => {
+                state.max_tag = state.max_tag.max(tag);
+                state.held.push(HeldLock { name, request, mode });
+                Ok(Attempt::Done)
+            }
+            None => Ok(Attempt::Blocked(Some(request))),
+        }
+    }
+
+    /// A request that was taken for an attempt and is in no queue.
+    fn give_back(&mut self, request: Option<RequestIndex>) {
+        if let Some(request) = request {
+            self.state_mut().free.give(request);
+        }
+    }
+
+    /// The rest of [`LockOwner::acquire`], after an attempt. `request`: for a new lock; none for a conversion.
+    #[cold]
+    fn acquire_slowly(
+        &mut self,
+        table: TableId,
+        key: KeyRef<'_>,
+        name: LockName,
+        mode: Mode,
+        request: Option<RequestIndex>,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<(), LockError> {
+        let place = self.state().held.find(name);
+        let held = place.map(|place| self.state().held.get(place));
+        let wanted = held.map_or(mode, |held| held.mode.join(mode));
+        let key = match key {
+            KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
+            KeyRef::NegativeInfinity => None,
+        };
+        let wish = match (request, held) {
+            (Some(request), _) => Wish::New { name, request, wanted },
+            (None, Some(held)) => Wish::More { name, request: held.request, held: held.mode, wanted },
+            (None, None) => return Ok(()),
+        };
+        match self.wait_for(&wish, table, key, wait) {
+            Ok(tag) => {
+                let state = self.state_mut();
+                state.max_tag = state.max_tag.max(tag);
+                match (request, place) {
+                    (Some(request), _) => state.held.push(HeldLock { name, request, mode: wanted }),
+                    (None, Some(place)) => state.held.set_mode(place, wanted),
+                    (None, None) => {}
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.give_back(request);
+                Err(error)
+            }
+        }
+    }
+
+    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX.
+    ///
+    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
+    pub fn intent(
+        &mut self,
+        table: TableId,
+        mode: IntentMode,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<(), LockError> {
+        let entry = EntryIndex::of(table);
+        let intents = &self.state().intents;
+        let place = intents.iter().position(|(held, _)| *held == entry);
+        let held = place.map(|place| intents[place].1);
+        if held.is_some_and(|held| held.covers(mode)) {
+            return Ok(());
+        }
+        let wanted = held.map_or(mode, |held| held.join(mode));
+        let tag = match self.manager.intents.try_request(entry, held, wanted) {
+            Some(tag) => tag,
+            None => self.wait_for(&Wish::Table { entry, held, wanted }, table, None, wait)?,
+        };
+        let slot = self.manager.slots.get(self.slot);
+        slot.publish_intent(place.unwrap_or(self.state().intents.len()), entry, wanted);
+        let state = self.state_mut();
+        state.max_tag = state.max_tag.max(tag);
+        match place {
+            Some(place) => state.intents[place].1 = wanted,
+            None => state.intents.push((entry, wanted)),
+        }
+        Ok(())
+    }
+
+    /// Releases all locks. With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
+    /// Alg. 7), and the LSN stays as a tag where something may have been changed.
+    pub fn release_all(&mut self, tag: Option<Lsn>) {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let published = manager.slots.get(*slot);
+        if state.held.len() > 0 {
+            for lock in state.held.as_slice().iter().rev() {
+                manager.table.release(&manager.slots, lock.name, lock.request, tag);
+                state.free.give(lock.request);
+            }
+            let released = published.released.load(Relaxed) + state.held.len() as u64;
+            published.released.store(released, Relaxed);
+            state.held.clear();
+            state.free.settle(manager.table.requests());
+        }
+        if !state.intents.is_empty() {
+            published.withdraw_intents();
+            for (entry, mode) in state.intents.drain(..).rev() {
+                manager.intents.release(&manager.slots, entry, mode, tag);
+            }
+        }
+    }
+
+    /// Waits for what was not free. Returns the tag that the lock has to see.
+    #[cold]
+    fn wait_for(
+        &self,
+        wish: &Wish,
+        table: TableId,
+        key: Option<KeyBytes>,
+        policy: &WaitPolicy<'_>,
+    ) -> Result<Lsn, LockError> {
+        let manager = &*self.manager;
+        let holders = || manager.describe(wish.holders(manager, self.slot));
+        if policy.no_wait {
+            return Err(LockError::WouldBlock(holders()));
+        }
+        let (requested, held) = wish.modes();
+        let slot = manager.slots.get(self.slot);
+        // Before the wait begins: who finds it looks at the description.
+        slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
+        let word = match wish.enqueue(manager, self.slot) {
+            Ok(tag) => return Ok(tag),
+            Err(word) => word,
+        };
+        let stopped = manager.wait(self.slot, word, policy);
+        let in_the_way = if stopped == Stopped::Deadline { holders() } else { Vec::new() };
+        match (wish.withdraw(manager, self.slot), stopped) {
+            (Withdrawn::Granted, _) => Ok(wish.tag(manager)),
+            (Withdrawn::Victim, _) => Err(LockError::Deadlock(
+                slot.take_verdict().expect("a victim is told why before its wait ends"),
+            )),
+            (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => Err(LockError::Cancelled),
+            (Withdrawn::Gone, Stopped::Deadline) => Err(LockError::Timeout(in_the_way)),
+        }
+    }
+}
+
+impl OwnerState {
+    #[cold]
+    fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: Mode) -> Attempt {
+        let lock = self.held.get(place);
+        let wanted = lock.mode.join(mode);
+        match manager.table.try_convert(lock.name, lock.request, wanted) {
+            Some(tag) => {
+                self.max_tag = self.max_tag.max(tag);
+                self.held.set_mode(place, wanted);
+                Attempt::Done
+            }
+            None => Attempt::Blocked(None),
+        }
+    }
+}
+
+impl Drop for LockOwner {
+    fn drop(&mut self) {
+        self.release_all(None);
+        if let Some(state) = self.state.take() {
+            self.manager.slots.release(self.slot, state);
+        }
+    }
+}
+
+/// What came of an attempt to lock without waiting.
+enum Attempt {
+    /// The lock is held.
+    Done,
+    /// Somebody is in the way. For a new lock the request that was taken for it, in no queue.
+    Blocked(Option<RequestIndex>),
+}
+
+/// What a transaction waits for, as it asks for it.
+enum Wish {
+    /// A lock on a name on which it has none.
+    New { name: LockName, request: RequestIndex, wanted: Mode },
+    /// A stronger lock.
+    More { name: LockName, request: RequestIndex, held: Mode, wanted: Mode },
+    /// An intent lock.
+    Table { entry: EntryIndex, held: Option<IntentMode>, wanted: IntentMode },
+}
+
+impl Wish {
+    /// What is wanted and what is held, for reports.
+    fn modes(&self) -> (LockMode, Option<LockMode>) {
+        match *self {
+            Wish::New { wanted, .. } => (LockMode::Key(wanted), None),
+            Wish::More { held, wanted, .. } => (LockMode::Key(wanted), Some(LockMode::Key(held))),
+            Wish::Table { held, wanted, .. } => (LockMode::Table(wanted), held.map(LockMode::Table)),
+        }
+    }
+
+    fn enqueue(&self, manager: &LockManager, slot: SlotId) -> Result<Lsn, WaitWord> {
+        let slots = &manager.slots;
+        match *self {
+            Wish::New { name, request, wanted } => manager.table.request(slots, name, slot, request, wanted),
+            Wish::More { name, request, wanted, .. } => manager.table.convert(slots, name, request, wanted),
+            Wish::Table { entry, held, wanted } => manager.intents.request(slots, entry, slot, held, wanted),
+        }
+    }
+
+    fn withdraw(&self, manager: &LockManager, slot: SlotId) -> Withdrawn {
+        match *self {
+            Wish::New { name, request, .. } | Wish::More { name, request, .. } => {
+                manager.table.withdraw(&manager.slots, name, request)
+            }
+            Wish::Table { entry, .. } => manager.intents.withdraw(&manager.slots, entry, slot),
+        }
+    }
+
+    fn tag(&self, manager: &LockManager) -> Lsn {
+        match *self {
+            Wish::New { name, .. } | Wish::More { name, .. } => manager.table.tag(name),
+            Wish::Table { entry, wanted, .. } => manager.intents.tag(entry, wanted),
+        }
+    }
+
+    fn holders(&self, manager: &LockManager, slot: SlotId) -> Vec<(SlotId, LockMode)> {
+        match *self {
+            Wish::New { name, wanted, .. } => manager.table.holders(name, slot, wanted, false),
+            Wish::More { name, wanted, .. } => manager.table.holders(name, slot, wanted, true),
+            Wish::Table { entry, held, wanted } => {
+                manager.intents.holders(&manager.slots, entry, slot, held, wanted)
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The private table of the locks that a transaction holds: what it has is found without touching shared memory, in the
+//! same time whether it has three locks or a hundred thousand.
+
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::request::RequestIndex;
+
+/// Places of the index at the beginning, and again after a transaction with many locks.
+const SMALL: usize = 64;
+
+/// Places of the index that are kept from one transaction to the next.
+const KEPT: usize = 4096;
+
+/// A lock held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldLock {
+    pub(super) name: LockName,
+    pub(super) request: RequestIndex,
+    pub(super) mode: Mode,
+}
+
+/// The locks in the order in which they were acquired, and an index by open addressing over them.
+#[derive(Debug)]
+pub(super) struct HeldLocks {
+    locks: Vec<HeldLock>,
+    /// Generation × 2³² + place in `locks`. A place of another generation is empty. Twice as large as `locks` at least.
+    index: Box<[u64]>,
+    /// Of the present transaction; never 0.
+    generation: u32,
+}
+
+impl HeldLocks {
+    pub(super) fn new() -> HeldLocks {
+        HeldLocks { locks: Vec::with_capacity(SMALL / 2), index: empty(SMALL), generation: 1 }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[HeldLock] {
+        &self.locks
+    }
+
+    /// The place of the lock on a name.
+    #[inline]
+    pub(super) fn find(&self, name: LockName) -> Option<usize> {
+        let mask = self.index.len() - 1;
+        let mut at = name.bits() as usize & mask;
+        loop {
+            let entry = self.index[at];
+            if (entry >> 32) as u32 != self.generation {
+                return None;
+            }
+            let place = entry as u32 as usize;
+            if self.locks[place].name == name {
+                return Some(place);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, place: usize) -> HeldLock {
+        self.locks[place]
+    }
+
+    pub(super) fn set_mode(&mut self, place: usize, mode: Mode) {
+        self.locks[place].mode = mode;
+    }
+
+    /// Adds a lock on a name that is not there yet.
+    #[inline]
+    pub(super) fn push(&mut self, lock: HeldLock) {
+        let place = self.locks.len();
+        self.locks.push(lock);
+        if self.index.len() < 2 * self.locks.len() {
+            self.grow();
+        } else {
+            self.enter(lock.name, place);
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, name: LockName, place: usize) {
+        let mask = self.index.len() - 1;
+        let mut at = name.bits() as usize & mask;
+        while (self.index[at] >> 32) as u32 == self.generation {
+            at = (at + 1) & mask;
+        }
+        self.index[at] = u64::from(self.generation) << 32 | place as u64;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.index = empty(2 * self.index.len());
+        for place in 0..self.locks.len() {
+            self.enter(self.locks[place].name, place);
+        }
+    }
+
+    /// Forgets all locks.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.locks.clear();
+        if self.generation == u32::MAX || self.index.len() > KEPT {
+            self.start_anew();
+        } else {
+            self.generation += 1;
+        }
+    }
+
+    #[cold]
+    fn start_anew(&mut self) {
+        *self = HeldLocks::new();
+    }
+}
+
+fn empty(places: usize) -> Box<[u64]> {
+    vec![0; places].into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use foreshore_env::random::Xorshift;
+
+    use super::*;
+
+    #[test]
+    fn agrees_with_a_map_through_growth_and_reuse() {
+        let mut held = HeldLocks::new();
+        let mut random = Xorshift::new(5);
+        for size in [3, 40, 5000, 2, 2049, 31, 32, 33, 0, 1] {
+            let mut oracle = HashMap::new();
+            for request in 0..size {
+                // Few lower bits: long probe sequences.
+                let name = LockName::from_bits(random.next_u64() & 0xFFFF_0000_0000_00F7);
+                assert_eq!(held.find(name), oracle.get(&name).copied());
+                if oracle.contains_key(&name) {
+                    continue;
+                }
+                oracle.insert(name, held.len());
+                held.push(HeldLock { name, request: RequestIndex(request), mode: Mode::S });
+            }
+            for (&name, &place) in &oracle {
+                assert_eq!(held.find(name), Some(place));
+                assert_eq!(held.get(place).name, name);
+            }
+            assert_eq!(held.len(), oracle.len());
+            held.clear();
+            assert!(oracle.keys().all(|&name| held.find(name).is_none()));
+        }
+    }
+
+    #[test]
+    fn generations_do_not_run_out() {
+        let mut held = HeldLocks::new();
+        held.generation = u32::MAX - 1;
+        for round in 0..4u32 {
+            let name = LockName::from_bits(u64::from(round));
+            held.push(HeldLock { name, request: RequestIndex(round), mode: Mode::X });
+            assert_eq!(held.find(name), Some(0));
+            assert!(round == 0 || held.find(LockName::from_bits(u64::from(round) - 1)).is_none());
+            held.clear();
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Slots: where a transaction stands while it is open, and what others may read about it.
+//!
+//! There are [`MAX_TRANSACTIONS`]; a deadlock digest has a bit for each, so it is exact. A slot keeps the private tables
+//! and the requests of its transactions from one to the next, so that beginning one allocates nothing.
+//!
+//! ```text
+//! wait word:  epoch (62 bits) | state (2 bits)
+//!
+//!   IDLE ──▶ WAITING ──▶ GRANTED ──▶ IDLE      next wait: epoch + 1
+//!               │  └───▶ VICTIM ───▶ IDLE
+//!               └──────────────────▶ IDLE      the waiter gives up
+//! ```
+//!
+//! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never used
+//! twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
+
+use std::cell::Cell;
+
+use foreshore_base::{TableId, TxnId, limits::MAX_TRANSACTIONS};
+use foreshore_env::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use foreshore_env::sync::{Arc, Mutex};
+use foreshore_env::time::Instant;
+use foreshore_env::{CachePadded, thread_local};
+
+use crate::deadlock::{DeadlockReport, Digest, KeyBytes, SlotSet};
+use crate::error::LockMode;
+use crate::intent::{EntryIndex, IntentMode};
+use crate::owner::OwnerState;
+use crate::request::RequestIndex;
+
+const IDLE: u64 = 0;
+const WAITING: u64 = 1;
+const GRANTED: u64 = 2;
+const VICTIM: u64 = 3;
+const STATE: u64 = 3;
+const EPOCH: u64 = 4;
+
+/// Intent locks that a slot publishes without a mutex: more tables than nearly every transaction touches.
+const PUBLISHED_INTENTS: usize = 16;
+
+/// The number of a slot, below [`MAX_TRANSACTIONS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotId(pub(crate) u16);
+
+impl SlotId {
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A value of a wait word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaitWord(u64);
+
+impl WaitWord {
+    pub(crate) fn is_waiting(self) -> bool {
+        self.0 & STATE == WAITING
+    }
+
+    pub(crate) fn is_granted(self) -> bool {
+        self.0 & STATE == GRANTED
+    }
+
+    pub(crate) fn is_victim(self) -> bool {
+        self.0 & STATE == VICTIM
+    }
+}
+
+/// What a transaction waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    /// A request in the lock table.
+    Key(RequestIndex),
+    /// An intent lock.
+    Table(EntryIndex),
+}
+
+const TABLE_SUBJECT: u64 = 1 << 63;
+
+impl Subject {
+    fn encode(self) -> u64 {
+        match self {
+            Subject::Key(request) => u64::from(request.0),
+            Subject::Table(entry) => u64::from(entry.0) | TABLE_SUBJECT,
+        }
+    }
+
+    fn decode(bits: u64) -> Subject {
+        if bits & TABLE_SUBJECT == 0 {
+            Subject::Key(RequestIndex(bits as u32))
+        } else {
+            Subject::Table(EntryIndex(bits as u32))
+        }
+    }
+}
+
+/// The wait of a slot, on cache lines of its own: others read it in turn while they look for deadlocks.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    /// The wait word. WAITING is stored by the slot's owner, GRANTED and VICTIM by whoever ends the wait, all under the
+    /// latch of the queue; IDLE by the owner. Read by everybody. Release stores; partners are the Acquire loads.
+    word: AtomicU64,
+    /// What the wait is for. Written by the owner before the word; read by those who found the word WAITING.
+    subject: AtomicU64,
+    /// The digest is older than the release of a lock that this wait was for. Set by the releaser under the exclusive
+    /// latch of the queue, cleared by the owner under the latch as it takes a new digest.
+    outdated: AtomicBool,
+    /// Whom the owner waits for. Written by the owner alone, read by everybody.
+    digest: Digest,
+}
+
+impl Wait {
+    #[inline]
+    pub(crate) fn word(&self) -> WaitWord {
+        WaitWord(self.word.load(Acquire))
+    }
+
+    /// Where the owner sleeps.
+    pub(crate) fn address(&self) -> usize {
+        (&raw const self.word).addr()
+    }
+
+    /// Begins a wait. By the owner, under the latch of the queue.
+    pub(crate) fn begin(&self, subject: Subject) -> WaitWord {
+        self.subject.store(subject.encode(), Relaxed);
+        // What the digest says is of an earlier wait.
+        self.outdated.store(true, Relaxed);
+        let word = WaitWord(((self.word.load(Relaxed) & !STATE) + EPOCH) | WAITING);
+        self.word.store(word.0, Release);
+        word
+    }
+
+    /// Ends a wait that has not ended yet. Under the exclusive latch of the queue.
+    pub(crate) fn grant(&self) {
+        self.end(GRANTED);
+    }
+
+    /// Ends a wait by making the owner a victim. Under the exclusive latch of the queue.
+    pub(crate) fn make_victim(&self) {
+        self.end(VICTIM);
+    }
+
+    fn end(&self, state: u64) {
+        let word = self.word.load(Relaxed);
+        debug_assert_eq!(word & STATE, WAITING, "only a wait can be ended");
+        self.word.store(word & !STATE | state, Release);
+    }
+
+    /// The owner goes on. Under the exclusive latch of the queue if the wait has not been ended by somebody else.
+    pub(crate) fn leave(&self) {
+        self.word.store(self.word.load(Relaxed) & !STATE | IDLE, Release);
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::decode(self.subject.load(Relaxed))
+    }
+
+    /// A lock that this wait is for was released.
+    pub(crate) fn mark_outdated(&self) {
+        self.outdated.store(true, Relaxed);
+    }
+
+    /// Publishes whom the owner waits for. By the owner, under the latch of the queue.
+    pub(crate) fn publish(&self, blockers: &SlotSet) {
+        self.digest.store(blockers);
+        self.outdated.store(false, Relaxed);
+    }
+
+    /// Adds the digest to `set` if it says anything: if the owner waits, and since the digest was taken nobody has left.
+    pub(crate) fn union_into(&self, set: &mut SlotSet) {
+        if self.word().is_waiting() && !self.outdated.load(Relaxed) {
+            self.digest.union_into(set);
+        }
+    }
+}
+
+/// What a wait looks like to people, for reports.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitDescription {
+    pub(crate) table: TableId,
+    pub(crate) key: Option<KeyBytes>,
+    pub(crate) requested: LockMode,
+    pub(crate) held: Option<LockMode>,
+    pub(crate) since: Instant,
+}
+
+/// Where the private state of a slot's owner is.
+#[derive(Debug)]
+enum Parked {
+    /// Never made yet.
+    Fresh,
+    /// Here, for the next transaction.
+    Idle(Box<OwnerState>),
+    /// With a transaction.
+    Away,
+}
+
+/// A slot.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Whether a transaction is in the slot: a hint that saves locking `parked`. Written under its mutex.
+    busy: AtomicBool,
+    /// Who finds the state here has the slot.
+    parked: Mutex<Parked>,
+    /// The transaction. Written by the owner at its begin, read by everybody; only for choices and reports.
+    txn: AtomicU64,
+    /// Its age. As `txn`.
+    age: AtomicU64,
+    /// Whether there is a label. Of the owner.
+    labelled: AtomicBool,
+    /// Its label.
+    label: Mutex<Option<Arc<str>>>,
+    /// Locks released by owners of this slot. Written by the owner.
+    pub(crate) released: AtomicU64,
+    /// The intent locks that the owner holds, as entry × 8 + mode. Written by the owner, under the latch of the entry
+    /// except when the wait for it was ended by a grant; read by who looks for deadlocks (LOCK-8).
+    intents: [AtomicU64; PUBLISHED_INTENTS],
+    /// How many there are. As `intents`; those beyond the array are in `more_intents`.
+    intent_count: AtomicU32,
+    more_intents: Mutex<Vec<u64>>,
+    /// The wait of the owner for people. Written by the owner before it waits.
+    description: Mutex<Option<WaitDescription>>,
+    /// Why it is a victim. Written before its wait is ended.
+    verdict: Mutex<Option<Arc<DeadlockReport>>>,
+    wait: CachePadded<Wait>,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            busy: AtomicBool::new(false),
+            parked: Mutex::new(Parked::Fresh),
+            txn: AtomicU64::new(0),
+            age: AtomicU64::new(0),
+            labelled: AtomicBool::new(false),
+            label: Mutex::new(None),
+            released: AtomicU64::new(0),
+            intents: [const { AtomicU64::new(0) }; PUBLISHED_INTENTS],
+            intent_count: AtomicU32::new(0),
+            more_intents: Mutex::new(Vec::new()),
+            description: Mutex::new(None),
+            verdict: Mutex::new(None),
+            wait: CachePadded::new(Wait::default()),
+        }
+    }
+
+    pub(crate) fn txn(&self) -> TxnId {
+        TxnId(self.txn.load(Relaxed))
+    }
+
+    pub(crate) fn age(&self) -> u64 {
+        self.age.load(Relaxed)
+    }
+
+    pub(crate) fn label(&self) -> Option<Arc<str>> {
+        self.label.lock().clone()
+    }
+
+    pub(crate) fn describe(&self, description: WaitDescription) {
+        *self.description.lock() = Some(description);
+    }
+
+    pub(crate) fn description(&self) -> Option<WaitDescription> {
+        self.description.lock().clone()
+    }
+
+    pub(crate) fn judge(&self, report: Arc<DeadlockReport>) {
+        *self.verdict.lock() = Some(report);
+    }
+
+    pub(crate) fn take_verdict(&self) -> Option<Arc<DeadlockReport>> {
+        self.verdict.lock().take()
+    }
+
+    /// Publishes the intent lock at `place` in the owner's list; a new one stands behind all others.
+    pub(crate) fn publish_intent(&self, place: usize, entry: EntryIndex, mode: IntentMode) {
+        let encoded = u64::from(entry.0) << 3 | mode as u64;
+        if let Some(published) = self.intents.get(place) {
+            published.store(encoded, Relaxed);
+        } else {
+            let mut more = self.more_intents.lock();
+            match more.get_mut(place - PUBLISHED_INTENTS) {
+                Some(published) => *published = encoded,
+                None => more.push(encoded),
+            }
+        }
+        if self.intent_count.load(Relaxed) as usize <= place {
+            self.intent_count.store(place as u32 + 1, Release);
+        }
+    }
+
+    /// Withdraws all published intent locks. Before the owner waits for anything else.
+    pub(crate) fn withdraw_intents(&self) {
+        if self.intent_count.load(Relaxed) as usize > PUBLISHED_INTENTS {
+            self.more_intents.lock().clear();
+        }
+        self.intent_count.store(0, Release);
+    }
+
+    /// What the owner holds of an entry.
+    pub(crate) fn published_intent(&self, entry: EntryIndex) -> Option<IntentMode> {
+        let count = self.intent_count.load(Acquire) as usize;
+        let found =
+            |encoded: u64| (encoded >> 3 == u64::from(entry.0)).then(|| IntentMode::from_bits(encoded & 7));
+        let inline = self.intents.iter().take(count).find_map(|published| found(published.load(Relaxed)));
+        if inline.is_some() || count <= PUBLISHED_INTENTS {
+            return inline;
+        }
+        self.more_intents.lock().iter().find_map(|&encoded| found(encoded))
+    }
+}
+
+/// All slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Box<[CachePadded<Slot>]>,
+    /// Slots from here on have never been used. Written with `fetch_max` by who takes a slot.
+    used: AtomicUsize,
+    /// Where the next thread without a hint begins to look.
+    next_hint: AtomicUsize,
+}
+
+thread_local! {
+    /// Where this thread found a slot last: it is free again most of the time, and warm. Nothing but a hint.
+    static HINT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+impl Slots {
+    pub(crate) fn new() -> Slots {
+        let slots = (0..MAX_TRANSACTIONS).map(|_| CachePadded::new(Slot::new())).collect();
+        Slots { slots, used: AtomicUsize::new(0), next_hint: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: SlotId) -> &Slot {
+        &self.slots[slot.index()]
+    }
+
+    #[inline]
+    pub(crate) fn wait_of(&self, slot: SlotId) -> &Wait {
+        &self.slots[slot.index()].wait
+    }
+
+    /// All slots that have ever been used.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        let used = self.used.load(Acquire);
+        self.slots[..used].iter().enumerate().map(|(index, slot)| (SlotId(index as u16), &**slot))
+    }
+
+    /// Takes a free slot for a transaction.
+    pub(crate) fn claim(
+        &self,
+        txn: TxnId,
+        age: u64,
+        label: Option<Arc<str>>,
+    ) -> Option<(SlotId, Box<OwnerState>)> {
+        let mut hint = HINT.try_with(Cell::get).unwrap_or(0);
+        if hint == usize::MAX {
+            hint = self.next_hint.fetch_add(1, Relaxed);
+        }
+        for offset in 0..MAX_TRANSACTIONS {
+            let index = (hint.wrapping_add(offset)) % MAX_TRANSACTIONS;
+            let slot = &self.slots[index];
+            if slot.busy.load(Relaxed) {
+                continue;
+            }
+            let mut parked = slot.parked.lock();
+            let id = SlotId(index as u16);
+            let state = match std::mem::replace(&mut *parked, Parked::Away) {
+                Parked::Idle(state) => state,
+                Parked::Fresh => Box::new(OwnerState::new(id)),
+                Parked::Away => continue,
+            };
+            slot.busy.store(true, Relaxed);
+            drop(parked);
+            if self.used.load(Relaxed) <= index {
+                self.used.fetch_max(index + 1, Release);
+            }
+            slot.txn.store(txn.0, Relaxed);
+            slot.age.store(age, Relaxed);
+            if label.is_some() {
+                *slot.label.lock() = label;
+                slot.labelled.store(true, Relaxed);
+            }
+            if hint != index {
+                let _ = HINT.try_with(|hint| hint.set(index));
+            }
+            return Some((id, state));
+        }
+        None
+    }
+
+    /// Gives a slot back: its owner holds nothing any more.
+    pub(crate) fn release(&self, slot: SlotId, state: Box<OwnerState>) {
+        let slot = self.get(slot);
+        if slot.labelled.load(Relaxed) {
+            *slot.label.lock() = None;
+            slot.labelled.store(false, Relaxed);
+        }
+        let mut parked = slot.parked.lock();
+        *parked = Parked::Idle(state);
+        slot.busy.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,77 @@
+//! The road: a hybrid latch for each bucket, held for the list operation only.
+
+use foreshore_base::Lsn;
+use foreshore_latch::{HybridLatch, rank};
+
+use super::QUEUE_RANK;
+use super::queue::Queue;
+use crate::name::LockName;
+
+/// A bucket on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    latch: HybridLatch,
+    /// Guarded by the latch; emptiness and tag are also read without it.
+    queue: Queue,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// Buckets, chosen by the upper bits of a name.
+#[derive(Debug)]
+pub(super) struct Latched {
+    buckets: Box<[Bucket]>,
+    shift: u32,
+}
+
+impl Latched {
+    /// `buckets` is a power of two.
+    pub(super) fn new(buckets: usize) -> Latched {
+        let shift = u64::BITS - buckets.ilog2();
+        Latched { buckets: (0..buckets).map(|_| Bucket::default()).collect(), shift }
+    }
+
+    #[inline]
+    fn bucket(&self, name: LockName) -> &Bucket {
+        // With one bucket the shift is 64, which `checked_shr` refuses.
+        &self.buckets[name.bits().checked_shr(self.shift).unwrap_or(0) as usize]
+    }
+
+    #[inline]
+    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+        let bucket = self.bucket(name);
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = bucket.latch.exclusive();
+        operation(&bucket.queue)
+    }
+
+    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+        let bucket = self.bucket(name);
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = bucket.latch.shared();
+        operation(&bucket.queue)
+    }
+
+    /// An optimistic read; `false` when in doubt.
+    #[inline]
+    pub(super) fn is_bucket_empty(&self, name: LockName) -> bool {
+        let bucket = self.bucket(name);
+        let Some(version) = bucket.latch.optimistic() else { return false };
+        bucket.queue.is_empty() && bucket.latch.validate(version)
+    }
+
+    /// Tags only grow, and one that matters was stored before the caller could know that it does.
+    #[inline]
+    pub(super) fn tag(&self, name: LockName) -> Lsn {
+        self.bucket(name).queue.tag()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| {
+            let _rank = rank::enter(QUEUE_RANK);
+            let _guard = bucket.latch.shared();
+            bucket.queue.is_empty()
+        })
+    }
+}

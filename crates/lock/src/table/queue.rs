@@ -1,0 +1,350 @@
+//! The queue of a bucket: a list of requests in the order of their arrival, several names mixed.
+//!
+//! Who is in the way of whom is said once, in [`obstructs`]; granting, waiting and the search for deadlocks all ask it.
+
+use foreshore_base::Lsn;
+use foreshore_env::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use foreshore_latch::parking;
+
+use super::Withdrawn;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::request::{Modes, Request, RequestIndex, Requests};
+use crate::slot::{SlotId, Slots, Subject, WaitWord};
+
+/// A list of requests. All fields but as noted are guarded by the latch of the bucket, and accessed Relaxed under it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// The oldest request. Also read optimistically, to see an empty queue.
+    head: AtomicU32,
+    tail: AtomicU32,
+    /// How many of the requests wait.
+    waiting: AtomicU32,
+    /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never lowered,
+    /// and as long-lived as the table. Stored with Release under the latch; read with Acquire by everybody.
+    tag: AtomicU64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        let none = || AtomicU32::new(RequestIndex::NONE.0);
+        Queue { head: none(), tail: none(), waiting: AtomicU32::new(0), tag: AtomicU64::new(0) }
+    }
+}
+
+/// What the operations that involve others need: the requests, the slots, and the name in question.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) requests: &'a Requests,
+    pub(super) slots: &'a Slots,
+    pub(super) name: LockName,
+}
+
+/// Whether `other` is in the way of a wish, and with which mode (LOCK-2; Kimura et al. 2012, Alg. 5).
+///
+/// A new request counts those before it with what they want and those behind it with what they have. A conversion counts
+/// everybody with what they have: it has priority over those that hold nothing yet, and two conversions are in each
+/// other's way only if they must be.
+#[inline]
+fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
+    let counted = if stands_before && !converts { other.requested } else { other.granted };
+    (!counted.compatible(wish)).then_some(counted)
+}
+
+impl Queue {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Relaxed) == RequestIndex::NONE.0
+    }
+
+    #[inline]
+    pub(super) fn tag(&self) -> Lsn {
+        Lsn(self.tag.load(Acquire))
+    }
+
+    /// Visits the requests on a name, oldest first.
+    #[inline]
+    pub(super) fn each<'r>(&self, requests: &'r Requests, name: LockName, mut see: impl FnMut(&'r Request)) {
+        let mut index = RequestIndex(self.head.load(Relaxed));
+        while index != RequestIndex::NONE {
+            let request = requests.get(index);
+            // Before the visit, which may unlink it.
+            let next = request.next();
+            if request.name() == name {
+                see(request);
+            }
+            index = next;
+        }
+    }
+
+    /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. Who is not in the queue stands
+    /// behind everybody.
+    pub(super) fn obstacles(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        slot: SlotId,
+        wish: Mode,
+        converts: bool,
+        mut see: impl FnMut(SlotId, Mode),
+    ) {
+        let mut before = true;
+        self.each(requests, name, |other| {
+            if other.slot() == slot {
+                before = false;
+            } else if let Some(mode) = obstructs(other.modes(), before, wish, converts) {
+                see(other.slot(), mode);
+            }
+        });
+    }
+
+    #[inline]
+    pub(super) fn try_request(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        let mut free = true;
+        self.each(requests, name, |other| free &= obstructs(other.modes(), true, mode, false).is_none());
+        if !free {
+            return None;
+        }
+        requests.get(request).set(name, slot, Modes { granted: mode, requested: mode });
+        self.append(requests, request);
+        Some(self.tag())
+    }
+
+    pub(super) fn try_convert(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        let mut free = true;
+        let slot = requests.get(request).slot();
+        self.obstacles(requests, name, slot, mode, true, |_, _| free = false);
+        free.then(|| {
+            requests.get(request).set_modes(Modes { granted: mode, requested: mode });
+            self.tag()
+        })
+    }
+
+    pub(super) fn request(
+        &self,
+        view: &View<'_>,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Result<Lsn, WaitWord> {
+        if let Some(tag) = self.try_request(view.requests, view.name, slot, request, mode) {
+            return Ok(tag);
+        }
+        view.requests.get(request).set(view.name, slot, Modes { granted: Mode::N, requested: mode });
+        self.append(view.requests, request);
+        Err(self.begin_wait(view, slot, request))
+    }
+
+    pub(super) fn convert(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Result<Lsn, WaitWord> {
+        if let Some(tag) = self.try_convert(view.requests, view.name, request, mode) {
+            return Ok(tag);
+        }
+        let converted = view.requests.get(request);
+        converted.set_modes(Modes { requested: mode, ..converted.modes() });
+        Err(self.begin_wait(view, converted.slot(), request))
+    }
+
+    fn begin_wait(&self, view: &View<'_>, slot: SlotId, request: RequestIndex) -> WaitWord {
+        self.waiting.store(self.waiting.load(Relaxed) + 1, Relaxed);
+        view.slots.wait_of(slot).begin(Subject::Key(request))
+    }
+
+    pub(super) fn withdraw(&self, view: &View<'_>, request: RequestIndex, wakes: &mut Wakes) -> Withdrawn {
+        let withdrawn = view.requests.get(request);
+        let wait = view.slots.wait_of(withdrawn.slot());
+        let word = wait.word();
+        wait.leave();
+        if word.is_granted() {
+            return Withdrawn::Granted;
+        }
+        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+        let granted = withdrawn.modes().granted;
+        if granted == Mode::N {
+            self.unlink(view.requests, request);
+        } else {
+            withdrawn.set_modes(Modes { granted, requested: granted });
+        }
+        self.pass(view, wakes);
+        if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
+    }
+
+    #[inline]
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
+        self.unlink(view.requests, request);
+        if let Some(tag) = tag
+            && view.requests.get(request).modes().granted.is_exclusive()
+        {
+            // Release: partner is the Acquire in `tag`. Before anybody is granted what is released here.
+            self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
+        }
+        if self.waiting.load(Relaxed) > 0 {
+            self.pass(view, wakes);
+        }
+    }
+
+    /// Grants what can be granted on a name, conversions first, then oldest first, and marks the digests of the others as
+    /// outdated: the backoff of Kimura et al. 2012, §4.2. Stops when `wakes` is full.
+    #[cold]
+    pub(super) fn pass(&self, view: &View<'_>, wakes: &mut Wakes) {
+        let mut holds = Holds::default();
+        self.each(view.requests, view.name, |request| holds.add(request.modes().granted));
+        self.each(view.requests, view.name, |request| {
+            let modes = request.modes();
+            if modes.granted != Mode::N {
+                self.grant_if(view, request, holds.without(modes.granted).joined(), &mut holds, wakes);
+            }
+        });
+        // What those before want, joined.
+        let mut wanted = Mode::N;
+        self.each(view.requests, view.name, |request| {
+            let modes = request.modes();
+            if modes.granted == Mode::N {
+                self.grant_if(view, request, wanted.join(holds.joined()), &mut holds, wakes);
+            }
+            wanted = wanted.join(modes.requested);
+        });
+    }
+
+    /// Grants a request, if it still waits and what is in its way is compatible.
+    fn grant_if(
+        &self,
+        view: &View<'_>,
+        request: &Request,
+        in_the_way: Mode,
+        holds: &mut Holds,
+        wakes: &mut Wakes,
+    ) {
+        let modes = request.modes();
+        let wait = view.slots.wait_of(request.slot());
+        // A victim that has not left yet is no waiter any more.
+        if !modes.is_waiting() || !wait.word().is_waiting() {
+            return;
+        }
+        if wakes.is_full() || !in_the_way.compatible(modes.requested) {
+            wait.mark_outdated();
+            return;
+        }
+        *holds = holds.without(modes.granted);
+        holds.add(modes.requested);
+        request.set_modes(Modes { granted: modes.requested, ..modes });
+        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+        wait.grant();
+        wakes.add(request.slot());
+    }
+
+    #[inline]
+    fn append(&self, requests: &Requests, request: RequestIndex) {
+        let appended = requests.get(request);
+        let tail = RequestIndex(self.tail.load(Relaxed));
+        appended.set_previous(tail);
+        appended.set_next(RequestIndex::NONE);
+        if tail == RequestIndex::NONE {
+            self.head.store(request.0, Relaxed);
+        } else {
+            requests.get(tail).set_next(request);
+        }
+        self.tail.store(request.0, Relaxed);
+    }
+
+    #[inline]
+    fn unlink(&self, requests: &Requests, request: RequestIndex) {
+        let unlinked = requests.get(request);
+        let (previous, next) = (unlinked.previous(), unlinked.next());
+        if previous == RequestIndex::NONE {
+            self.head.store(next.0, Relaxed);
+        } else {
+            requests.get(previous).set_next(next);
+        }
+        if next == RequestIndex::NONE {
+            self.tail.store(previous.0, Relaxed);
+        } else {
+            requests.get(next).set_previous(previous);
+        }
+    }
+}
+
+/// How many hold each part of a name, shared or exclusively, so that a conversion's own share can be taken out.
+#[derive(Clone, Copy, Default)]
+struct Holds {
+    /// Key locked, key exclusive, gap locked, gap exclusive: the bits of a mode.
+    counts: [u32; 4],
+}
+
+impl Holds {
+    fn add(&mut self, mode: Mode) {
+        for (bit, count) in self.counts.iter_mut().enumerate() {
+            *count += u32::from(mode.bits() >> bit & 1);
+        }
+    }
+
+    fn without(mut self, mode: Mode) -> Holds {
+        for (bit, count) in self.counts.iter_mut().enumerate() {
+            *count -= u32::from(mode.bits() >> bit & 1);
+        }
+        self
+    }
+
+    fn joined(&self) -> Mode {
+        let bits = self.counts.iter().enumerate().map(|(bit, &count)| u8::from(count > 0) << bit);
+        Mode::from_bits(bits.sum())
+    }
+}
+
+/// Wake-ups in one step.
+const WAKES: usize = 14;
+
+/// Transactions whose waits were ended under a latch, to be woken when it is released.
+#[derive(Default)]
+pub(crate) struct Wakes {
+    slots: [u16; WAKES],
+    count: u16,
+}
+
+impl Wakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        usize::from(self.count) == WAKES
+    }
+
+    /// There is room.
+    pub(crate) fn add(&mut self, slot: SlotId) {
+        self.slots[usize::from(self.count)] = slot.0;
+        self.count += 1;
+    }
+
+    pub(crate) fn wake(&self, slots: &Slots) {
+        for &slot in &self.slots[..usize::from(self.count)] {
+            parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
+        }
+    }
+}

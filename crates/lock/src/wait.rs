@@ -1,0 +1,104 @@
+//! How long a request waits, and the waiting itself.
+
+use foreshore_env::hint::spin_loop;
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::{AtomicBool, Ordering};
+use foreshore_env::time::Instant;
+use foreshore_latch::parking::{self, Parked};
+use foreshore_latch::rank;
+
+use crate::manager::LockManager;
+use crate::slot::{SlotId, WaitWord};
+use crate::stats::WaitCounters;
+
+/// Looks at the own wait word before going to sleep, if there is another processor that could change it: about as long
+/// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
+const SPINS: u32 = 100;
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitPolicy<'a> {
+    /// Until when, at the latest. `None`: until it is granted, a victim or cancelled.
+    pub deadline: Option<Instant>,
+    /// Not at all.
+    pub no_wait: bool,
+    /// Ends the wait when it is cancelled, within 20 ms.
+    pub cancel: Option<&'a CancelToken>,
+}
+
+/// Cancels the lock waits of a transaction from another thread. Clones are the same token. Once cancelled, every wait
+/// under it ends at once; locks that are free are still granted.
+#[derive(Clone, Debug, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    pub fn new() -> CancelToken {
+        CancelToken::default()
+    }
+
+    /// Ends the wait under this token, now and in future.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Why a waiter stopped waiting. What became of its request is decided under the latch (LOCK-6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The wait word says that the wait is over: granted, or a victim.
+    Over,
+    /// The deadline passed.
+    Deadline,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl LockManager {
+    /// Sleeps until the wait `word` of `slot` is over, looking for deadlocks meanwhile.
+    pub(crate) fn wait(&self, slot: SlotId, word: WaitWord, policy: &WaitPolicy<'_>) -> Stopped {
+        rank::assert_none();
+        let began = Instant::now();
+        let own = self.slots.wait_of(slot);
+        for _ in 0..if self.processors > 1 { SPINS } else { 0 } {
+            if own.word() != word {
+                break;
+            }
+            spin_loop();
+        }
+        let stopped = loop {
+            if own.word() != word {
+                break Stopped::Over;
+            }
+            if policy.cancel.is_some_and(CancelToken::is_cancelled) {
+                break Stopped::Cancelled;
+            }
+            self.detector.look(self, slot, word);
+            // Asked when the thread is in the lot's queue, and again after 10 ms: then it is time for another round. The
+            // look itself takes latches, for which a thread in the queue must not wait.
+            let mut rounds = 0;
+            let nap = || {
+                rounds += 1;
+                rounds == 1
+            };
+            // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
+            // the address then, so a sleeper is either seen or sees the change.
+            match parking::park(own.address(), || own.word() == word, policy.deadline, nap) {
+                Parked::Woken | Parked::NotNeeded | Parked::GaveUp => {}
+                Parked::Deadline => break Stopped::Deadline,
+            }
+        };
+        self.counters.waited(began.elapsed());
+        match stopped {
+            Stopped::Over => {}
+            Stopped::Deadline => WaitCounters::add(&self.counters.timeouts),
+            Stopped::Cancelled => WaitCounters::add(&self.counters.cancelled),
+        }
+        stopped
+    }
+}

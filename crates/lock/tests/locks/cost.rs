@@ -1,0 +1,65 @@
+//! What a lock costs: `cargo test --release -p foreshore-lock -- --ignored cost --nocapture`.
+
+use std::hint::black_box;
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::time::Instant;
+use foreshore_lock::{IntentMode, LockManager, LockOptions, Mode};
+
+use super::{NO_WAIT, TABLE, key, over_all_tables};
+
+fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
+    run(operations / 10);
+    let began = Instant::now();
+    run(operations);
+    println!("{what:44} {:8.1} ns", began.elapsed().as_nanos() as f64 / operations as f64);
+}
+
+#[test]
+#[ignore = "prints figures, for release builds"]
+fn cost() {
+    over_all_tables(|options| {
+        println!("{:?}", options.table);
+        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
+        for keys in [1u64, 8, 64, 1000, 100_000] {
+            let what = format!("acquire + release, {keys} locks a transaction");
+            per_operation(&what, 2_000_000 / keys * keys, |operations| {
+                for round in 0..operations / keys {
+                    let mut owner = manager.begin(TxnId(round), round, None).unwrap();
+                    for number in 0..keys {
+                        let bytes = (round * keys + number).to_be_bytes();
+                        owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                    }
+                    owner.release_all(None);
+                }
+            });
+        }
+        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        owner.acquire(TABLE, key(b"12345678"), Mode::XN, &NO_WAIT).unwrap();
+        per_operation("acquire what is held", 20_000_000, |operations| {
+            for _ in 0..operations {
+                owner.acquire(TABLE, key(black_box(b"12345678")), Mode::XN, &NO_WAIT).unwrap();
+            }
+        });
+        per_operation("check an empty bucket", 20_000_000, |operations| {
+            for number in 0..operations {
+                black_box(owner.check(TABLE, key(&number.to_be_bytes()), Mode::NX));
+            }
+        });
+        drop(owner);
+        per_operation("begin + end", 5_000_000, |operations| {
+            for round in 0..operations {
+                black_box(manager.begin(TxnId(round), round, None).unwrap());
+            }
+        });
+        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        per_operation("intent lock + release", 5_000_000, |operations| {
+            for _ in 0..operations / 5 {
+                for table in 0..5 {
+                    owner.intent(TableId(table), IntentMode::IX, &NO_WAIT).unwrap();
+                }
+                owner.release_all(None);
+            }
+        });
+    });
+}

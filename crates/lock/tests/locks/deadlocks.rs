@@ -1,0 +1,258 @@
+//! Deadlocks: made on purpose, and looked for where there are none.
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::random::Xorshift;
+use foreshore_env::sync::Mutex;
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+use foreshore_lock::{
+    DeadlockPolicy, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
+};
+
+use super::{Gate, TABLE, WAIT, begin, key, over_all_tables, until_waiting, wait_for};
+
+/// How a member of a circle holds what the one before it wants, and wants what the next one holds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Link {
+    Key,
+    Gap,
+    Table,
+    Conversion,
+}
+
+impl Link {
+    fn hold(self, owner: &mut LockOwner, number: usize, next: usize) {
+        let (own, next) = (number.to_be_bytes(), next.to_be_bytes());
+        match self {
+            Link::Key => owner.acquire(TABLE, key(&own), Mode::XN, &WAIT),
+            Link::Gap => owner.acquire(TABLE, key(&own), Mode::XS, &WAIT),
+            Link::Table => owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT),
+            // Shares its own key with the one before it.
+            Link::Conversion => owner
+                .acquire(TABLE, key(&own), Mode::S, &WAIT)
+                .and_then(|()| owner.acquire(TABLE, key(&next), Mode::S, &WAIT)),
+        }
+        .unwrap();
+    }
+
+    fn want(self, owner: &mut LockOwner, next: usize) -> Result<(), LockError> {
+        let bytes = next.to_be_bytes();
+        match self {
+            Link::Key => owner.acquire(TABLE, key(&bytes), Mode::SN, &WAIT),
+            Link::Gap => owner.acquire(TABLE, key(&bytes), Mode::NX, &WAIT),
+            Link::Table => owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT),
+            Link::Conversion => owner.acquire(TABLE, key(&bytes), Mode::X, &WAIT),
+        }
+    }
+}
+
+/// Runs one circle and returns how long it took to be resolved.
+fn circle(options: &LockOptions, links: &[Link]) -> Duration {
+    let length = links.len();
+    let manager = LockManager::new(options);
+    let ready = Gate::new(length);
+    let victims = Mutex::new(Vec::new());
+    let began = Mutex::new(None);
+    thread::scope(|scope| {
+        for number in 0..length {
+            let (manager, ready, victims, began) = (&manager, &ready, &victims, &began);
+            scope.spawn(move || {
+                let mut owner = begin(manager, number as u64);
+                let next = (number + 1) % length;
+                // What this one holds is wanted by the one before it, in its way.
+                links[(number + length - 1) % length].hold(&mut owner, number, next);
+                ready.wait();
+                began.lock().get_or_insert_with(Instant::now);
+                match links[number].want(&mut owner, next) {
+                    Ok(()) => {}
+                    Err(LockError::Deadlock(report)) => {
+                        assert_eq!(report.victim, TxnId(number as u64));
+                        assert_eq!(report.cycle.len(), length, "{report}");
+                        for (edge, successor) in report.cycle.iter().zip(report.cycle.iter().cycle().skip(1))
+                        {
+                            assert_eq!((edge.txn.0 as usize + 1) % length, successor.txn.0 as usize);
+                            let on_table = links[edge.txn.0 as usize] == Link::Table;
+                            assert_eq!(matches!(edge.mode, LockMode::Table(_)), on_table);
+                            assert_eq!(edge.held.is_some(), links[edge.txn.0 as usize] == Link::Conversion);
+                        }
+                        victims.lock().push(number);
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                owner.release_all(None);
+            });
+        }
+    });
+    assert_eq!(victims.into_inner(), [length - 1], "the youngest gives way, alone: {links:?}");
+    let stats = manager.stats();
+    assert_eq!(stats.deadlocks, 1);
+    assert_eq!(manager.deadlocks().len(), 1);
+    assert!(manager.is_empty() && manager.waiting().is_empty());
+    let began: Option<Instant> = *began.lock();
+    began.unwrap().elapsed()
+}
+
+#[test]
+fn circles_of_every_length_have_one_victim_the_youngest() {
+    over_all_tables(|options| {
+        let mut random = Xorshift::new(11);
+        for length in 2..=8 {
+            for kind in [Link::Key, Link::Gap, Link::Table] {
+                circle(&options, &vec![kind; length]);
+            }
+            for _ in 0..6 {
+                let kinds = [Link::Key, Link::Gap, Link::Table];
+                let links: Vec<Link> = (0..length).map(|_| kinds[random.below(3) as usize]).collect();
+                let took = circle(&options, &links);
+                assert!(took < Duration::from_secs(5), "{took:?} {links:?}");
+            }
+        }
+        // Each shares one key with the one before it and one with the next, and wants the latter for itself.
+        for length in 3..=8 {
+            circle(&options, &vec![Link::Conversion; length]);
+        }
+    });
+}
+
+/// S + S → X: of those that share a key and all want it for themselves, all but one must give way.
+#[test]
+fn all_but_one_of_converting_sharers_give_way() {
+    over_all_tables(|options| {
+        for sharers in 2..=6usize {
+            let manager = LockManager::new(&options);
+            let ready = Gate::new(sharers);
+            let survivors = Mutex::new(Vec::new());
+            thread::scope(|scope| {
+                for number in 0..sharers {
+                    let (manager, ready, survivors) = (&manager, &ready, &survivors);
+                    scope.spawn(move || {
+                        let mut owner = begin(manager, number as u64);
+                        owner.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+                        ready.wait();
+                        match owner.acquire(TABLE, key(b"k"), Mode::X, &WAIT) {
+                            Ok(()) => survivors.lock().push(number),
+                            Err(LockError::Deadlock(report)) => {
+                                assert_eq!(report.cycle.len(), 2);
+                                assert!(report.to_string().contains("holding S"), "{report}");
+                                assert_eq!(owner.held(TABLE, key(b"k")), Mode::S);
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    });
+                }
+            });
+            assert_eq!(survivors.into_inner().len(), 1);
+            assert_eq!(manager.stats().deadlocks, sharers as u64 - 1);
+            assert!(manager.is_empty());
+        }
+    });
+}
+
+/// The waiter that closes the circle is not the victim: the other one is woken.
+#[test]
+fn a_sleeping_member_is_made_the_victim() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut old = begin(&manager, 1);
+        old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
+        thread::scope(|scope| {
+            let young = scope.spawn(|| {
+                let mut young = begin(&manager, 2);
+                young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+                young.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap_err()
+            });
+            until_waiting(&manager, 2);
+            let began = Instant::now();
+            old.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+            let took = began.elapsed();
+            assert!(young.join().unwrap().is_retryable());
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        });
+        drop(old);
+        assert!(manager.is_empty());
+    });
+}
+
+/// With the search switched off the same circle lasts until the deadline: the tests above can fail.
+#[test]
+fn without_detection_a_deadlock_lasts_until_the_deadline() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&LockOptions { deadlock: DeadlockPolicy::Timeout, ..options });
+        let ready = Gate::new(2);
+        thread::scope(|scope| {
+            for (own, next) in [(b"a", b"b"), (b"b", b"a")] {
+                let (manager, ready) = (&manager, &ready);
+                scope.spawn(move || {
+                    let mut owner = begin(manager, u64::from(own[0]));
+                    owner.acquire(TABLE, key(own), Mode::X, &WAIT).unwrap();
+                    ready.wait();
+                    let refused = owner.acquire(TABLE, key(next), Mode::X, &wait_for(100));
+                    assert!(matches!(refused, Err(LockError::Timeout(_))), "{refused:?}");
+                    ready.wait();
+                });
+            }
+        });
+        assert_eq!(manager.stats().deadlocks, 0);
+        assert!(manager.is_empty());
+    });
+}
+
+/// Kimura et al. 2012, Fig. 6: five resources in canonical order. Every deadlock would be a false one.
+#[test]
+fn canonical_order_has_no_deadlocks() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        thread::scope(|scope| {
+            for thread in 0..16u64 {
+                let manager = &manager;
+                scope.spawn(move || {
+                    let mut random = Xorshift::new(thread + 1);
+                    for round in 0..150 {
+                        let mut owner = begin(manager, thread << 32 | round);
+                        owner.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
+                        let mut number = 0;
+                        for _ in 0..5 {
+                            number += 1 + random.below(3);
+                            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &WAIT).unwrap();
+                        }
+                        if round % 4 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        let stats = manager.stats();
+        assert!(stats.waits > 0, "there was something to wait for");
+        assert_eq!((stats.deadlocks, stats.timeouts), (0, 0), "{stats:?}");
+        assert!(manager.is_empty());
+    });
+}
+
+#[test]
+fn the_newest_reports_are_kept() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&LockOptions { history: 3, ..options });
+        for round in 0..5u64 {
+            let mut old = begin(&manager, 10 * round);
+            old.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let label = Some(format!("round {round}").into());
+                    let mut young = manager.begin(TxnId(10 * round + 1), 99, label).unwrap();
+                    young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+                    assert!(young.acquire(TABLE, key(b"a"), Mode::X, &WAIT).is_err());
+                });
+                until_waiting(&manager, 10 * round + 1);
+                old.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
+            });
+        }
+        let victims: Vec<u64> = manager.deadlocks().iter().map(|report| report.victim.0).collect();
+        assert_eq!(victims, [21, 31, 41]);
+        let text = manager.deadlocks()[0].to_string();
+        assert!(
+            text.contains("transaction 21 (round 2) waited") && text.contains("key \"a\" of table 16"),
+            "{text}"
+        );
+    });
+}

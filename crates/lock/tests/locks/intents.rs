@@ -1,0 +1,162 @@
+//! Intent locks: every short history of three transactions, and races.
+
+use foreshore_base::TableId;
+use foreshore_env::random::Xorshift;
+use foreshore_env::sync::Mutex;
+use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+use foreshore_env::thread;
+use foreshore_env::time::Duration;
+use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, LockOwner};
+
+use super::{NO_WAIT, TABLE, WAIT, begin, until_waiting, wait_for};
+
+/// All histories of four steps, each by one of three transactions: ask for one of five modes without waiting, or release.
+#[test]
+fn every_short_history_agrees_with_the_table() {
+    let manager = LockManager::new(&LockOptions { buckets: 1, ..LockOptions::default() });
+    const CHOICES: usize = 3 * 6;
+    let mut owners: Vec<LockOwner> = (0..3).map(|txn| begin(&manager, txn)).collect();
+    let mut granted_in_all = 0;
+    for history in 0..CHOICES.pow(4) {
+        let mut held: [Option<IntentMode>; 3] = [None; 3];
+        let mut rest = history;
+        for _ in 0..4 {
+            let (txn, choice) = (rest % CHOICES / 6, rest % 6);
+            rest /= CHOICES;
+            let Some(&mode) = IntentMode::ALL.get(choice) else {
+                owners[txn].release_all(None);
+                held[txn] = None;
+                continue;
+            };
+            let wanted = held[txn].map_or(mode, |held| held.join(mode));
+            let free =
+                (0..3).all(|other| other == txn || held[other].is_none_or(|mode| mode.compatible(wanted)));
+            let granted = owners[txn].intent(TABLE, mode, &NO_WAIT).is_ok();
+            assert_eq!(granted, free, "history {history}: {held:?}, transaction {txn} asks for {mode}");
+            if granted {
+                held[txn] = Some(wanted);
+                granted_in_all += 1;
+            }
+            assert_eq!(owners[txn].held_intent(TABLE), held[txn]);
+        }
+        owners.iter_mut().for_each(|owner| owner.release_all(None));
+        if history % 1000 == 0 {
+            assert!(manager.is_empty());
+        }
+    }
+    assert!(granted_in_all > 0 && manager.is_empty());
+}
+
+#[test]
+fn many_tables_and_the_volume_are_told_apart() {
+    let manager = LockManager::new(&LockOptions::default());
+    let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
+    let tables: Vec<TableId> =
+        (0..200).map(|number| TableId(number * 3)).chain([TableId(u32::MAX)]).collect();
+    for (place, &table) in tables.iter().enumerate() {
+        a.intent(table, IntentMode::X, &NO_WAIT).unwrap();
+        if let Some(&next) = tables.get(place + 1) {
+            b.intent(next, IntentMode::IS, &NO_WAIT).unwrap();
+            b.release_all(None);
+        }
+        let blocked = b.intent(tables[place / 2], IntentMode::IS, &NO_WAIT);
+        assert!(matches!(&blocked, Err(LockError::WouldBlock(by)) if by.len() == 1), "{place} {blocked:?}");
+    }
+    drop((a, b));
+    assert!(manager.is_empty());
+}
+
+/// RELIABILITY §2.9: an absolute request that gives up takes its announcement back.
+#[test]
+fn an_absolute_request_that_times_out_leaves_nothing() {
+    let manager = LockManager::new(&LockOptions::default());
+    let mut reader = begin(&manager, 1);
+    reader.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
+    thread::scope(|scope| {
+        let scanner = scope.spawn(|| {
+            let mut scanner = begin(&manager, 2);
+            scanner.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
+            let refused = scanner.intent(TABLE, IntentMode::S, &wait_for(80));
+            assert!(matches!(refused, Err(LockError::Timeout(_))));
+            assert_eq!(scanner.held_intent(TABLE), Some(IntentMode::IS));
+        });
+        until_waiting(&manager, 2);
+        // A conversion that waits holds nobody off but by what it holds: those in its way must be able to end.
+        reader.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        let mut late = begin(&manager, 3);
+        let blocked = late.intent(TABLE, IntentMode::IX, &NO_WAIT);
+        assert!(matches!(blocked, Err(LockError::WouldBlock(_))), "newcomers stand behind the announcement");
+        scanner.join().unwrap();
+        late.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+    });
+    drop(reader);
+    assert!(manager.is_empty());
+}
+
+/// DESIGN §11.14, both ways: streams of intents and of absolute locks beside each other, and neither starves.
+#[test]
+fn neither_intents_nor_absolute_locks_starve() {
+    let manager = LockManager::new(&LockOptions::default());
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (thread, mode) in
+            [IntentMode::IX, IntentMode::IX, IntentMode::S, IntentMode::X, IntentMode::S, IntentMode::IS]
+                .into_iter()
+                .enumerate()
+        {
+            let (manager, done) = (&manager, &done);
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let mut owner = begin(manager, thread as u64 * 100 + round);
+                    owner.intent(TABLE, mode, &wait_for(20_000)).unwrap();
+                    if round % 8 == 0 {
+                        thread::sleep(Duration::from_micros(300));
+                    }
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(done.into_inner(), 6);
+    assert!(manager.is_empty());
+}
+
+/// Threads ask for random modes and conversions, some with short deadlines; a shadow sees every grant.
+#[test]
+fn a_storm_of_intents_agrees_with_a_shadow() {
+    let manager = LockManager::new(&LockOptions::default());
+    let shadow: Vec<Mutex<Vec<(u64, IntentMode)>>> = (0..3).map(|_| Mutex::default()).collect();
+    thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let (manager, shadow) = (&manager, &shadow);
+            scope.spawn(move || {
+                let mut random = Xorshift::new(thread + 1);
+                for round in 0..300 {
+                    let txn = thread << 32 | round;
+                    let mut owner = begin(manager, txn);
+                    for _ in 0..3 {
+                        let table = random.below(3) as usize;
+                        let mode = IntentMode::ALL[[0, 0, 1, 1, 1, 2, 3, 4][random.below(8) as usize]];
+                        let policy = if random.below(4) == 0 { wait_for(random.below(3)) } else { WAIT };
+                        match owner.intent(TableId(table as u32), mode, &policy) {
+                            Ok(()) => {
+                                let mode = owner.held_intent(TableId(table as u32)).unwrap();
+                                let mut holders = shadow[table].lock();
+                                holders.retain(|(other, _)| *other != txn);
+                                let compatible = holders.iter().all(|(_, held)| held.compatible(mode));
+                                assert!(compatible, "{holders:?} {mode}");
+                                holders.push((txn, mode));
+                            }
+                            Err(LockError::Timeout(_)) => {}
+                            Err(LockError::Deadlock(_)) => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    shadow.iter().for_each(|holders| holders.lock().retain(|(other, _)| *other != txn));
+                    owner.release_all(None);
+                }
+            });
+        }
+    });
+    assert!(manager.is_empty());
+}

@@ -1,0 +1,74 @@
+//! The lock manager through its public face, over every lock table.
+
+mod basics;
+mod cost;
+mod deadlocks;
+mod intents;
+mod shadow;
+
+mod storms;
+mod waits;
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::sync::{Arc, Condvar, Mutex};
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+use foreshore_lock::{KeyRef, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy};
+
+const TABLE: TableId = TableId(16);
+
+/// Runs a test over every lock table.
+fn over_all_tables(test: impl Fn(LockOptions)) {
+    for table in [LockTableKind::Latched, LockTableKind::GlobalMutex] {
+        test(LockOptions { buckets: 64, table, ..LockOptions::default() });
+    }
+}
+
+/// Waits without end.
+const WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: false, cancel: None };
+/// Does not wait.
+const NO_WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: true, cancel: None };
+
+fn wait_for(milliseconds: u64) -> WaitPolicy<'static> {
+    WaitPolicy { deadline: Some(Instant::now() + Duration::from_millis(milliseconds)), ..WAIT }
+}
+
+fn begin(manager: &Arc<LockManager>, txn: u64) -> LockOwner {
+    manager.begin(TxnId(txn), txn, None).unwrap()
+}
+
+fn key(bytes: &[u8]) -> KeyRef<'_> {
+    KeyRef::Key(bytes)
+}
+
+/// Until a transaction waits for a lock.
+fn until_waiting(manager: &LockManager, txn: u64) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !manager.waiting().iter().any(|edge| edge.txn == TxnId(txn)) {
+        assert!(Instant::now() < limit, "transaction {txn} does not come to wait");
+        thread::yield_now();
+    }
+}
+
+/// Lets threads through when all of them have come; can be used again.
+struct Gate {
+    threads: usize,
+    arrivals: Mutex<usize>,
+    open: Condvar,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Gate {
+        Gate { threads, arrivals: Mutex::new(0), open: Condvar::new() }
+    }
+
+    fn wait(&self) {
+        let mut arrivals = self.arrivals.lock();
+        let round = *arrivals / self.threads;
+        *arrivals += 1;
+        self.open.notify_all();
+        while *arrivals / self.threads == round {
+            arrivals = self.open.wait(arrivals);
+        }
+    }
+}

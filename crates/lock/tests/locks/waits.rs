@@ -1,0 +1,237 @@
+//! Waits and their ends: order, deadlines, cancellation, fairness.
+
+use foreshore_base::TxnId;
+use foreshore_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_env::sync::{Arc, Mutex};
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+use foreshore_lock::{CancelToken, IntentMode, LockError, LockManager, Mode, WaitPolicy};
+
+use super::{NO_WAIT, TABLE, WAIT, begin, key, over_all_tables, until_waiting, wait_for};
+
+#[test]
+fn waiters_are_granted_in_the_order_of_their_arrival() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut holder = begin(&manager, 1);
+        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        thread::scope(|scope| {
+            // S waits behind X although X only waits: otherwise a stream of S would starve it.
+            for (txn, mode) in [(2, Mode::S), (3, Mode::S), (4, Mode::X), (5, Mode::S), (6, Mode::X)] {
+                let (manager, order) = (&manager, &order);
+                scope.spawn(move || {
+                    let mut owner = begin(manager, txn);
+                    owner.acquire(TABLE, key(b"k"), mode, &WAIT).unwrap();
+                    order.lock().push(txn);
+                    thread::sleep(Duration::from_millis(3));
+                    owner.release_all(None);
+                });
+                until_waiting(manager, txn);
+            }
+            assert_eq!(manager.waiting().len(), 5);
+            holder.release_all(None);
+        });
+        let mut order = order.lock().clone();
+        order[..2].sort_unstable();
+        assert_eq!(order, [2, 3, 4, 5, 6]);
+        assert!(manager.is_empty());
+        assert_eq!(manager.stats().waits, 5);
+    });
+}
+
+#[test]
+fn a_conversion_goes_before_new_requests() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
+        a.acquire(TABLE, key(b"k"), Mode::SN, &WAIT).unwrap();
+        b.acquire(TABLE, key(b"k"), Mode::SN, &WAIT).unwrap();
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut c = begin(&manager, 3);
+                c.acquire(TABLE, key(b"k"), Mode::XN, &WAIT).unwrap();
+                order.lock().push(3);
+            });
+            until_waiting(&manager, 3);
+            let converter = scope.spawn(|| {
+                a.acquire(TABLE, key(b"k"), Mode::XN, &WAIT).unwrap();
+                order.lock().push(1);
+                a.release_all(None);
+            });
+            until_waiting(&manager, 1);
+            // The gap is free, so the holder may have it whoever waits for the key.
+            b.acquire(TABLE, key(b"k"), Mode::NX, &NO_WAIT).unwrap();
+            drop(b);
+            converter.join().unwrap();
+            writer.join().unwrap();
+        });
+        assert_eq!(*order.lock(), [1, 3]);
+        drop(a);
+        assert!(manager.is_empty());
+    });
+}
+
+#[test]
+fn deadlines_are_kept_and_followers_go_on() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut holder = begin(&manager, 1);
+        holder.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+        holder.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = begin(&manager, 2);
+                for _ in 0..2 {
+                    let began = Instant::now();
+                    let refused = writer.acquire(TABLE, key(b"k"), Mode::X, &wait_for(60));
+                    assert!(
+                        matches!(&refused, Err(LockError::Timeout(by)) if by[0].txn == TxnId(1)),
+                        "{refused:?}"
+                    );
+                    let waited = began.elapsed();
+                    assert!(waited >= Duration::from_millis(60), "{waited:?}");
+                    assert_eq!(writer.held(TABLE, key(b"k")), Mode::N);
+                    let refused = writer.intent(TABLE, IntentMode::X, &wait_for(60));
+                    assert!(
+                        matches!(&refused, Err(LockError::Timeout(by)) if by[0].txn == TxnId(1)),
+                        "{refused:?}"
+                    );
+                }
+            });
+            // Stands behind the writer, and is granted when it gives up (RELIABILITY C4, 50).
+            until_waiting(&manager, 2);
+            let mut reader = begin(&manager, 3);
+            let began = Instant::now();
+            reader.acquire(TABLE, key(b"k"), Mode::S, &wait_for(20_000)).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(10));
+            reader.intent(TABLE, IntentMode::IX, &wait_for(20_000)).unwrap();
+        });
+        assert_eq!(manager.stats().timeouts, 4);
+        // A deadline that has passed refuses what is not free, and nothing else.
+        let mut late = begin(&manager, 4);
+        let past = WaitPolicy { deadline: Some(Instant::now()), ..WAIT };
+        assert!(matches!(late.acquire(TABLE, key(b"k"), Mode::X, &past), Err(LockError::Timeout(_))));
+        late.acquire(TABLE, key(b"other"), Mode::X, &past).unwrap();
+        drop((holder, late));
+        assert!(manager.is_empty());
+    });
+}
+
+#[test]
+fn cancellation_ends_a_wait_within_20_ms_or_so() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut holder = begin(&manager, 1);
+        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        holder.intent(TABLE, IntentMode::S, &WAIT).unwrap();
+        let mut best = Duration::MAX;
+        for on_table in [false, true, false, true] {
+            let token = CancelToken::new();
+            thread::scope(|scope| {
+                let cancelled_at = scope.spawn(|| {
+                    let mut waiter = begin(&manager, 2);
+                    let policy = WaitPolicy { cancel: Some(&token), ..WAIT };
+                    let refused = if on_table {
+                        waiter.intent(TABLE, IntentMode::IX, &policy)
+                    } else {
+                        waiter.acquire(TABLE, key(b"k"), Mode::NS, &policy)
+                    };
+                    assert!(matches!(refused, Err(LockError::Cancelled)), "{refused:?}");
+                    // From now on nothing is waited for, but what is free is granted.
+                    let refused = waiter.acquire(TABLE, key(b"k"), Mode::NS, &policy);
+                    assert!(matches!(refused, Err(LockError::Cancelled)));
+                    waiter.acquire(TABLE, key(b"free"), Mode::X, &policy).unwrap();
+                    Instant::now()
+                });
+                until_waiting(&manager, 2);
+                let began = Instant::now();
+                token.cancel();
+                best = best.min(cancelled_at.join().unwrap().duration_since(began));
+            });
+        }
+        // On a loaded machine one of four may be late, not all.
+        assert!(best < Duration::from_millis(40), "{best:?}");
+        assert_eq!(manager.stats().cancelled, 8);
+        drop(holder);
+        assert!(manager.is_empty());
+    });
+}
+
+/// RELIABILITY §2.4: an S holder, an X waiter, an S waiter; X gives up, S must be granted. Here as a race with the grant.
+#[test]
+fn giving_up_and_being_granted_race_to_one_outcome() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let (granted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (manager, granted, refused) = (&manager, &granted, &refused);
+                scope.spawn(move || {
+                    for round in 0..150 {
+                        let mut owner = begin(manager, thread * 1000 + round);
+                        let mode = if round % 3 == 0 { Mode::X } else { Mode::S };
+                        let token = CancelToken::new();
+                        if round % 5 == 0 {
+                            token.cancel();
+                        }
+                        let deadline = Some(Instant::now() + Duration::from_micros((round * 37) % 600));
+                        let policy = WaitPolicy { deadline, cancel: Some(&token), no_wait: false };
+                        match owner.acquire(TABLE, key(b"k"), mode, &policy) {
+                            Ok(()) => {
+                                assert_eq!(owner.held(TABLE, key(b"k")), mode);
+                                granted.fetch_add(1, Ordering::Relaxed);
+                                thread::sleep(Duration::from_micros(100));
+                            }
+                            Err(LockError::Timeout(_) | LockError::Cancelled) => {
+                                assert_eq!(owner.lock_count(), 0);
+                                refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        let (granted, refused) = (granted.into_inner(), refused.into_inner());
+        assert!(granted > 0 && refused > 0 && granted + refused == 600, "{granted} {refused}");
+        assert!(manager.is_empty());
+        assert_eq!(manager.stats().released, granted);
+    });
+}
+
+#[test]
+fn a_writer_is_not_starved_by_a_stream_of_readers() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let done = AtomicBool::new(false);
+        let longest = Mutex::new(Duration::ZERO);
+        thread::scope(|scope| {
+            for reader in 0..7u64 {
+                let (manager, done) = (&manager, &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        let mut owner = begin(manager, 100 + reader);
+                        owner.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap();
+                        owner.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                });
+            }
+            for round in 0..20 {
+                let mut owner = begin(&manager, round);
+                let began = Instant::now();
+                owner.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+                owner.release_all(None);
+                owner.intent(TABLE, IntentMode::X, &WAIT).unwrap();
+                let mut longest = longest.lock();
+                *longest = began.elapsed().max(*longest);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let longest = longest.into_inner();
+        assert!(longest < Duration::from_secs(5), "{longest:?}");
+        assert!(manager.is_empty());
+    });
+}
