@@ -1,1 +1,129 @@
-//! Placeholder.
+//! A transactional storage manager for many cores: ordered tables of typed keys and values, serializable ACID
+//! transactions from any number of threads, crash recovery; embedded in your program.
+//!
+//! # Ten minutes with Foreshore
+//!
+//! A database is a directory. A table has a name, a key type and a value type, and is made when it is first used.
+//!
+//! ```
+//! use foreshore::{Database, TableDefinition};
+//!
+//! const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+//!
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("bank.foreshore");
+//! let db = Database::open(&path)?;
+//!
+//! let balance = db.transact(|tx| {
+//!     let balance = tx.get_for_update(ACCOUNTS, "alice")?.unwrap_or(0) + 10;
+//!     tx.put(ACCOUNTS, "alice", balance)?;
+//!     Ok(balance)
+//! })?; // durable here
+//! assert_eq!(balance, 10);
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
+//! **Transactions.** [`Database::transact`] runs a closure as one transaction: all of it happens, or nothing. If the
+//! closure fails or panics, what it did is undone. If it falls victim to a deadlock, it runs again by itself, so it
+//! should do nothing that cannot happen twice. For step-by-step control there is [`Database::begin`]: a
+//! [`Transaction`] can move between threads, and is rolled back when it is dropped.
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Database::open(directory.path())?;
+//! let mut tx = db.begin()?;
+//! tx.put(ACCOUNTS, "alice", 10)?;
+//! tx.put(ACCOUNTS, "bob", 20)?;
+//! let here = tx.savepoint()?;
+//! tx.delete(ACCOUNTS, "bob")?;
+//! tx.rollback_to(here)?;
+//! for entry in tx.range(ACCOUNTS, "a".."c")? {
+//!     let (name, balance) = entry?;
+//!     println!("{name} has {balance}");
+//! }
+//! tx.commit()?;
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
+//! **Many threads.** [`Database`] is `Clone + Send + Sync`. Transactions that touch different keys never wait for each
+//! other; those that touch the same keys queue. Transactions are serializable, ranges included: what a scan did not
+//! find stays absent until the transaction ends. Read what you are going to write with
+//! [`Transaction::get_for_update`]; then two such transactions queue instead of deadlocking.
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # const COUNTER: TableDefinition<(), u64> = TableDefinition::new("counter");
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Database::open(directory.path())?;
+//! let threads: Vec<_> = (0..4)
+//!     .map(|_| {
+//!         let db = db.clone();
+//!         std::thread::spawn(move || {
+//!             db.transact(|tx| {
+//!                 let count = tx.get_for_update(COUNTER, ())?.unwrap_or(0);
+//!                 tx.put(COUNTER, (), count + 1)
+//!             })
+//!         })
+//!     })
+//!     .collect();
+//! for thread in threads {
+//!     thread.join().unwrap()?;
+//! }
+//! # assert_eq!(db.transact(|tx| tx.get(COUNTER, ()))?, Some(4));
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
+//! **Durability.** A commit under [`Durability::Sync`], the default, is on the disk when it returns; commits of many
+//! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but never
+//! one from the middle and never half of one.
+//!
+//! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
+//! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
+//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has all limits; reaching one is an error.
+//!
+//! **Errors.** One type, [`Error`], and each of its messages says what to do next.
+//!
+//! # What it promises
+//!
+//! - What a commit acknowledged under [`Durability::Sync`] survives a killed process and a lost power supply, given a disk
+//!   that keeps what it said it synced.
+//! - A transaction that was rolled back, or never committed, leaves no trace.
+//! - Committed transactions are serializable (unless they asked for less). What a transaction read is guaranteed once
+//!   its commit has returned.
+//! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it.
+//! - A damaged file gives [`Error::Corrupted`] or is repaired; never a panic, and never wrong data.
+//! - Every wait ends: granted, chosen as a deadlock's victim, at its deadline, or cancelled.
+//!
+//! Not promised: anything about a disk that lies, or memory that fails.
+#![forbid(unsafe_code)]
+
+mod database;
+mod error;
+mod options;
+mod range;
+mod report;
+mod table;
+mod transact;
+mod transaction;
+mod value;
+
+pub use foreshore_base::{
+    CorruptionSite,
+    key::{Key, KeyDecodeError},
+    limits,
+};
+pub use foreshore_txn::{DeadlockEdge, DeadlockReport, Direction, Durability, Holder, Isolation};
+
+pub use crate::{
+    database::{Builder, Database},
+    error::{Error, Result},
+    options::{LockTable, Options},
+    range::{Cursor, Range},
+    report::{Stats, VerifyReport},
+    table::{TableDefinition, TableDescription},
+    transact::TransactOptions,
+    transaction::{CancelHandle, Savepoint, TableLock, Transaction},
+    value::{Value, ValueDecodeError},
+};

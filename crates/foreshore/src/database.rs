@@ -1,0 +1,259 @@
+//! An open database.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::StorageError;
+use foreshore_env::{
+    disk::{Disk, RealDisk},
+    sync::Arc,
+    time::Instant,
+};
+use foreshore_txn::{BeginOptions, DeadlockReport, Engine};
+
+use crate::{
+    error::{Error, Result},
+    options::Options,
+    report::{Stats, VerifyReport},
+    table::{TableCache, TableDescription},
+    transact::{self, TransactOptions},
+    transaction::Transaction,
+};
+
+/// An open database. Clones share it: give each thread its own clone. It is closed when the last clone and the last
+/// transaction are gone, or by [`Database::close`].
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+/// What all clones and transactions share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) tables: TableCache,
+    options: Options,
+    path: PathBuf,
+}
+
+impl Inner {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[cold]
+    pub(crate) fn error(&self, error: StorageError) -> Error {
+        Error::from_storage(error, &self.path)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to tell. What was not written is in the log; the next opening recovers it.
+        let _ = self.engine.close();
+    }
+}
+
+/// Opens a database with other than the default options. Made by [`Database::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    options: Options,
+    disk: Arc<dyn Disk>,
+}
+
+impl Builder {
+    /// Replaces all options.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Builder {
+        self.options = options;
+        self
+    }
+
+    /// Sets one option by its name, from text: see [`Options::set`].
+    pub fn set(mut self, name: &str, value: &str) -> Result<Builder> {
+        self.options.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Whether to make the database when the directory is absent or empty.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Builder {
+        self.options.create = create;
+        self
+    }
+
+    /// Memory for pages, in bytes.
+    #[must_use]
+    pub fn pool_bytes(mut self, bytes: usize) -> Builder {
+        self.options.pool_bytes = bytes;
+        self
+    }
+
+    /// Puts another disk under the database; for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Builder {
+        self.disk = disk;
+        self
+    }
+
+    /// Opens the database in this directory.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
+        let path = directory.as_ref().to_owned();
+        self.options.check()?;
+        let engine = Engine::open(self.disk, &path, &self.options.engine())
+            .map_err(|error| Error::from_storage(error, &path))?;
+        let inner = Inner { engine, tables: TableCache::new(), options: self.options, path };
+        Ok(Database { inner: Arc::new(inner) })
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
+    /// good order is recovered: what was committed is there, and of the rest nothing.
+    ///
+    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. Anything that is no database is
+    /// left as it is: [`Error::NotADatabase`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
+        Database::builder().open(directory)
+    }
+
+    /// For more than the default [`Options`].
+    ///
+    /// ```
+    /// # use foreshore::Database;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::builder().pool_bytes(16 << 20).set("durability", "lazy")?.open(directory.path())?;
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder { options: Options::default(), disk: Arc::new(RealDisk) }
+    }
+
+    /// Runs a transaction: calls `body`, and commits when it returns `Ok`, durably when this returns. When `body`
+    /// fails or panics, everything it did is undone. When the transaction was the victim of a deadlock, it runs again
+    /// (at most [`TransactOptions::retries`] times), in its old place in the order of age, so that its turn comes.
+    ///
+    /// So `body` may run several times: let it do nothing outside of the transaction that may not happen twice.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Error, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+    ///
+    /// let result = db.transact(|tx| {
+    ///     let balance = tx.get_for_update(ACCOUNTS, "alice")?.unwrap_or(0) - 10;
+    ///     if balance < 0 {
+    ///         return Err(Error::application("alice has not enough"));
+    ///     }
+    ///     tx.put(ACCOUNTS, "alice", balance)?;
+    ///     Ok(balance)
+    /// });
+    /// assert!(matches!(result, Err(Error::Application(_))));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
+        self.transact_with(&TransactOptions::default(), body)
+    }
+
+    /// [`Database::transact`] with a deadline, another durability or isolation, and so on.
+    pub fn transact_with<R>(
+        &self,
+        options: &TransactOptions,
+        body: impl FnMut(&mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        transact::run(self, options, body)
+    }
+
+    /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
+    ///
+    /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
+    /// another thread that waits for it, makes everybody wait.
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(&TransactOptions::default())
+    }
+
+    /// [`Database::begin`] with a deadline, a label, and so on.
+    pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
+        self.begin_aged(options, options.deadline.map(|time| Instant::now() + time), None)
+    }
+
+    pub(crate) fn begin_aged(
+        &self,
+        options: &TransactOptions,
+        deadline: Option<Instant>,
+        age: Option<u64>,
+    ) -> Result<Transaction> {
+        let inner = &self.inner;
+        let begin = BeginOptions { age, label: options.label.clone() };
+        let mut txn = inner.engine.begin(begin).map_err(|error| Error::from_txn(error, &inner.path))?;
+        txn.set_deadline(deadline);
+        txn.set_no_wait(options.no_wait);
+        txn.set_isolation(options.isolation.unwrap_or(inner.options.isolation));
+        let durability = options.durability.unwrap_or(inner.options.durability);
+        Ok(Transaction::new(txn, Arc::clone(inner), durability))
+    }
+
+    /// The tables, by name.
+    pub fn tables(&self) -> Result<Vec<TableDescription>> {
+        let tables = self.inner.engine.tables().map_err(|error| self.inner.error(error))?;
+        let mut tables: Vec<_> = tables.iter().map(TableDescription::of).collect();
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tables)
+    }
+
+    /// Makes a table whose types are known by their names only, or does nothing when it is there with these types: for
+    /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded).
+    pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
+        self.inner.create_table(name, key_type, value_type)
+    }
+
+    /// Counters since the database was opened, and sizes as they are.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.inner.engine.stats())
+    }
+
+    /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space
+    /// against the pages in use, and the log. Waits until nobody writes, and lets nobody write meanwhile. Damage is in the
+    /// report; an error means that the check could not be finished.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        let report = self.inner.engine.verify().map_err(|error| Error::from_txn(error, &self.inner.path))?;
+        Ok(VerifyReport::of(report))
+    }
+
+    /// Writes changed pages, so that the log can be shortened and the next opening has less to do. Made by itself now
+    /// and then; see [`Options::checkpoint_bytes`].
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.engine.checkpoint().map_err(|error| self.inner.error(error))
+    }
+
+    /// The newest deadlocks, oldest first: who waited for whom, for what, for how long, and who gave way.
+    pub fn recent_deadlocks(&self) -> Vec<Arc<DeadlockReport>> {
+        self.inner.engine.locks().deadlocks()
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next
+    /// opening would have to recover. Everything that is called later fails with [`Error::Closed`].
+    pub fn close(&self) -> Result<()> {
+        self.inner.engine.close().map_err(|error| self.inner.error(error))
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,330 @@
+//! The one error type of the facade.
+
+use std::{
+    error, io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::{
+    CorruptionSite, StorageError,
+    limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
+};
+use foreshore_env::sync::Arc;
+use foreshore_txn::{DeadlockReport, Holder, LockError, TxnError};
+
+/// A result whose failure is an [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong. Each message says what to do next.
+///
+/// An operation that fails has changed nothing. What concurrency brings about ([`Error::Deadlock`],
+/// [`Error::LockTimeout`], [`Error::WouldBlock`], [`Error::Cancelled`]) and what a limit forbids leaves the database as
+/// healthy as before.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction was the victim of a deadlock. [`Database::transact`](crate::Database::transact) runs such a
+    /// transaction again by itself.
+    #[error("{0}; roll back and run the transaction again")]
+    Deadlock(Arc<DeadlockReport>),
+    /// The transaction's deadline passed while it waited for a lock.
+    #[error(
+        "waited for a lock until the deadline{}; wait longer, or make those transactions shorter", held_by(.0)
+    )]
+    LockTimeout(Vec<Holder>),
+    /// The transaction would have had to wait for a lock and was told not to.
+    #[error("a lock is not free at once{}; try again later, or allow waiting", held_by(.0))]
+    WouldBlock(Vec<Holder>),
+    /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).
+    #[error("the transaction was cancelled; it is rolled back when it is dropped")]
+    Cancelled,
+    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may.
+    #[error("gave up after {attempts} attempts, the last of which ended so: {last}")]
+    RetriesExhausted {
+        /// How often it ran.
+        attempts: u32,
+        /// How the last attempt ended.
+        #[source]
+        last: Box<Error>,
+    },
+    /// An earlier operation of this transaction failed, so it can only be rolled back.
+    #[error("an earlier operation of this transaction failed; roll it back and begin another")]
+    TransactionFailed,
+    /// A savepoint or cursor was used with a transaction that did not make it, or after a rollback that undid it.
+    #[error("the {what} does not belong to this transaction, or was undone by a rollback; make a new one")]
+    NotOfThisTransaction {
+        /// "savepoint" or "cursor".
+        what: &'static str,
+    },
+    /// The commit could not be confirmed: after a crash or reopening, the transaction is there as a whole or not at all.
+    #[error(
+        "it is unknown whether the transaction committed ({cause}); open the database again and look: all of it is there, or nothing"
+    )]
+    OutcomeUnknown {
+        /// Why the confirmation failed.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// The transaction holds as many locks as it may.
+    #[error(
+        "locks are limited to {limit}; lock the whole table with lock_table, use smaller transactions, or raise \
+         max_locks_per_transaction or max_locks"
+    )]
+    TooManyLocks {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many transactions are open as there may be.
+    #[error("open transactions are limited to {limit}; end some, and keep fewer open at a time")]
+    TooManyTransactions {
+        /// The limit.
+        limit: usize,
+    },
+    /// The encoded key is longer than the limit.
+    #[error(
+        "a key of {bytes} bytes is longer than the limit of {limit}; shorten it, or use its hash as the key"
+    )]
+    KeyTooLong {
+        /// Its length, encoded.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The encoded value is longer than the limit.
+    #[error(
+        "a value of {bytes} bytes is longer than the limit of {limit}; store it in parts under several keys"
+    )]
+    ValueTooLong {
+        /// Its length, encoded.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The table exists with other types than it was asked for with.
+    #[error("table {table:?} holds {stored}, but is opened as {asked}; use the types it was created with")]
+    TypeMismatch {
+        /// The table.
+        table: String,
+        /// The types that the catalogue has.
+        stored: String,
+        /// The types of the [`TableDefinition`](crate::TableDefinition).
+        asked: String,
+    },
+    /// There is no table of that name.
+    #[error("there is no table {table:?}; a table is made by the first write through its TableDefinition")]
+    NoSuchTable {
+        /// The name.
+        table: String,
+    },
+    /// A stored key or value is no encoding of the table's type.
+    #[error("table {table:?} holds bytes that are no {expected}; read it as bytes, and check who wrote them")]
+    Undecodable {
+        /// The table.
+        table: String,
+        /// The type that the bytes should have been.
+        expected: String,
+    },
+    /// [`Options`](crate::Options) have no option of that name.
+    #[error("there is no option {name:?}; the options are: {known}")]
+    UnknownOption {
+        /// The name.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// The option does not take this value.
+    #[error("option {name} does not take {value:?}; give {expected}")]
+    InvalidOption {
+        /// The option.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// An operation of the operating system failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, as a verb phrase.
+        action: String,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Stored bytes are not what was written.
+    #[error(
+        "database {}: {site} is damaged: {detail}; run `foreshore verify` and restore a backup", path.display()
+    )]
+    Corrupted {
+        /// The database.
+        path: PathBuf,
+        /// Where.
+        site: CorruptionSite,
+        /// What is wrong there.
+        detail: String,
+    },
+    /// The database is in a format that this version cannot use.
+    #[error(
+        "{} has format {found}, this version reads format {supported}; open it with a matching version of Foreshore, dump it there and load it here",
+        path.display()
+    )]
+    UpgradeRequired {
+        /// The file that says so.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format of this version.
+        supported: u32,
+    },
+    /// The path holds something, but no database.
+    #[error("{} is not a Foreshore database: {detail}; name a new or empty directory, or a database", path.display())]
+    NotADatabase {
+        /// The path.
+        path: PathBuf,
+        /// What was found instead.
+        detail: String,
+    },
+    /// Somebody has the database open.
+    #[error(
+        "{} is open already, in this process or another; close it there, or share one Database (it is Clone)",
+        path.display()
+    )]
+    AlreadyOpen {
+        /// The database.
+        path: PathBuf,
+    },
+    /// An earlier failure stopped the database; nothing more is accepted until it is opened again.
+    #[error(
+        "database {} stopped after an earlier failure ({cause}); close it and open it again to recover",
+        path.display()
+    )]
+    Poisoned {
+        /// The database.
+        path: PathBuf,
+        /// The first failure.
+        cause: String,
+    },
+    /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
+    #[error(
+        "the log is full: {used_bytes} of {capacity_bytes} bytes are needed; end the oldest transaction, use smaller ones, or raise log_bytes"
+    )]
+    LogFull {
+        /// Bytes that must be kept.
+        used_bytes: u64,
+        /// The cap.
+        capacity_bytes: u64,
+    },
+    /// All of the buffer pool is in use at the same time.
+    #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]
+    PoolExhausted {
+        /// Frames in the pool.
+        frames: usize,
+    },
+    /// Another named limit was reached.
+    #[error("{what} is limited to {limit}, got {got}; see foreshore::limits")]
+    LimitExceeded {
+        /// The limited quantity.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// The database was closed.
+    #[error("database {} is closed; open it again", path.display())]
+    Closed {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The application's own error, from within [`Database::transact`](crate::Database::transact): it rolls the
+    /// transaction back and comes out as it went in. Made by [`Error::application`].
+    #[error(transparent)]
+    Application(Box<dyn error::Error + Send + Sync>),
+    /// A failure that this version of the facade has no name for.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn held_by(holders: &[Holder]) -> String {
+    let mut text = String::new();
+    for (number, holder) in holders.iter().enumerate() {
+        text.push_str(if number == 0 { "; held by " } else { ", " });
+        text.push_str(&holder.to_string());
+    }
+    text
+}
+
+impl Error {
+    /// Wraps the application's own error, so that it can leave a [`Database::transact`](crate::Database::transact)
+    /// closure. The transaction is rolled back and not run again.
+    pub fn application(error: impl Into<Box<dyn error::Error + Send + Sync>>) -> Error {
+        Error::Application(error.into())
+    }
+
+    /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
+    /// the victim is. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
+    /// transaction ended.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Deadlock(_))
+    }
+
+    #[cold]
+    pub(crate) fn from_storage(error: StorageError, database: &Path) -> Error {
+        let path = || database.to_owned();
+        match error {
+            StorageError::Io { action, path, source } => Error::Io { action, path, source },
+            StorageError::Corrupted { site, detail } => Error::Corrupted { path: path(), site, detail },
+            StorageError::UpgradeRequired { path, found, supported } => {
+                Error::UpgradeRequired { path, found, supported }
+            }
+            StorageError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
+            StorageError::AlreadyOpen { path } => Error::AlreadyOpen { path },
+            StorageError::Poisoned { cause } => Error::Poisoned { path: path(), cause },
+            StorageError::LogFull { used_bytes, capacity_bytes } => {
+                Error::LogFull { used_bytes, capacity_bytes }
+            }
+            StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
+            StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
+            StorageError::Closed => Error::Closed { path: path() },
+            other => Error::Other(other.to_string()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn from_lock(error: LockError) -> Error {
+        match error {
+            LockError::Deadlock(report) => Error::Deadlock(report),
+            LockError::Timeout(holders) => Error::LockTimeout(holders),
+            LockError::WouldBlock(holders) => Error::WouldBlock(holders),
+            LockError::Cancelled => Error::Cancelled,
+            LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
+            LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
+        }
+    }
+
+    #[cold]
+    pub(crate) fn from_txn(error: TxnError, database: &Path) -> Error {
+        match error {
+            TxnError::Storage(error) => Error::from_storage(error, database),
+            TxnError::Lock(error) => Error::from_lock(error),
+            TxnError::Failed => Error::TransactionFailed,
+            TxnError::ForeignCursor => Error::NotOfThisTransaction { what: "cursor" },
+            TxnError::InvalidSavepoint => Error::NotOfThisTransaction { what: "savepoint" },
+            TxnError::OutcomeUnknown { cause } => {
+                Error::OutcomeUnknown { cause: Box::new(Error::from_storage(cause, database)) }
+            }
+            other => Error::Other(other.to_string()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn key_too_long(bytes: usize) -> Error {
+        Error::KeyTooLong { bytes, limit: MAX_KEY_BYTES }
+    }
+
+    #[cold]
+    pub(crate) fn value_too_long(bytes: usize) -> Error {
+        Error::ValueTooLong { bytes, limit: MAX_VALUE_BYTES }
+    }
+}

@@ -1,0 +1,314 @@
+//! How a database is opened.
+
+mod units;
+
+use foreshore_base::limits::PAGE_BYTES;
+use foreshore_env::time::Duration;
+use foreshore_txn::{EngineOptions, LockOptions, LockTableKind, LogOptions, PoolOptions};
+
+use crate::{
+    Durability, Isolation,
+    error::{Error, Result},
+};
+
+/// How a database is opened. Each opening may choose anew.
+///
+/// ```
+/// use foreshore::Options;
+///
+/// let mut options = Options { pool_bytes: 64 << 20, ..Options::default() };
+/// options.set("log_bytes", "1GiB")?;
+/// assert_eq!(options.log_bytes, 1 << 30);
+/// # Ok::<(), foreshore::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Make the database when the directory is absent or empty. Default: true.
+    pub create: bool,
+    /// Memory for pages, in bytes. Tables may be larger. Default: 256 MiB.
+    pub pool_bytes: usize,
+    /// Most bytes that the log may take. Transactions that are open at the same time must fit in half of it: the
+    /// other half is kept so that every one of them can be rolled back. Default: 4 GiB.
+    pub log_bytes: u64,
+    /// Size of a file of the log, rounded up to a power of two; fixed when the database is made. Default: 16 MiB.
+    pub log_segment_bytes: u64,
+    /// Memory for log records on their way to the disk; a power of two. Default: 8 MiB.
+    pub log_buffer_bytes: usize,
+    /// How long a [`Durability::Lazy`] commit may take to reach the disk. Default: 100 ms.
+    pub flush_interval: Duration,
+    /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
+    /// logged after the last one must be gone through when the database is opened after a crash. Default: 256 MiB.
+    pub checkpoint_bytes: u64,
+    /// The lock table. Default: latched.
+    pub lock_table: LockTable,
+    /// Most locks that one transaction may hold. Default: 1,000,000.
+    pub max_locks_per_transaction: usize,
+    /// Most locks that all transactions may hold together. Default: 8,000,000.
+    pub max_locks: usize,
+    /// When a commit counts, unless the commit says otherwise. Default: sync.
+    pub durability: Durability,
+    /// The isolation of transactions, unless they say otherwise. Default: serializable.
+    pub isolation: Isolation,
+    /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
+    #[doc(hidden)]
+    pub locking: bool,
+    /// Most records in a node of a tree; small in tests, so that trees split and merge all the time.
+    #[doc(hidden)]
+    pub node_capacity: usize,
+}
+
+/// The implementations of the lock table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockTable {
+    /// A latch for each bucket.
+    #[default]
+    Latched,
+    /// One mutex for everything: a baseline to measure against.
+    GlobalMutex,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create: true,
+            pool_bytes: 256 << 20,
+            log_bytes: 4 << 30,
+            log_segment_bytes: 16 << 20,
+            log_buffer_bytes: 8 << 20,
+            flush_interval: Duration::from_millis(100),
+            checkpoint_bytes: 256 << 20,
+            lock_table: LockTable::default(),
+            max_locks_per_transaction: 1_000_000,
+            max_locks: 8_000_000,
+            durability: Durability::default(),
+            isolation: Isolation::default(),
+            locking: true,
+            node_capacity: usize::MAX,
+        }
+    }
+}
+
+/// The least memory for pages, in frames.
+const MIN_POOL_FRAMES: usize = 64;
+/// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
+const MIN_LOG_SEGMENTS: u64 = 4;
+const MIN_SEGMENT_BYTES: u64 = 256 << 10;
+const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
+
+impl Options {
+    /// The names that [`Options::set`] knows: those of the fields.
+    pub const NAMES: [&'static str; 12] = [
+        "create",
+        "pool_bytes",
+        "log_bytes",
+        "log_segment_bytes",
+        "log_buffer_bytes",
+        "flush_interval",
+        "checkpoint_bytes",
+        "lock_table",
+        "max_locks_per_transaction",
+        "max_locks",
+        "durability",
+        "isolation",
+    ];
+
+    /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        fn parsed<T>(name: &str, value: &str, parsed: Option<T>, expected: &str) -> Result<T> {
+            parsed.ok_or_else(|| invalid(name, value, expected))
+        }
+        let bytes = || parsed(name, value, units::bytes(value), "a number of bytes, such as 4096 or 16MiB");
+        let size = || {
+            let expected = "a number of bytes that this machine can address";
+            parsed(name, value, usize::try_from(bytes()?).ok(), expected)
+        };
+        let count = || parsed(name, value, value.replace('_', "").parse().ok(), "a whole number");
+        match name {
+            "create" => self.create = parsed(name, value, units::flag(value), "true or false")?,
+            "pool_bytes" => self.pool_bytes = size()?,
+            "log_bytes" => self.log_bytes = bytes()?,
+            "log_segment_bytes" => self.log_segment_bytes = bytes()?,
+            "log_buffer_bytes" => self.log_buffer_bytes = size()?,
+            "flush_interval" => {
+                let expected = "a time with its unit, such as 100ms or 1s";
+                self.flush_interval = parsed(name, value, units::duration(value), expected)?;
+            }
+            "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
+            "lock_table" => {
+                self.lock_table = match value {
+                    "latched" => LockTable::Latched,
+                    "global_mutex" => LockTable::GlobalMutex,
+                    _ => return Err(invalid(name, value, "latched or global_mutex")),
+                }
+            }
+            "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
+            "max_locks" => self.max_locks = count()?,
+            "durability" => {
+                self.durability = match value {
+                    "sync" => Durability::Sync,
+                    "lazy" => Durability::Lazy,
+                    _ => return Err(invalid(name, value, "sync or lazy")),
+                }
+            }
+            "isolation" => {
+                self.isolation = match value {
+                    "serializable" => Isolation::Serializable,
+                    "repeatable_read" => Isolation::RepeatableRead,
+                    "read_committed" => Isolation::ReadCommitted,
+                    _ => {
+                        return Err(invalid(name, value, "serializable, repeatable_read or read_committed"));
+                    }
+                }
+            }
+            _ => {
+                return Err(Error::UnknownOption { name: name.to_owned(), known: Options::NAMES.join(", ") });
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of an option by its name, as [`Options::set`] reads it; `None` when there is no such option.
+    pub fn get(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "create" => self.create.to_string(),
+            "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
+            "log_bytes" => units::format_bytes(self.log_bytes),
+            "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
+            "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
+            "flush_interval" => units::format_duration(self.flush_interval),
+            "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
+            "lock_table" => match self.lock_table {
+                LockTable::Latched => "latched",
+                LockTable::GlobalMutex => "global_mutex",
+            }
+            .to_owned(),
+            "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
+            "max_locks" => self.max_locks.to_string(),
+            "durability" => match self.durability {
+                Durability::Sync => "sync",
+                Durability::Lazy => "lazy",
+            }
+            .to_owned(),
+            "isolation" => match self.isolation {
+                Isolation::Serializable => "serializable",
+                Isolation::RepeatableRead => "repeatable_read",
+                Isolation::ReadCommitted => "read_committed",
+            }
+            .to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// Whether the values make sense alone and together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |name: &str, expected: String| {
+            let value = self.get(name).unwrap_or_default();
+            Err(invalid(name, &value, &expected))
+        };
+        let least_pool = MIN_POOL_FRAMES * PAGE_BYTES;
+        if self.pool_bytes < least_pool {
+            return refuse("pool_bytes", format!("at least {}", units::format_bytes(least_pool as u64)));
+        }
+        if self.log_segment_bytes < MIN_SEGMENT_BYTES {
+            return refuse(
+                "log_segment_bytes",
+                format!("at least {}", units::format_bytes(MIN_SEGMENT_BYTES)),
+            );
+        }
+        let least_log = self.log_segment_bytes.saturating_mul(MIN_LOG_SEGMENTS);
+        if self.log_bytes < least_log {
+            let least = units::format_bytes(least_log);
+            return refuse(
+                "log_bytes",
+                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes"),
+            );
+        }
+        if self.log_buffer_bytes < MIN_LOG_BUFFER_BYTES || !self.log_buffer_bytes.is_power_of_two() {
+            let least = units::format_bytes(MIN_LOG_BUFFER_BYTES as u64);
+            return refuse("log_buffer_bytes", format!("a power of two of at least {least}"));
+        }
+        if self.flush_interval.is_zero() {
+            return refuse("flush_interval", "more than 0".to_owned());
+        }
+        if self.max_locks_per_transaction == 0 {
+            return refuse("max_locks_per_transaction", "at least 1".to_owned());
+        }
+        if self.max_locks == 0 {
+            return refuse("max_locks", "at least 1".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn engine(&self) -> EngineOptions {
+        EngineOptions {
+            create: self.create,
+            log: LogOptions {
+                segment_bytes: self.log_segment_bytes,
+                buffer_bytes: self.log_buffer_bytes,
+                capacity_bytes: self.log_bytes,
+                flush_interval: self.flush_interval,
+            },
+            pool: PoolOptions { bytes: self.pool_bytes, ..PoolOptions::default() },
+            locks: LockOptions {
+                max_locks_per_transaction: self.max_locks_per_transaction,
+                max_locks: self.max_locks,
+                table: match self.lock_table {
+                    LockTable::Latched => LockTableKind::Latched,
+                    LockTable::GlobalMutex => LockTableKind::GlobalMutex,
+                },
+                ..LockOptions::default()
+            },
+            checkpoint_bytes: self.checkpoint_bytes,
+            node_capacity: self.node_capacity,
+            locking: self.locking,
+        }
+    }
+}
+
+fn invalid(name: &str, value: &str, expected: &str) -> Error {
+    Error::InvalidOption { name: name.to_owned(), value: value.to_owned(), expected: expected.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_can_be_set_to_what_it_is() {
+        let defaults = Options::default();
+        let mut options = Options::default();
+        for name in Options::NAMES {
+            let value = defaults.get(name).unwrap();
+            options.set(name, &value).unwrap();
+        }
+        assert_eq!(options, defaults);
+        options.check().unwrap();
+    }
+
+    #[test]
+    fn wrong_names_and_values_are_refused_and_explained() {
+        let mut options = Options::default();
+        let error = options.set("pool", "1MiB").unwrap_err();
+        assert!(matches!(error, Error::UnknownOption { .. }) && error.to_string().contains("pool_bytes"));
+        for name in Options::NAMES {
+            let error = options.set(name, "a lot").unwrap_err();
+            assert!(matches!(&error, Error::InvalidOption { name: named, .. } if named == name), "{error}");
+        }
+        assert_eq!(options, Options::default());
+        for (name, value) in [
+            ("pool_bytes", "64KiB"),
+            ("log_segment_bytes", "1KiB"),
+            ("log_bytes", "16MiB"),
+            ("log_buffer_bytes", "3MiB"),
+            ("log_buffer_bytes", "1KiB"),
+            ("flush_interval", "0s"),
+            ("max_locks", "0"),
+            ("max_locks_per_transaction", "0"),
+        ] {
+            let mut options = Options::default();
+            options.set(name, value).unwrap();
+            let error = options.check().unwrap_err();
+            assert!(matches!(&error, Error::InvalidOption { name: named, .. } if named == name), "{error}");
+        }
+    }
+}

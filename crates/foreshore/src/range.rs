@@ -1,0 +1,149 @@
+//! Going through a range.
+
+use std::{marker::PhantomData, ops::Bound};
+
+use foreshore_base::key::Key;
+use foreshore_txn::{Direction, LockKind, TableInfo, TxnCursor};
+
+use crate::{
+    error::Result,
+    transaction::{Transaction, decode_value, undecodable},
+    value::Value,
+};
+
+/// Encoded bounds of a range.
+pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Whether no key can lie between these bounds.
+fn is_empty((low, high): &Bounds) -> bool {
+    match (low, high) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
+        _ => false,
+    }
+}
+
+fn as_slices((low, high): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice))
+}
+
+/// A position in a range of a table. Made by [`Transaction::cursor`], and used with the same transaction.
+#[derive(Debug)]
+pub struct Cursor<K, V> {
+    table: TableInfo,
+    /// `None` when the range is empty or was gone through.
+    position: Option<TxnCursor>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value> Cursor<K, V> {
+    pub(crate) fn new(
+        tx: &mut Transaction,
+        table: TableInfo,
+        bounds: &Bounds,
+        direction: Direction,
+        lock: LockKind,
+    ) -> Result<Cursor<K, V>> {
+        let position = if is_empty(bounds) {
+            None
+        } else {
+            let cursor = tx.txn().cursor(&table, as_slices(bounds), direction, lock);
+            Some(cursor.map_err(|error| tx.fail(error))?)
+        };
+        Ok(Cursor { table, position, key: Vec::new(), value: Vec::new(), types: PhantomData })
+    }
+
+    /// The next entry; `None` at the end of the range.
+    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<(K::Owned, V::Owned)>> {
+        if !self.step(tx)? {
+            return Ok(None);
+        }
+        let key =
+            K::decode(&self.key).map_err(|error| undecodable(&self.table, error.expected.to_owned()))?;
+        Ok(Some((key, decode_value::<V>(&self.table, &self.value)?)))
+    }
+
+    /// The next entry, encoded.
+    pub fn next_encoded(&mut self, tx: &mut Transaction) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(self.step(tx)?.then_some((&self.key, &self.value)))
+    }
+
+    fn step(&mut self, tx: &mut Transaction) -> Result<bool> {
+        let Some(position) = &mut self.position else { return Ok(false) };
+        let found = tx.txn().next(position, &mut self.key, &mut self.value);
+        let found = found.map_err(|error| tx.fail(error))?;
+        if !found {
+            self.position = None;
+        }
+        Ok(found)
+    }
+}
+
+/// The entries of a range, from both ends. Made by [`Transaction::range`]. After an error it is at its end.
+#[derive(Debug)]
+pub struct Range<'t, K, V> {
+    tx: &'t mut Transaction,
+    table: TableInfo,
+    bounds: Bounds,
+    /// Going up, from the first call of `next`.
+    front: Option<Cursor<K, V>>,
+    /// Going down, from the first call of `next_back`.
+    back: Option<Cursor<K, V>>,
+    done: bool,
+}
+
+impl<'t, K: Key, V: Value> Range<'t, K, V> {
+    pub(crate) fn new(tx: &'t mut Transaction, table: TableInfo, bounds: Bounds) -> Range<'t, K, V> {
+        Range { tx, table, bounds, front: None, back: None, done: false }
+    }
+
+    fn next_from(&mut self, direction: Direction) -> Option<Result<(K::Owned, V::Owned)>> {
+        if self.done {
+            return None;
+        }
+        let entry = self.step(direction).transpose();
+        self.done = !matches!(entry, Some(Ok(_)));
+        entry
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<Option<(K::Owned, V::Owned)>> {
+        let (near, far) = match direction {
+            Direction::Ascending => (&mut self.front, &self.back),
+            Direction::Descending => (&mut self.back, &self.front),
+        };
+        let cursor = match near {
+            Some(cursor) => cursor,
+            None => {
+                let table = self.table.clone();
+                near.insert(Cursor::new(self.tx, table, &self.bounds, direction, LockKind::Shared)?)
+            }
+        };
+        let entry = cursor.next(self.tx)?;
+        // The ends have met when one comes to what the other gave last.
+        let met = far.as_ref().is_some_and(|far| match direction {
+            Direction::Ascending => cursor.key >= far.key,
+            Direction::Descending => cursor.key <= far.key,
+        });
+        Ok(entry.filter(|_| !met))
+    }
+}
+
+impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_from(Direction::Ascending)
+    }
+}
+
+impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.next_from(Direction::Descending)
+    }
+}
+
+impl<K: Key, V: Value> std::iter::FusedIterator for Range<'_, K, V> {}

@@ -1,0 +1,133 @@
+//! What a database tells of itself.
+
+use foreshore_txn::EngineStats;
+
+/// Declares [`Stats`] with a list of its fields by name.
+macro_rules! stats {
+    ($($(#[$doc:meta])* $field:ident: $from:expr,)*) => {
+        /// Counters since the database was opened, and sizes as they are. Made by
+        /// [`Database::stats`](crate::Database::stats), while the database works: the figures belong to about the same
+        /// moment.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])* pub $field: u64,)*
+            /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
+            pub checkpoint_failure: Option<String>,
+        }
+
+        impl Stats {
+            pub(crate) fn of(stats: &EngineStats) -> Stats {
+                $(let $field: fn(&EngineStats) -> u64 = $from;)*
+                Stats { $($field: $field(stats),)* checkpoint_failure: stats.checkpoint_failure.clone() }
+            }
+
+            /// All figures by name, for tools.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+stats! {
+    /// Committed transactions that wrote.
+    commits: |stats| stats.commits,
+    /// Committed transactions that only read.
+    read_only_commits: |stats| stats.read_only_commits,
+    /// Transactions rolled back, for whatever reason.
+    rollbacks: |stats| stats.rollbacks,
+    /// Open transactions that have written.
+    writers_open: |stats| stats.writers_open as u64,
+    /// Checkpoints.
+    checkpoints: |stats| stats.checkpoints,
+    /// Tables, without those that the database keeps for itself.
+    tables: |stats| stats.tables as u64,
+    /// Pages in the data file.
+    pages: |stats| stats.pages,
+    /// Frames of the buffer pool.
+    pool_frames: |stats| stats.pool.frames,
+    /// Frames that hold a page.
+    pool_frames_used: |stats| stats.pool.frames_used,
+    /// Frames whose page is newer than the file.
+    pool_frames_dirty: |stats| stats.pool.frames_dirty,
+    /// Pages read from the file.
+    pool_loads: |stats| stats.pool.loads,
+    /// Pages that gave up their frame for another.
+    pool_evictions: |stats| stats.pool.evictions,
+    /// Pages written in the background.
+    pool_cleaner_writes: |stats| stats.pool.cleaner_writes,
+    /// Pages written by checkpoints.
+    pool_sweep_writes: |stats| stats.pool.sweep_writes,
+    /// Whole pages that were logged, so that a torn write can be repaired.
+    page_images: |stats| stats.pool.images,
+    /// Pages taken into use.
+    page_allocations: |stats| stats.pool.allocations,
+    /// Pages given back.
+    page_frees: |stats| stats.pool.frees,
+    /// Bytes of the log that are needed.
+    log_used_bytes: |stats| stats.log_used_bytes,
+    /// Bytes ever written to the log.
+    log_tail: |stats| stats.log_tail,
+    /// How much of that is on the disk.
+    log_durable: |stats| stats.log_durable,
+    /// Locks on keys that were granted and given back.
+    locks_released: |stats| stats.locks.released,
+    /// Requests for locks that had to wait.
+    lock_waits: |stats| stats.locks.waits,
+    /// Time spent in these waits, in all.
+    lock_waited_ns: |stats| stats.locks.waited_ns,
+    /// The longest of these waits.
+    lock_longest_wait_ns: |stats| stats.locks.longest_wait_ns,
+    /// Deadlocks, each resolved by one victim.
+    deadlocks: |stats| stats.locks.deadlocks,
+    /// Waits for locks that ended at their deadline.
+    lock_timeouts: |stats| stats.locks.timeouts,
+    /// Waits for locks that were cancelled.
+    lock_cancellations: |stats| stats.locks.cancelled,
+    /// Records that were gone through when the database was opened.
+    recovery_records: |stats| stats.recovery.records_read,
+    /// Transactions that were undone when the database was opened.
+    recovery_losers: |stats| stats.recovery.losers,
+    /// How long recovery took when the database was opened.
+    recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
+}
+
+/// What [`Database::verify`](crate::Database::verify) found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Damage: one sentence for each place, up to a thousand of them.
+    pub problems: Vec<String>,
+    /// Problems beyond those.
+    pub problems_dropped: u64,
+    /// Tables, without those that the database keeps for itself.
+    pub tables: u64,
+    /// Entries of all tables, those that the database keeps for itself included.
+    pub records: u64,
+    /// Entries that were deleted and not yet taken away.
+    pub ghosts: u64,
+    /// Pages of all tables.
+    pub pages: u64,
+    /// Records of the log.
+    pub log_records: u64,
+}
+
+impl VerifyReport {
+    pub(crate) fn of(report: foreshore_txn::VerifyReport) -> VerifyReport {
+        VerifyReport {
+            problems_dropped: report.problems_dropped,
+            tables: report.tables,
+            records: report.trees.records,
+            ghosts: report.trees.ghosts,
+            pages: report.trees.pages,
+            log_records: report.log_records,
+            problems: report.problems,
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}

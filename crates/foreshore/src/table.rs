@@ -1,0 +1,254 @@
+//! Tables, as the caller names them and as the catalogue has them.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use foreshore_base::{key::Key, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_env::sync::OnceLock;
+use foreshore_txn::TableInfo;
+
+use crate::{
+    database::Inner,
+    error::{Error, Result},
+    value::Value,
+};
+
+/// A table by its name and types; usually a constant.
+///
+/// ```
+/// use foreshore::TableDefinition;
+///
+/// const BALANCES: TableDefinition<&str, i64> = TableDefinition::new("balances");
+/// const ORDERS: TableDefinition<(u32, u64), (&str, f64)> = TableDefinition::new("orders");
+/// const BLOBS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("blobs");
+/// ```
+///
+/// A table is made, empty, when it is first used. Its types are stored with it: using it with others is
+/// [`Error::TypeMismatch`].
+pub struct TableDefinition<'n, K, V> {
+    name: &'n str,
+    encoded: bool,
+    /// Covariant in both: the types say what goes in and out, nothing is stored.
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<'n, K, V> TableDefinition<'n, K, V> {
+    /// A table with keys of type `K` and values of type `V`.
+    pub const fn new(name: &'n str) -> TableDefinition<'n, K, V> {
+        TableDefinition { name, encoded: false, types: PhantomData }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'n str {
+        self.name
+    }
+}
+
+impl<'n, 'b> TableDefinition<'n, &'b [u8], &'b [u8]> {
+    /// The encoded keys and values of an existing table of any types: for tools, such as `foreshore dump`. Such a
+    /// definition never makes a table; writing bytes that are no encoding of the table's types makes its typed readers
+    /// fail with [`Error::Undecodable`].
+    pub const fn encoded(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
+        TableDefinition { name, encoded: true, types: PhantomData }
+    }
+}
+
+impl<K, V> Clone for TableDefinition<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for TableDefinition<'_, K, V> {}
+
+impl<K, V> fmt::Debug for TableDefinition<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TableDefinition").field(&self.name).finish()
+    }
+}
+
+/// A table as the catalogue has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableDescription {
+    /// Its name.
+    pub name: String,
+    /// The type of its keys.
+    pub key_type: String,
+    /// The type of its values.
+    pub value_type: String,
+}
+
+/// What the catalogue stores beside a table's name.
+fn type_names(key: &str, value: &str) -> String {
+    format!("{key}\n{value}")
+}
+
+fn split_type_names(meta: &[u8]) -> (String, String) {
+    let names = String::from_utf8_lossy(meta);
+    let (key, value) = names.split_once('\n').unwrap_or((&names, ""));
+    (key.to_owned(), value.to_owned())
+}
+
+impl TableDescription {
+    pub(crate) fn of(info: &TableInfo) -> TableDescription {
+        let (key_type, value_type) = split_type_names(info.meta());
+        TableDescription { name: info.name().to_owned(), key_type, value_type }
+    }
+}
+
+/// How many tables are remembered; those after them are looked up in the catalogue each time.
+const REMEMBERED: usize = 512;
+/// At how many places a table may be remembered.
+const PROBES: usize = 8;
+
+/// Tables that were opened before, so that an operation finds its table without taking a lock or a latch. A table,
+/// once made, stays as it is; so does its entry.
+#[derive(Debug)]
+pub(crate) struct TableCache {
+    /// Each written once, under its `OnceLock`. An entry stands at the first place of its name that was free when it
+    /// was written.
+    entries: Box<[OnceLock<CachedTable>]>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct CachedTable {
+    pub(crate) info: TableInfo,
+    key_type: String,
+    value_type: String,
+    /// Address of the `type_name` function of the value type that opened the table first: equal functions give equal
+    /// names, so that the usual check compares no text.
+    value_type_fn: usize,
+}
+
+impl CachedTable {
+    fn new<V: Value>(info: TableInfo) -> CachedTable {
+        let (key_type, value_type) = split_type_names(info.meta());
+        let opened_with_its_type = V::type_name() == value_type.as_str();
+        let value_type_fn = if opened_with_its_type { type_name_address::<V>() } else { 0 };
+        CachedTable { info, key_type, value_type, value_type_fn }
+    }
+
+    #[inline]
+    fn check<K: Key, V: Value>(&self, definition: &TableDefinition<'_, K, V>) -> Result<()> {
+        let same_key = self.key_type == K::NAME;
+        if same_key && self.value_type_fn == type_name_address::<V>() || definition.encoded {
+            return Ok(());
+        }
+        self.check_names::<K, V>()
+    }
+
+    #[cold]
+    fn check_names<K: Key, V: Value>(&self) -> Result<()> {
+        if self.key_type == K::NAME && self.value_type == V::type_name() {
+            return Ok(());
+        }
+        let stored = (&*self.key_type, &*self.value_type);
+        Err(mismatch(self.info.name(), stored, (K::NAME, &V::type_name())))
+    }
+}
+
+#[inline]
+fn type_name_address<V: Value>() -> usize {
+    V::type_name as fn() -> Cow<'static, str> as usize
+}
+
+impl TableCache {
+    pub(crate) fn new() -> TableCache {
+        TableCache { entries: (0..REMEMBERED).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Where to look for a name, by FNV-1a: names are short.
+    fn places(name: &str) -> impl Iterator<Item = usize> {
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+        for byte in name.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        }
+        (0..PROBES).map(move |probe| ((hash >> 32) as usize + probe) % REMEMBERED)
+    }
+
+    #[inline]
+    fn find(&self, name: &str) -> Option<&CachedTable> {
+        for place in TableCache::places(name) {
+            let table = self.entries[place].get()?;
+            if table.info.name() == name {
+                return Some(table);
+            }
+        }
+        None
+    }
+
+    fn remember(&self, table: CachedTable) -> Cow<'_, CachedTable> {
+        for place in TableCache::places(table.info.name()) {
+            let entry = self.entries[place].get_or_init(|| table.clone());
+            if entry.info.name() == table.info.name() {
+                return Cow::Borrowed(entry);
+            }
+        }
+        Cow::Owned(table)
+    }
+}
+
+impl Inner {
+    /// The table of a definition, made if it is not there. A table is made even when it is only read: a transaction
+    /// that found it absent would have nothing to lock against somebody who makes and fills it.
+    #[inline]
+    pub(crate) fn table<K: Key, V: Value>(
+        &self,
+        definition: &TableDefinition<'_, K, V>,
+    ) -> Result<Cow<'_, CachedTable>> {
+        let table = match self.tables.find(definition.name) {
+            Some(table) => Cow::Borrowed(table),
+            None => self.open_table(definition)?,
+        };
+        table.check(definition)?;
+        Ok(table)
+    }
+
+    #[cold]
+    fn open_table<K: Key, V: Value>(
+        &self,
+        definition: &TableDefinition<'_, K, V>,
+    ) -> Result<Cow<'_, CachedTable>> {
+        let name = definition.name;
+        let info = match self.engine.table(name).map_err(|error| self.error(error))? {
+            Some(info) => info,
+            None if definition.encoded => return Err(Error::NoSuchTable { table: name.to_owned() }),
+            None => self.make_table(name, &type_names(K::NAME, &V::type_name()))?,
+        };
+        Ok(self.tables.remember(CachedTable::new::<V>(info)))
+    }
+
+    fn make_table(&self, name: &str, meta: &str) -> Result<TableInfo> {
+        if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
+            return Err(Error::LimitExceeded {
+                what: "the length of a table's name in bytes, at least 1,",
+                limit: MAX_TABLE_NAME_BYTES as u64,
+                got: name.len() as u64,
+            });
+        }
+        self.engine.create_table(name, meta.as_bytes()).map_err(|error| Error::from_txn(error, self.path()))
+    }
+
+    pub(crate) fn create_table(
+        &self,
+        name: &str,
+        key_type: &str,
+        value_type: &str,
+    ) -> Result<TableDescription> {
+        let info = match self.engine.table(name).map_err(|error| self.error(error))? {
+            Some(info) => info,
+            None => self.make_table(name, &type_names(key_type, value_type))?,
+        };
+        let table = TableDescription::of(&info);
+        if table.key_type == key_type && table.value_type == value_type {
+            return Ok(table);
+        }
+        Err(mismatch(name, (&table.key_type, &table.value_type), (key_type, value_type)))
+    }
+}
+
+#[cold]
+fn mismatch(table: &str, stored: (&str, &str), asked: (&str, &str)) -> Error {
+    let types = |(key, value): (&str, &str)| format!("{key} → {value}");
+    Error::TypeMismatch { table: table.to_owned(), stored: types(stored), asked: types(asked) }
+}

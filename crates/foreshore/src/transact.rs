@@ -1,0 +1,115 @@
+//! Running a transaction again when it was the victim of a deadlock.
+
+use foreshore_env::{
+    random::{self, Xorshift},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Durability, Isolation,
+    database::Database,
+    error::{Error, Result},
+    transaction::Transaction,
+};
+
+/// How a transaction runs. What is `None` is as the database's [`Options`](crate::Options) say.
+///
+/// ```
+/// # use foreshore::{Database, TransactOptions};
+/// # use std::time::Duration;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = Database::open(directory.path())?;
+/// let options = TransactOptions {
+///     deadline: Some(Duration::from_secs(1)),
+///     label: Some("transfer".into()),
+///     ..TransactOptions::default()
+/// };
+/// db.transact_with(&options, |tx| Ok(()))?;
+/// # Ok::<(), foreshore::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactOptions {
+    /// How often [`Database::transact`] runs a deadlock's victim again. Default: 1000, which is to say, as often as it
+    /// takes: a victim keeps its age, the youngest of a circle gives way, so only transactions that began before
+    /// this one can make it give way.
+    pub retries: u32,
+    /// How long it may wait for locks, from its beginning, over all attempts. Default: as long as it takes.
+    pub deadline: Option<Duration>,
+    /// When its commit counts.
+    pub durability: Option<Durability>,
+    /// What it is kept apart from.
+    pub isolation: Option<Isolation>,
+    /// A name for deadlock reports and lists of lock holders.
+    pub label: Option<Arc<str>>,
+    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock.
+    pub no_wait: bool,
+}
+
+impl Default for TransactOptions {
+    fn default() -> TransactOptions {
+        TransactOptions {
+            retries: 1000,
+            deadline: None,
+            durability: None,
+            isolation: None,
+            label: None,
+            no_wait: false,
+        }
+    }
+}
+
+/// The first pause is at most this long; each later one may be twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+pub(crate) fn run<R>(
+    database: &Database,
+    options: &TransactOptions,
+    mut body: impl FnMut(&mut Transaction) -> Result<R>,
+) -> Result<R> {
+    let deadline = options.deadline.map(|time| Instant::now() + time);
+    let mut age = None;
+    let mut attempts = 0;
+    loop {
+        let mut tx = database.begin_aged(options, deadline, age)?;
+        age = Some(tx.age());
+        attempts += 1;
+        let result = body(&mut tx);
+        // A body may have swallowed the error: what it then computed is worth nothing.
+        let victim = tx.take_victim();
+        let error = match (result, victim) {
+            (Ok(value), None) => match tx.commit() {
+                Ok(()) => return Ok(value),
+                Err(error) => error,
+            },
+            (Err(error), None) => {
+                tx.rollback()?;
+                error
+            }
+            (_, Some(report)) => {
+                tx.rollback()?;
+                Error::Deadlock(report)
+            }
+        };
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        if attempts > options.retries {
+            return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
+        }
+        pause(attempts, deadline);
+    }
+}
+
+/// Lets those who won go on before this thread is in their way again. Jittered, so that two victims of each other do not
+/// meet in step.
+#[cold]
+fn pause(attempts: u32, deadline: Option<Instant>) {
+    let most = FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE);
+    let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
+    let left = deadline.map_or(LONGEST_PAUSE, |deadline| deadline.saturating_duration_since(Instant::now()));
+    thread::sleep(Duration::from_nanos(jittered).min(left));
+}

@@ -1,0 +1,520 @@
+//! A transaction.
+
+use std::{borrow::Borrow, ops::Bound, ops::ControlFlow, ops::RangeBounds};
+
+use foreshore_base::{
+    key::Key,
+    limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
+};
+use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_txn::{
+    CancelToken, DeadlockReport, Direction, IntentMode, LockError, LockKind, TableInfo, Txn, TxnError,
+};
+
+use crate::{
+    Durability, Isolation,
+    database::Inner,
+    error::{Error, Result},
+    range::{Cursor, Range},
+    table::TableDefinition,
+    value::{Value, ValueDecodeError},
+};
+
+/// A transaction: everything it did happens at its commit, or nothing does. Dropped without a commit, also by a panic,
+/// it is rolled back.
+///
+/// Made by [`Database::begin`](crate::Database::begin), or lent by [`Database::transact`](crate::Database::transact),
+/// which also commits it. It may move to another thread, but is used by one at a time.
+///
+/// # What is promised
+/// Under [`Isolation::Serializable`], committed transactions behave as if they had run one after another, scans
+/// included. What a transaction has read is guaranteed only once its commit has returned: before, it may have seen
+/// the changes of a transaction whose commit is still on its way to the disk.
+///
+/// # Waiting
+/// Every operation that reads or writes may wait for a lock. The wait ends when the lock is granted, with
+/// [`Error::Deadlock`] if this transaction was chosen to break a circle, at the deadline
+/// ([`Transaction::set_deadline`]) with [`Error::LockTimeout`], or with [`Error::Cancelled`]. An operation that fails has
+/// changed nothing, and the transaction may go on; but a deadlock's victim can only be rolled back (later operations
+/// give [`Error::TransactionFailed`]).
+#[derive(Debug)]
+pub struct Transaction {
+    // Before `database`: rolled back while the database is surely there.
+    txn: Txn,
+    database: Arc<Inner>,
+    durability: Durability,
+    /// Whoever asked for a [`CancelHandle`] may have used it.
+    cancel: Option<CancelToken>,
+    /// Whether a deadlock ended this transaction, whatever the caller made of that error.
+    victim: Option<Arc<DeadlockReport>>,
+    /// Scratch for the key of the operation at hand.
+    key: Vec<u8>,
+    /// Scratch for the value of the operation at hand.
+    value: Vec<u8>,
+}
+
+/// A place in a transaction to which it can be rolled back. Made by [`Transaction::savepoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint(foreshore_txn::Savepoint);
+
+/// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
+#[derive(Clone, Debug)]
+pub struct CancelHandle(CancelToken);
+
+impl CancelHandle {
+    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later wait and the commit
+    /// fail with [`Error::Cancelled`]. A commit that has begun is not stopped.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the transaction was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+/// A key in the order-preserving encoding, refused when it is too long.
+pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    key.encode(out);
+    if out.len() > MAX_KEY_BYTES { Err(Error::key_too_long(out.len())) } else { Ok(()) }
+}
+
+fn encode_value<V: Value>(value: &V, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    value.encode(out);
+    if out.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(out.len())) } else { Ok(()) }
+}
+
+pub(crate) fn encode_bound<K: Key>(bound: Bound<&K>) -> Result<Bound<Vec<u8>>> {
+    let encoded = |key| {
+        let mut out = Vec::new();
+        encode_key(key, &mut out).map(|()| out)
+    };
+    Ok(match bound {
+        Bound::Included(key) => Bound::Included(encoded(key)?),
+        Bound::Excluded(key) => Bound::Excluded(encoded(key)?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<V::Owned> {
+    V::decode(bytes).map_err(|error| undecodable(table, error.expected.into_owned()))
+}
+
+#[cold]
+pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
+    Error::Undecodable { table: table.name().to_owned(), expected }
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "keys go in by value, so that literals, `&String` and `&Vec<u8>` can be given as they are"
+)]
+impl Transaction {
+    pub(crate) fn new(txn: Txn, database: Arc<Inner>, durability: Durability) -> Transaction {
+        Transaction {
+            txn,
+            database,
+            durability,
+            cancel: None,
+            victim: None,
+            key: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Reads a value.
+    #[inline]
+    pub fn get<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+    ) -> Result<Option<V::Owned>> {
+        let found = self.get_with(table, key, |bytes| V::decode(bytes))?;
+        self.decoded(table.name(), found)
+    }
+
+    /// Reads a value that this transaction is going to change: takes at once the lock that the change will need. Two
+    /// transactions that read a record and then write it with `get` deadlock; with `get_for_update` the second waits.
+    #[inline]
+    pub fn get_for_update<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+    ) -> Result<Option<V::Owned>> {
+        let found = self.get_for_update_with(table, key, |bytes| V::decode(bytes))?;
+        self.decoded(table.name(), found)
+    }
+
+    /// Reads a value in place: `read` gets its encoded bytes, which for a table of byte values are the value. It may be
+    /// called several times; the result of the last call counts.
+    #[inline]
+    pub fn get_with<K: Key, V: Value, R>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let table = self.database.table(&table)?;
+        encode_key(&key, &mut self.key)?;
+        self.txn
+            .get(&table.info, &self.key, read)
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    /// [`Transaction::get_for_update`] in place, as [`Transaction::get_with`].
+    #[inline]
+    pub fn get_for_update_with<K: Key, V: Value, R>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let table = self.database.table(&table)?;
+        encode_key(&key, &mut self.key)?;
+        self.txn
+            .get_for_update(&table.info, &self.key, read)
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    #[inline]
+    fn decoded<T>(&self, table: &str, found: Option<Result<T, ValueDecodeError>>) -> Result<Option<T>> {
+        match found {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(error)) => {
+                Err(Error::Undecodable { table: table.to_owned(), expected: error.expected.into_owned() })
+            }
+        }
+    }
+
+    /// Writes a value, whether or not the key is there; tells whether it was.
+    #[inline]
+    pub fn put<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        value: impl Borrow<V>,
+    ) -> Result<bool> {
+        self.write(table, &key, value.borrow(), Txn::put)
+    }
+
+    /// Writes a value under a key that is not there. False, and no change, when it is.
+    #[inline]
+    pub fn insert<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        value: impl Borrow<V>,
+    ) -> Result<bool> {
+        self.write(table, &key, value.borrow(), Txn::insert)
+    }
+
+    /// Writes a value under a key that is there. False, and no change, when it is not.
+    #[inline]
+    pub fn update<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        value: impl Borrow<V>,
+    ) -> Result<bool> {
+        self.write(table, &key, value.borrow(), Txn::update)
+    }
+
+    #[inline]
+    fn write<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: &K,
+        value: &V,
+        operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<bool, TxnError>,
+    ) -> Result<bool> {
+        let table = self.database.table(&table)?;
+        encode_key(key, &mut self.key)?;
+        encode_value(value, &mut self.value)?;
+        operation(&mut self.txn, &table.info, &self.key, &self.value)
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    /// Removes a key; tells whether it was there.
+    #[inline]
+    pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
+        let table = self.database.table(&table)?;
+        encode_key(&key, &mut self.key)?;
+        self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    /// The entries of a range in order: an iterator that can be walked from both ends.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
+    /// db.transact(|tx| {
+    ///     for (name, count) in [("apple", 3), ("banana", 0), ("cherry", 7)] {
+    ///         tx.put(STOCK, name, count)?;
+    ///     }
+    ///     let mut names = Vec::new();
+    ///     for entry in tx.range(STOCK, "apple".."cherry")? {
+    ///         let (name, _count) = entry?;
+    ///         names.push(name);
+    ///     }
+    ///     assert_eq!(names, ["apple", "banana"]);
+    ///     let last = tx.range(STOCK, ..)?.rev().next().transpose()?;
+    ///     assert_eq!(last, Some(("cherry".to_string(), 7)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
+    /// has ended (under [`Isolation::Serializable`]). To write while going through a range, use
+    /// [`Transaction::cursor`].
+    pub fn range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<Range<'_, K, V>> {
+        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let info = self.database.table(&table)?.info.clone();
+        Ok(Range::new(self, info, bounds))
+    }
+
+    /// A position in a range that does not borrow the transaction, so that it can write between two steps. From the
+    /// low end upward, or down from the high end.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Direction, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
+    /// # db.transact(|tx| tx.put(STOCK, "apple", 0))?;
+    /// db.transact(|tx| {
+    ///     let mut cursor = tx.cursor(STOCK, .., Direction::Ascending)?;
+    ///     while let Some((name, count)) = cursor.next(tx)? {
+    ///         if count == 0 {
+    ///             tx.delete(STOCK, &name)?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # assert_eq!(db.transact(|tx| tx.get(STOCK, "apple"))?, None);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn cursor<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        self.cursor_locking(table, range, direction, LockKind::Shared)
+    }
+
+    /// As [`Transaction::cursor`], for entries that this transaction is going to change: see
+    /// [`Transaction::get_for_update`].
+    pub fn cursor_for_update<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        self.cursor_locking(table, range, direction, LockKind::Exclusive)
+    }
+
+    fn cursor_locking<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+        lock: LockKind,
+    ) -> Result<Cursor<K, V>> {
+        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let info = self.database.table(&table)?.info.clone();
+        Cursor::new(self, info, &bounds, direction, lock)
+    }
+
+    /// Calls `visit` with the encoded key and value of each entry of a range, without allocating for each of them, until
+    /// it breaks off. For a table of byte keys and values, these are the keys and values.
+    pub fn scan<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut cursor = self.cursor(table, range, direction)?;
+        while let Some((key, value)) = cursor.next_encoded(self)? {
+            if visit(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry with the lowest key.
+    pub fn first<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.cursor(table, .., Direction::Ascending)?.next(self)
+    }
+
+    /// The entry with the highest key.
+    pub fn last<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.cursor(table, .., Direction::Descending)?.next(self)
+    }
+
+    /// Removes every key of a range; tells how many there were.
+    pub fn remove_range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64> {
+        let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
+        let mut removed = 0;
+        while let Some((key, _)) = cursor.next_encoded(self)? {
+            let table = self.database.table(&table)?;
+            let deleted = self.txn.delete(&table.info, key);
+            removed += u64::from(deleted.map_err(|error| fail(&self.database, &mut self.victim, error))?);
+        }
+        Ok(removed)
+    }
+
+    /// Locks a whole table: for a transaction that touches much of it, cheaper than a lock on every key.
+    pub fn lock_table<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        lock: TableLock,
+    ) -> Result<()> {
+        let table = self.database.table(&table)?;
+        let mode = match lock {
+            TableLock::Shared => IntentMode::S,
+            TableLock::Exclusive => IntentMode::X,
+        };
+        self.txn.lock_table(&table.info, mode).map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    /// Marks this place, so that what comes after it can be undone alone.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
+    /// let count = db.transact(|tx| {
+    ///     tx.put(STOCK, "apple", 1)?;
+    ///     let before = tx.savepoint()?;
+    ///     tx.put(STOCK, "apple", 2)?;
+    ///     tx.rollback_to(before)?;
+    ///     tx.get(STOCK, "apple")
+    /// })?;
+    /// assert_eq!(count, Some(1));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        let savepoint = self.txn.savepoint().map_err(|error| self.fail(error))?;
+        Ok(Savepoint(savepoint))
+    }
+
+    /// Undoes everything since a savepoint. The savepoint stays; those after it are gone. Locks are kept.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
+    }
+
+    /// Commits with the durability that the transaction began with. Under [`Durability::Sync`], what it did survives
+    /// a crash once this returns.
+    ///
+    /// On any error but [`Error::OutcomeUnknown`] nothing was committed.
+    pub fn commit(self) -> Result<()> {
+        let durability = self.durability;
+        self.commit_with(durability)
+    }
+
+    /// Commits with another durability.
+    pub fn commit_with(self, durability: Durability) -> Result<()> {
+        let Transaction { txn, database, cancel, .. } = self;
+        if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
+            txn.rollback().map_err(|error| Error::from_txn(error, database.path()))?;
+            return Err(Error::Cancelled);
+        }
+        match txn.commit(durability) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::from_txn(error, database.path())),
+        }
+    }
+
+    /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure (which
+    /// stops the database, so that the next operation tells).
+    pub fn rollback(self) -> Result<()> {
+        let Transaction { txn, database, .. } = self;
+        txn.rollback().map_err(|error| Error::from_txn(error, database.path()))
+    }
+
+    /// Until when this transaction may wait for locks; `None`, as long as it takes.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.txn.set_deadline(deadline);
+    }
+
+    /// Whether to fail with [`Error::WouldBlock`] instead of waiting for a lock. The failed operation changed
+    /// nothing, and the transaction goes on.
+    pub fn set_no_wait(&mut self, no_wait: bool) {
+        self.txn.set_no_wait(no_wait);
+    }
+
+    /// The isolation of the operations that follow.
+    pub fn set_isolation(&mut self, isolation: Isolation) {
+        self.txn.set_isolation(isolation);
+    }
+
+    /// A handle with which another thread can cancel this transaction.
+    pub fn cancel_handle(&mut self) -> CancelHandle {
+        CancelHandle(self.cancel.get_or_insert_with(|| self.txn.cancel_token()).clone())
+    }
+
+    /// Its number. Numbers ascend in the order in which transactions began, and are not used again.
+    pub fn id(&self) -> u64 {
+        self.txn.id().0
+    }
+
+    pub(crate) fn age(&self) -> u64 {
+        self.txn.age()
+    }
+
+    pub(crate) fn take_victim(&mut self) -> Option<Arc<DeadlockReport>> {
+        self.victim.take()
+    }
+
+    /// What [`Cursor`] needs.
+    pub(crate) fn txn(&mut self) -> &mut Txn {
+        &mut self.txn
+    }
+
+    #[cold]
+    pub(crate) fn fail(&mut self, error: TxnError) -> Error {
+        fail(&self.database, &mut self.victim, error)
+    }
+}
+
+/// How [`Transaction::lock_table`] locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableLock {
+    /// Others may read.
+    Shared,
+    /// Others wait.
+    Exclusive,
+}
+
+/// Remembers a deadlock, and makes the caller's error of it.
+#[cold]
+fn fail(database: &Inner, victim: &mut Option<Arc<DeadlockReport>>, error: TxnError) -> Error {
+    if let TxnError::Lock(LockError::Deadlock(report)) = &error {
+        *victim = Some(Arc::clone(report));
+    }
+    Error::from_txn(error, database.path())
+}

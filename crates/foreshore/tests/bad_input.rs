@@ -1,0 +1,470 @@
+//! What is no database, what was one once, and what the machine refuses: each a clear error, nothing made worse.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use foreshore::{
+    CorruptionSite, Database, Durability, Error, Options, Result, TableDefinition, TransactOptions,
+    limits::{MAX_TRANSACTIONS, PAGE_BYTES},
+};
+use foreshore_env::random::Xorshift;
+use foreshore_testkit::{CrashMode, FaultyDisk};
+
+const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("table");
+
+fn small() -> Options {
+    Options {
+        pool_bytes: 1 << 20,
+        log_bytes: 8 << 20,
+        log_segment_bytes: 256 << 10,
+        log_buffer_bytes: 256 << 10,
+        ..Options::default()
+    }
+}
+
+fn open_on(disk: &FaultyDisk) -> Result<Database> {
+    Database::builder().options(small()).disk(Arc::new(disk.clone())).open("/db")
+}
+
+/// The value of a key: long enough that a few hundred fill some dozen pages, some of them in overflow chunks.
+fn value(key: u64) -> Vec<u8> {
+    let length = if key % 20 == 0 { 4000 } else { 300 };
+    key.to_le_bytes().into_iter().cycle().take(length).collect()
+}
+
+fn fill(db: &Database, keys: std::ops::Range<u64>) -> Result<()> {
+    for key in keys {
+        db.transact(|tx| tx.put(TABLE, key, &value(key)[..]))?;
+    }
+    Ok(())
+}
+
+/// Reads everything; the keys, which have their values.
+fn read(db: &Database) -> Result<Vec<u64>> {
+    db.transact(|tx| {
+        let mut keys = Vec::new();
+        for entry in tx.range(TABLE, ..)? {
+            let (key, found) = entry?;
+            assert!(found == value(key), "key {key} has another value than it was given");
+            keys.push(key);
+        }
+        Ok(keys)
+    })
+}
+
+fn listing(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(&path).unwrap_or_default()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_file_is_no_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    fs::write(&path, "not a database").unwrap();
+    let error = Database::open(&path).unwrap_err();
+    assert!(matches!(&error, Error::NotADatabase { path: named, .. } if *named == path), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"not a database");
+}
+
+#[test]
+fn a_directory_of_other_things_is_no_database_and_stays_as_it_is() {
+    for names in
+        [&["letter.txt"][..], &["data"], &["log"], &["LOCK", "photo.jpg"], &["control.new"], &["control"]]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::write(directory.path().join(name), vec![0x55; 10_000]).unwrap();
+        }
+        let before = listing(directory.path());
+        let error = Database::open(directory.path()).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }), "{names:?}: {error}");
+        let after: Vec<_> = listing(directory.path());
+        let unchanged = before.iter().all(|file| after.contains(file));
+        let added: Vec<_> = after.iter().filter(|file| !before.contains(file)).collect();
+        assert!(unchanged && added.iter().all(|(path, _)| path.ends_with("LOCK")), "{names:?}: {added:?}");
+    }
+}
+
+#[test]
+fn another_format_is_named() {
+    for format in [0_u32, 2, 99] {
+        let disk = FaultyDisk::new();
+        let db = open_on(&disk).unwrap();
+        fill(&db, 0..3).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let path = Path::new("/db/control");
+        let mut control = disk.read_file(path).unwrap();
+        for slot in control.chunks_mut(4096) {
+            slot[8..12].copy_from_slice(&format.to_le_bytes());
+            let checksum = crc32c::crc32c_append(crc32c::crc32c(&slot[..12]), &slot[16..512]);
+            slot[12..16].copy_from_slice(&checksum.to_le_bytes());
+        }
+        disk.write_file(path, &control).unwrap();
+        let error = open_on(&disk).unwrap_err();
+        assert!(matches!(error, Error::UpgradeRequired { found, .. } if found == format), "{error}");
+        assert!(error.to_string().contains(&format.to_string()), "{error}");
+        assert_eq!(disk.read_file(path).unwrap(), control, "and nothing was changed");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for missing in ["control", "data", "log"] {
+        let disk = FaultyDisk::new();
+        let db = open_on(&disk).unwrap();
+        fill(&db, 0..3).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let survivor = FaultyDisk::new();
+        foreshore_env::disk::Disk::create_directory(&survivor, Path::new("/db")).unwrap();
+        foreshore_env::disk::Disk::create_directory(&survivor, Path::new("/db/log")).unwrap();
+        for path in disk.files() {
+            if !path.starts_with(Path::new("/db").join(missing)) {
+                survivor.write_file(&path, &disk.read_file(&path).unwrap()).unwrap();
+            }
+        }
+        let error = open_on(&survivor).unwrap_err();
+        assert!(
+            matches!(&error, Error::Corrupted { site: CorruptionSite::File(_) | CorruptionSite::Log(_), .. }),
+            "without {missing}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_page_is_found_or_does_no_harm() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    fill(&db, 0..300).unwrap();
+    db.transact(|tx| tx.remove_range(TABLE, 100..150)).unwrap();
+    let expected = read(&db).unwrap();
+    let used = db.verify().unwrap().pages;
+    db.close().unwrap();
+    drop(db);
+    let path = Path::new("/db/data");
+    let pages = disk.read_file(path).unwrap().len() / PAGE_BYTES;
+    let mut random = Xorshift::new(1);
+    let (mut found, mut harmless) = (0, 0);
+    for page in 0..pages {
+        let place = page * PAGE_BYTES + random.below(PAGE_BYTES as u64) as usize;
+        let damaged = disk.after_crash(CrashMode::KeepAll);
+        damaged.flip_bit(path, place as u64, random.below(8) as u8);
+        let result = open_on(&damaged).and_then(|db| {
+            let keys = read(&db)?;
+            let report = db.verify()?;
+            assert_eq!(keys, expected, "page {page}: wrong data was read");
+            Ok(report.is_sound())
+        });
+        match result {
+            Ok(true) => harmless += 1,
+            Ok(false) => found += 1,
+            Err(Error::Corrupted { .. } | Error::NotADatabase { .. }) => found += 1,
+            Err(error) => panic!("page {page}: {error}"),
+        }
+    }
+    println!("{pages} pages: damage found in {found}, {harmless} not in use");
+    assert!(found >= used && used >= 20, "of {used} pages in use, damage was found in {found} only");
+}
+
+#[test]
+fn a_flipped_bit_in_one_slot_of_the_control_file_does_no_harm_and_in_both_is_found() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    fill(&db, 0..20).unwrap();
+    drop(db);
+    let path = Path::new("/db/control");
+    let mut random = Xorshift::new(2);
+    for _ in 0..50 {
+        let (offset, bit) = (12 + random.below(500), random.below(8) as u8);
+        for slots in [&[0][..], &[1], &[0, 1]] {
+            let damaged = disk.after_crash(CrashMode::KeepAll);
+            slots.iter().for_each(|slot| damaged.flip_bit(path, slot * 4096 + offset, bit));
+            match (open_on(&damaged), slots.len()) {
+                (Ok(db), 1) => assert_eq!(read(&db).unwrap().len(), 20),
+                (Err(Error::Corrupted { site: CorruptionSite::File(file), .. }), 2) => assert_eq!(file, path),
+                (other, _) => panic!("{slots:?} at {offset}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_middle_of_the_log_does_not_shorten_it() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    fill(&db, 0..200).unwrap();
+    // As if the process had been killed: all of it must come from the log.
+    let crashed = disk.after_crash(CrashMode::KeepAll);
+    let logs: Vec<_> = crashed.files().into_iter().filter(|path| path.starts_with("/db/log")).collect();
+    let control = open_on(&crashed.after_crash(CrashMode::KeepAll)).unwrap();
+    assert_eq!(read(&control).unwrap().len(), 200);
+    drop(control);
+    let mut random = Xorshift::new(3);
+    let (mut found, mut harmless) = (0, 0);
+    for _ in 0..150 {
+        let path = &logs[random.below(logs.len() as u64) as usize];
+        let bytes = crashed.read_file(path).unwrap();
+        let place = random.below(bytes.len() as u64);
+        let damaged = crashed.after_crash(CrashMode::KeepAll);
+        damaged.flip_bit(path, place, random.below(8) as u8);
+        match open_on(&damaged).and_then(|db| read(&db)) {
+            Ok(keys) => {
+                // What lies behind the end of the log, or before what recovery needs, is not looked at. Damage in what
+                // was flushed last, here one commit, looks like a flush that a power cut interrupted.
+                assert!(keys.iter().copied().eq(0..keys.len() as u64));
+                assert!(keys.len() >= 199, "{} at {place}: commits were lost in silence", path.display());
+                harmless += 1;
+            }
+            Err(Error::Corrupted { site, .. }) => {
+                assert!(!matches!(site, CorruptionSite::Page(_)), "{site}");
+                found += 1;
+            }
+            Err(error) => panic!("{} at {place}: {error}", path.display()),
+        }
+    }
+    println!("damage found {found} times, {harmless} flips in unused places");
+    assert!(found >= 10, "{found}");
+    drop(db);
+}
+
+#[test]
+fn files_belong_to_their_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open(&path).unwrap();
+    fill(&db, 0..3).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    let mut files = 0;
+    let mut directories = vec![path];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                assert_eq!(mode(&path), 0o700, "{}", path.display());
+                directories.push(path);
+            } else {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files >= 4);
+}
+
+/// Set for the process that [`a_second_process_is_refused`] starts.
+const PATH_FOR_CHILD: &str = "FORESHORE_TEST_OPEN";
+
+#[test]
+fn a_second_process_is_refused() {
+    if let Some(path) = std::env::var_os(PATH_FOR_CHILD) {
+        let outcome = match Database::open(path) {
+            Ok(_) => "opened",
+            Err(Error::AlreadyOpen { .. }) => "already open",
+            Err(_) => "another error",
+        };
+        println!("outcome: {outcome}.");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let open_elsewhere = || {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["a_second_process_is_refused", "--exact", "--nocapture"])
+            .env(PATH_FOR_CHILD, &path)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let db = Database::open(&path).unwrap();
+    let error = Database::open(&path).unwrap_err();
+    assert!(matches!(&error, Error::AlreadyOpen { path: named } if *named == path), "{error}");
+    // By another name, too.
+    let alias = directory.path().join("alias");
+    std::os::unix::fs::symlink(&path, &alias).unwrap();
+    assert!(matches!(Database::open(&alias), Err(Error::AlreadyOpen { .. })));
+    let said = open_elsewhere();
+    assert!(said.contains("outcome: already open."), "{said}");
+    fill(&db, 0..3).unwrap();
+    db.close().unwrap();
+    let said = open_elsewhere();
+    assert!(said.contains("outcome: opened."), "{said}");
+    assert_eq!(read(&Database::open(&path).unwrap()).unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn a_failed_sync_stops_the_database_and_reopening_has_everything_acknowledged() {
+    for nth in [1, 2, 5, 20] {
+        let disk = FaultyDisk::new();
+        let db = open_on(&disk).unwrap();
+        disk.fail_sync(disk.counts().syncs + nth);
+        let mut acknowledged = 0;
+        let error = loop {
+            match fill(&db, acknowledged..acknowledged + 1) {
+                Ok(()) => acknowledged += 1,
+                Err(error) => break error,
+            }
+            assert!(acknowledged < 1000, "the fault was not noticed");
+        };
+        assert!(
+            matches!(&error, Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Io { .. }),
+            "{error}"
+        );
+        // Nothing is acknowledged any more, whatever is tried.
+        for _ in 0..3 {
+            let error = fill(&db, 5000..5001).unwrap_err();
+            assert!(matches!(&error, Error::Poisoned { .. }), "{error}");
+            assert!(error.to_string().contains("open it again"), "{error}");
+        }
+        assert!(matches!(db.checkpoint(), Err(Error::Poisoned { .. })));
+        drop(db);
+        let db = open_on(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
+        let keys = read(&db).unwrap();
+        // The one whose outcome was unknown may be there.
+        assert!(keys.len() as u64 == acknowledged || keys.len() as u64 == acknowledged + 1, "{acknowledged}");
+        assert!(keys.iter().copied().eq(0..keys.len() as u64));
+        assert!(db.verify().unwrap().is_sound());
+    }
+}
+
+/// Writes until the disk is full; what was acknowledged must be there when there is room again.
+fn fill_up(open: impl Fn() -> Result<Database>, make_room: impl FnOnce()) {
+    let db = open().unwrap();
+    let mut acknowledged = 0;
+    let error = loop {
+        match fill(&db, acknowledged..acknowledged + 1) {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 100_000, "the disk never became full");
+    };
+    assert!(acknowledged > 10, "{acknowledged}: {error}");
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    let mut text = String::new();
+    while let Some(error) = cause {
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    let storage_full = io::Error::from(io::ErrorKind::StorageFull).to_string();
+    let device_full = io::Error::from_raw_os_error(28).to_string();
+    assert!(
+        text.contains(&storage_full) || text.contains(&device_full) || matches!(error, Error::LogFull { .. }),
+        "{text}"
+    );
+    let _ = db.close();
+    drop(db);
+    make_room();
+    let db = open().unwrap();
+    let keys = read(&db).unwrap();
+    assert!(keys.len() as u64 >= acknowledged && keys.len() as u64 <= acknowledged + 1, "{acknowledged}");
+    fill(&db, 200_000..200_100).unwrap();
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    for megabytes in [3, 4, 6] {
+        let disk = FaultyDisk::new();
+        disk.set_free_space(Some(megabytes << 20));
+        fill_up(|| open_on(&disk), || disk.set_free_space(None));
+    }
+}
+
+/// A file system of so many bytes; `None` where that is not allowed.
+fn small_file_system(bytes: u64) -> Option<MountedDirectory> {
+    let directory = tempfile::tempdir().ok()?;
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+        .arg(directory.path())
+        .output()
+        .is_ok_and(|output| output.status.success());
+    mounted.then_some(MountedDirectory(directory))
+}
+
+struct MountedDirectory(tempfile::TempDir);
+
+impl Drop for MountedDirectory {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_file_system_loses_nothing() {
+    let Some(directory) = small_file_system(6 << 20) else {
+        println!("skipped: this process may not mount a tmpfs");
+        return;
+    };
+    let root = directory.0.path();
+    let ballast = root.join("ballast");
+    fs::write(&ballast, vec![0; 1 << 20]).unwrap();
+    fill_up(
+        || Database::builder().options(small()).open(root.join("db")),
+        || fs::remove_file(&ballast).unwrap(),
+    );
+}
+
+#[test]
+fn a_transaction_larger_than_the_log_fails_alone() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    fill(&db, 0..50).unwrap();
+    let result =
+        db.transact(|tx| (0..1_000_000).try_for_each(|key| tx.put(TABLE, key, &value(key)[..]).map(|_| ())));
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
+    fill(&db, 50..100).unwrap();
+    assert_eq!(read(&db).unwrap().len(), 100, "and the database goes on");
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
+fn a_transaction_with_too_many_locks_fails_alone() {
+    let disk = FaultyDisk::new();
+    let options = Options { max_locks_per_transaction: 100, ..small() };
+    let db = Database::builder().options(options).disk(Arc::new(disk)).open("/db").unwrap();
+    let result = db.transact(|tx| (0..1000).try_for_each(|key| tx.put(TABLE, key, &b"x"[..]).map(|_| ())));
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::TooManyLocks { limit: 100 }), "{error}");
+    assert_eq!(read(&db).unwrap().len(), 0);
+    // As its message says: one lock for the whole table.
+    db.transact(|tx| {
+        tx.lock_table(TABLE, foreshore::TableLock::Exclusive)?;
+        (0..1000).try_for_each(|key| tx.put(TABLE, key, &value(key)[..]).map(|_| ()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn transactions_are_counted() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    let mut open = Vec::new();
+    let error = loop {
+        match db.begin() {
+            Ok(tx) => open.push(tx),
+            Err(error) => break error,
+        }
+        assert!(open.len() <= MAX_TRANSACTIONS, "there is no limit");
+    };
+    assert!(matches!(error, Error::TooManyTransactions { .. }), "{error}");
+    assert!(open.len() > MAX_TRANSACTIONS / 2);
+    open.pop();
+    db.begin().unwrap();
+    open.clear();
+    let lazy = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+    db.transact_with(&lazy, |tx| tx.put(TABLE, 1, &value(1)[..])).unwrap();
+}

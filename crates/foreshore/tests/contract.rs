@@ -1,0 +1,399 @@
+//! What the facade promises to one user at a time.
+
+use std::{
+    ops::{Bound, ControlFlow},
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use foreshore::{
+    Database, Direction, Durability, Error, Options, TableDefinition, TableLock, TransactOptions,
+    Transaction,
+    limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
+};
+use tempfile::TempDir;
+
+const NUMBERS: TableDefinition<u32, &str> = TableDefinition::new("numbers");
+const BYTES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("bytes");
+
+fn open() -> (TempDir, Database) {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    (directory, db)
+}
+
+fn filled() -> (TempDir, Database) {
+    let (directory, db) = open();
+    db.transact(|tx| {
+        for (number, name) in [(1, "one"), (2, "two"), (3, "three"), (5, "five"), (8, "eight")] {
+            tx.put(NUMBERS, number, name)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    (directory, db)
+}
+
+fn keys(db: &Database) -> Vec<u32> {
+    db.transact(|tx| tx.range(NUMBERS, ..)?.map(|entry| entry.map(|(key, _)| key)).collect()).unwrap()
+}
+
+#[test]
+fn types_may_cross_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<Database>();
+    shared::<TransactOptions>();
+    shared::<foreshore::CancelHandle>();
+    sent::<Transaction>();
+    sent::<Error>();
+    sent::<foreshore::Cursor<&str, i64>>();
+    fn is_sync<T: Sync>() {}
+    is_sync::<Error>();
+}
+
+#[test]
+fn single_records() {
+    let (_directory, db) = filled();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.get(NUMBERS, 2).unwrap().as_deref(), Some("two"));
+    assert_eq!(tx.get(NUMBERS, 4).unwrap(), None);
+    assert_eq!(tx.get_for_update(NUMBERS, 3).unwrap().as_deref(), Some("three"));
+    assert_eq!(tx.get_with(NUMBERS, 3, <[u8]>::len).unwrap(), Some(5));
+    assert!(!tx.insert(NUMBERS, 2, "deux").unwrap(), "the key is there");
+    assert!(tx.insert(NUMBERS, 4, "four").unwrap());
+    assert!(!tx.put(NUMBERS, 6, "six").unwrap(), "the key was not there");
+    assert!(tx.put(NUMBERS, 6, "sechs").unwrap(), "the key was there");
+    assert!(!tx.update(NUMBERS, 7, "seven").unwrap());
+    assert!(tx.update(NUMBERS, 2, "deux").unwrap());
+    assert!(tx.delete(NUMBERS, 1).unwrap());
+    assert!(!tx.delete(NUMBERS, 1).unwrap());
+    let found: Vec<_> = tx.range(NUMBERS, ..).unwrap().collect::<Result<_, _>>().unwrap();
+    let expected = [(2, "deux"), (3, "three"), (4, "four"), (5, "five"), (6, "sechs"), (8, "eight")];
+    assert!(found.iter().map(|(key, value)| (*key, value.as_str())).eq(expected), "{found:?}");
+    tx.commit().unwrap();
+    assert_eq!(keys(&db), [2, 3, 4, 5, 6, 8]);
+}
+
+#[test]
+fn strings_need_not_live_for_ever() {
+    let (_directory, db) = open();
+    const NAMES: TableDefinition<&str, &str> = TableDefinition::new("names");
+    let (key, value) = (String::from("key"), String::from("value"));
+    db.transact(|tx| {
+        tx.put(NAMES, &key, value.as_str())?;
+        assert_eq!(tx.get(NAMES, key.as_str())?, Some(value.clone()));
+        let low = key[..1].to_owned();
+        assert_eq!(tx.range(NAMES, low.as_str()..)?.count(), 1);
+        let bytes = vec![1_u8; 3];
+        tx.put(BYTES, &bytes, &bytes[..])
+    })
+    .unwrap();
+}
+
+#[test]
+fn ranges_from_both_ends_with_every_bound() {
+    let (_directory, db) = filled();
+    let all = [1_u32, 2, 3, 5, 8];
+    let bounds = |key: u32| [Bound::Unbounded, Bound::Included(key), Bound::Excluded(key)];
+    let inside = |key: u32, low: Bound<u32>, high: Bound<u32>| {
+        (match low {
+            Bound::Unbounded => true,
+            Bound::Included(low) => key >= low,
+            Bound::Excluded(low) => key > low,
+        }) && (match high {
+            Bound::Unbounded => true,
+            Bound::Included(high) => key <= high,
+            Bound::Excluded(high) => key < high,
+        })
+    };
+    let mut tx = db.begin().unwrap();
+    let mut ranges = 0;
+    for low in (0..=9).flat_map(bounds) {
+        for high in (0..=9).flat_map(bounds) {
+            let expected: Vec<u32> = all.into_iter().filter(|&key| inside(key, low, high)).collect();
+            let up: Vec<u32> =
+                tx.range(NUMBERS, (low, high)).unwrap().map(|entry| entry.unwrap().0).collect();
+            assert_eq!(up, expected, "{low:?} {high:?}");
+            let mut down: Vec<u32> =
+                tx.range(NUMBERS, (low, high)).unwrap().rev().map(|entry| entry.unwrap().0).collect();
+            down.reverse();
+            assert_eq!(down, expected, "{low:?} {high:?} descending");
+            // From both ends at once, beginning with either, until they meet.
+            for mut from_front in [true, false] {
+                let mut range = tx.range(NUMBERS, (low, high)).unwrap();
+                let mut both = Vec::new();
+                while let Some(entry) = if from_front { range.next() } else { range.next_back() } {
+                    both.push(entry.unwrap().0);
+                    from_front = !from_front;
+                }
+                assert!(range.next().is_none() && range.next_back().is_none());
+                both.sort_unstable();
+                assert_eq!(both, expected, "{low:?} {high:?} from both ends");
+            }
+            ranges += 1;
+        }
+    }
+    assert_eq!(ranges, 900);
+    assert_eq!(tx.first(NUMBERS).unwrap(), Some((1, "one".to_owned())));
+    assert_eq!(tx.last(NUMBERS).unwrap(), Some((8, "eight".to_owned())));
+    assert_eq!(tx.first(BYTES).unwrap(), None);
+}
+
+#[test]
+fn a_cursor_lets_its_transaction_write() {
+    let (_directory, db) = filled();
+    let mut tx = db.begin().unwrap();
+    let mut cursor = tx.cursor_for_update(NUMBERS, 2..=5, Direction::Descending).unwrap();
+    let mut seen = Vec::new();
+    while let Some((key, _)) = cursor.next(&mut tx).unwrap() {
+        seen.push(key);
+        tx.delete(NUMBERS, key).unwrap();
+        tx.put(NUMBERS, key + 100, "moved").unwrap();
+    }
+    assert_eq!(seen, [5, 3, 2]);
+    assert_eq!(cursor.next(&mut tx).unwrap(), None);
+    tx.commit().unwrap();
+    assert_eq!(keys(&db), [1, 8, 102, 103, 105]);
+}
+
+#[test]
+fn a_scan_can_be_broken_off() {
+    let (_directory, db) = filled();
+    let mut seen = Vec::new();
+    db.transact(|tx| {
+        seen.clear();
+        tx.scan(NUMBERS, .., Direction::Descending, |key, value| {
+            seen.push((key.to_vec(), value.to_vec()));
+            if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    })
+    .unwrap();
+    assert_eq!(seen, [(vec![0, 0, 0, 8], b"eight".to_vec()), (vec![0, 0, 0, 5], b"five".to_vec())]);
+}
+
+#[test]
+fn a_range_is_removed() {
+    let (_directory, db) = filled();
+    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, 2..8)).unwrap(), 3);
+    assert_eq!(keys(&db), [1, 8]);
+    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, ..)).unwrap(), 2);
+    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, ..)).unwrap(), 0);
+}
+
+#[test]
+fn savepoints_nest() {
+    let (_directory, db) = filled();
+    let mut tx = db.begin().unwrap();
+    let outer = tx.savepoint().unwrap();
+    tx.delete(NUMBERS, 1).unwrap();
+    let inner = tx.savepoint().unwrap();
+    tx.put(NUMBERS, 2, "changed").unwrap();
+    tx.put(NUMBERS, 9, "new").unwrap();
+    tx.rollback_to(inner).unwrap();
+    assert_eq!(tx.get(NUMBERS, 2).unwrap().as_deref(), Some("two"));
+    assert_eq!(tx.get(NUMBERS, 1).unwrap(), None);
+    tx.put(NUMBERS, 10, "ten").unwrap();
+    tx.rollback_to(inner).unwrap();
+    assert_eq!(tx.get(NUMBERS, 10).unwrap(), None, "a savepoint can be used again");
+    tx.rollback_to(outer).unwrap();
+    assert!(matches!(tx.rollback_to(inner), Err(Error::NotOfThisTransaction { .. })));
+    let mut other = db.begin().unwrap();
+    other.savepoint().unwrap();
+    assert!(matches!(other.rollback_to(outer), Err(Error::NotOfThisTransaction { .. })));
+    tx.put(NUMBERS, 4, "four").unwrap();
+    tx.commit().unwrap();
+    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 8]);
+}
+
+#[test]
+fn what_is_dropped_rolled_back_or_panics_leaves_no_trace() {
+    let (_directory, db) = filled();
+    let spoil = |tx: &mut Transaction| {
+        tx.delete(NUMBERS, 1).unwrap();
+        tx.put(NUMBERS, 2, "changed").unwrap();
+        tx.put(NUMBERS, 4, "new").unwrap();
+    };
+    let mut tx = db.begin().unwrap();
+    spoil(&mut tx);
+    drop(tx);
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+
+    let mut tx = db.begin().unwrap();
+    spoil(&mut tx);
+    tx.rollback().unwrap();
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        db.transact(|tx| {
+            spoil(tx);
+            panic!("the application's own");
+            #[allow(unreachable_code, reason = "gives the closure its type")]
+            Ok(())
+        })
+    }))
+    .unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the application's own"));
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+
+    let result: Result<(), _> = db.transact(|tx| {
+        spoil(tx);
+        Err(Error::application("no"))
+    });
+    assert!(matches!(result, Err(Error::Application(error)) if error.to_string() == "no"));
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+    let two = db.transact(|tx| tx.get(NUMBERS, 2)).unwrap();
+    assert_eq!(two.as_deref(), Some("two"));
+}
+
+#[test]
+fn a_table_is_opened_with_its_own_types_only() {
+    let (_directory, db) = filled();
+    const OTHER_KEY: TableDefinition<u64, &str> = TableDefinition::new("numbers");
+    const OTHER_VALUE: TableDefinition<u32, &[u8]> = TableDefinition::new("numbers");
+    let mut tx = db.begin().unwrap();
+    let error = tx.get(OTHER_KEY, 1).unwrap_err();
+    assert!(matches!(&error, Error::TypeMismatch { table, .. } if table == "numbers"), "{error}");
+    assert!(error.to_string().contains("u32") && error.to_string().contains("u64"), "{error}");
+    let error = tx.put(OTHER_VALUE, 1, &b"x"[..]).unwrap_err();
+    assert!(matches!(&error, Error::TypeMismatch { .. }), "{error}");
+    assert_eq!(tx.get(NUMBERS, 1).unwrap().as_deref(), Some("one"), "the transaction goes on");
+
+    let encoded = TableDefinition::encoded("numbers");
+    assert_eq!(tx.get(encoded, &[0, 0, 0, 1]).unwrap(), Some(b"one".to_vec()));
+    tx.put(encoded, &[0, 0, 0, 1], &b"\xFF"[..]).unwrap();
+    let error = tx.get(NUMBERS, 1).unwrap_err();
+    assert!(matches!(&error, Error::Undecodable { .. }), "{error}");
+    tx.put(encoded, &[0, 0, 0, 0, 0], &b"fine"[..]).unwrap();
+    let errors = tx.range(NUMBERS, ..).unwrap().filter(Result::is_err).count();
+    assert_eq!(errors, 1, "the first failure ends the range");
+    let error = tx.get(TableDefinition::encoded("no such"), &[]).unwrap_err();
+    assert!(matches!(&error, Error::NoSuchTable { table } if table == "no such"), "{error}");
+}
+
+#[test]
+fn tables_are_listed() {
+    let (_directory, db) = filled();
+    const PAIRS: TableDefinition<u8, (f64, Option<&str>)> = TableDefinition::new("pairs");
+    db.transact(|tx| tx.put(PAIRS, 1, (0.5, None))).unwrap();
+    let tables = db.tables().unwrap();
+    let described: Vec<_> =
+        tables.iter().map(|table| (&*table.name, &*table.key_type, &*table.value_type)).collect();
+    assert_eq!(described, [("numbers", "u32", "str"), ("pairs", "u8", "(f64, Option<str>)")]);
+}
+
+#[test]
+fn limits_are_errors_that_change_nothing() {
+    let (_directory, db) = open();
+    let mut tx = db.begin().unwrap();
+    let longest = vec![7; MAX_KEY_BYTES];
+    tx.put(BYTES, &longest, &longest[..]).unwrap();
+    let too_long = vec![7; MAX_KEY_BYTES + 1];
+    let error = tx.put(BYTES, &too_long, &b""[..]).unwrap_err();
+    assert!(matches!(error, Error::KeyTooLong { bytes, limit: MAX_KEY_BYTES } if bytes == too_long.len()));
+    assert!(matches!(tx.get(BYTES, &vec![0; 3072]).unwrap_err(), Error::KeyTooLong { .. }));
+    assert!(matches!(tx.range(BYTES, ..&too_long[..]).unwrap_err(), Error::KeyTooLong { .. }));
+
+    let largest = vec![9; MAX_VALUE_BYTES];
+    tx.put(BYTES, b"large", &largest[..]).unwrap();
+    let too_large = vec![9; MAX_VALUE_BYTES + 1];
+    let error = tx.put(BYTES, b"larger", &too_large[..]).unwrap_err();
+    assert!(matches!(error, Error::ValueTooLong { limit: MAX_VALUE_BYTES, .. }));
+
+    let name = "n".repeat(MAX_TABLE_NAME_BYTES + 1);
+    let error = tx.put(TableDefinition::<u8, u8>::new(&name), 1, 1).unwrap_err();
+    assert!(matches!(error, Error::LimitExceeded { .. }), "{error}");
+    tx.put(TableDefinition::<u8, u8>::new(&name[1..]), 1, 1).unwrap();
+    assert!(matches!(tx.put(TableDefinition::<u8, u8>::new(""), 1, 1), Err(Error::LimitExceeded { .. })));
+
+    tx.commit().unwrap();
+    db.transact(|tx| {
+        assert_eq!(tx.get(BYTES, &longest)?, Some(longest.clone()));
+        assert!(tx.get(BYTES, b"large")? == Some(largest.clone()), "16 MiB come back as they were");
+        assert_eq!(tx.get(BYTES, b"larger")?, None);
+        tx.delete(BYTES, b"large")
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_closed_database_says_so() {
+    let (_directory, db) = filled();
+    let clone = db.clone();
+    db.close().unwrap();
+    for error in [
+        clone.begin().unwrap_err(),
+        clone.transact(|_| Ok(())).unwrap_err(),
+        clone.checkpoint().unwrap_err(),
+        clone.tables().unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::Closed { path } if path == clone.path()), "{error}");
+    }
+    clone.close().unwrap();
+}
+
+#[test]
+fn everything_is_there_when_it_is_opened_again() {
+    let (directory, db) = filled();
+    let path = db.path().to_owned();
+    let large = "x".repeat(100_000);
+    let lazy = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+    db.transact_with(&lazy, |tx| tx.put(NUMBERS, 13, large.as_str())).unwrap();
+    let mut open = db.begin().unwrap();
+    open.put(NUMBERS, 99, "never committed").unwrap();
+    drop((open, db));
+
+    let absent = directory.path().join("absent");
+    let error = Database::builder().create(false).open(&absent).unwrap_err();
+    assert!(error.to_string().contains("absent"), "{error}");
+    assert!(!absent.exists(), "nothing was made");
+
+    let db = Database::builder().create(false).pool_bytes(1 << 20).open(&path).unwrap();
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8, 13]);
+    let back = db.transact(|tx| tx.get(NUMBERS, 13)).unwrap();
+    assert!(back.as_deref() == Some(&*large));
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
+fn a_transaction_commits_as_it_was_told() {
+    let (_directory, db) = filled();
+    let options = TransactOptions {
+        deadline: Some(Duration::from_secs(10)),
+        durability: Some(Durability::Lazy),
+        isolation: Some(foreshore::Isolation::ReadCommitted),
+        label: Some("short".into()),
+        no_wait: true,
+        retries: 0,
+    };
+    db.transact_with(&options, |tx| tx.put(NUMBERS, 4, "four")).unwrap();
+    let mut tx = db.begin_with(&options).unwrap();
+    tx.lock_table(NUMBERS, TableLock::Exclusive).unwrap();
+    tx.put(NUMBERS, 6, "six").unwrap();
+    let id = tx.id();
+    tx.commit_with(Durability::Sync).unwrap();
+    assert!(db.begin().unwrap().id() > id);
+    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 6, 8]);
+}
+
+#[test]
+fn a_cursor_belongs_to_its_transaction() {
+    let (_directory, db) = filled();
+    let (mut one, mut two) = (db.begin().unwrap(), db.begin().unwrap());
+    let mut cursor = one.cursor(NUMBERS, .., Direction::Ascending).unwrap();
+    assert!(matches!(cursor.next(&mut two), Err(Error::NotOfThisTransaction { what: "cursor" })));
+    assert_eq!(cursor.next(&mut one).unwrap(), Some((1, "one".to_owned())));
+}
+
+#[test]
+fn wrong_options_are_refused_before_anything_is_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let error = Database::builder().pool_bytes(1).open(&path).unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
+    assert!(Database::builder().set("poolbytes", "1MiB").is_err());
+    assert!(!path.exists());
+    let options = Options { pool_bytes: 1 << 20, ..Options::default() };
+    let db = Database::builder().options(options.clone()).open(&path).unwrap();
+    assert_eq!(db.options(), &options);
+}

@@ -1,0 +1,277 @@
+//! The anomalies of Adya and of the Hermitage suite, as schedules of two or three transactions.
+//!
+//! Each schedule is run step by step. A step that would have to wait is refused (`no_wait`), and its transaction is rolled
+//! back, as a deadlock's victim would be. A schedule then tells whether those that committed saw or left behind
+//! something that no serial run gives. Which level prevents what is a table; its last column is the proof that the
+//! schedules can find something: with locking switched off, every anomaly shows.
+
+use foreshore::{Database, Error, Isolation, Options, Result, TableDefinition, TransactOptions, Transaction};
+
+const TEST: TableDefinition<i32, i32> = TableDefinition::new("test");
+
+/// A database with the rows 1 → 10 and 2 → 20.
+fn open(locking: bool) -> (tempfile::TempDir, Database) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { locking, durability: foreshore::Durability::Lazy, ..Options::default() };
+    let db = Database::builder().options(options).open(directory.path().join("db")).unwrap();
+    db.transact(|tx| {
+        tx.put(TEST, 1, 10)?;
+        tx.put(TEST, 2, 20)
+    })
+    .unwrap();
+    (directory, db)
+}
+
+/// A transaction of a schedule: gone after its first refused step.
+struct Session {
+    tx: Option<Transaction>,
+}
+
+impl Session {
+    fn begin(db: &Database, isolation: Isolation) -> Session {
+        let options =
+            TransactOptions { isolation: Some(isolation), no_wait: true, ..TransactOptions::default() };
+        Session { tx: Some(db.begin_with(&options).unwrap()) }
+    }
+
+    /// Runs a step; `None` when it was refused, or the transaction is gone.
+    fn step<R>(&mut self, step: impl FnOnce(&mut Transaction) -> Result<R>) -> Option<R> {
+        match step(self.tx.as_mut()?) {
+            Ok(result) => Some(result),
+            Err(Error::WouldBlock(holders)) => {
+                assert!(!holders.is_empty(), "somebody is in the way");
+                self.rollback();
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn get(&mut self, key: i32) -> Option<i32> {
+        self.step(|tx| tx.get(TEST, key)).flatten()
+    }
+
+    fn put(&mut self, key: i32, value: i32) {
+        self.step(|tx| tx.put(TEST, key, value));
+    }
+
+    /// All rows.
+    fn scan(&mut self) -> Option<Vec<(i32, i32)>> {
+        self.step(|tx| tx.range(TEST, ..)?.collect())
+    }
+
+    /// The rows whose value is a multiple of three: a predicate.
+    fn threes(&mut self) -> Option<Vec<(i32, i32)>> {
+        self.scan().map(|rows| rows.into_iter().filter(|(_, value)| value % 3 == 0).collect())
+    }
+
+    fn rollback(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            tx.rollback().unwrap();
+        }
+    }
+
+    /// Whether it was still there to commit.
+    fn commit(&mut self) -> bool {
+        self.tx.take().is_some_and(|tx| {
+            tx.commit().unwrap();
+            true
+        })
+    }
+}
+
+fn rows(db: &Database) -> Vec<(i32, i32)> {
+    db.transact(|tx| tx.range(TEST, ..)?.collect()).unwrap()
+}
+
+/// Write cycles: two transactions overwrite two rows in opposite order.
+fn g0(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    t1.put(1, 11);
+    t2.put(1, 12);
+    t2.put(2, 22);
+    t1.put(2, 21);
+    let committed = [t1.commit(), t2.commit()];
+    assert!(committed.contains(&true));
+    committed == [true, true] && rows(db) == [(1, 12), (2, 21)]
+}
+
+/// Aborted read.
+fn g1a(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    t1.put(1, 101);
+    let seen = t2.get(1);
+    t1.rollback();
+    t2.commit() && seen == Some(101)
+}
+
+/// Intermediate read.
+fn g1b(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    t1.put(1, 101);
+    let seen = t2.get(1);
+    t1.put(1, 11);
+    assert!(t1.commit());
+    t2.commit() && seen == Some(101)
+}
+
+/// Circular information flow.
+fn g1c(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    t1.put(1, 11);
+    t2.put(2, 22);
+    let (of_t2, of_t1) = (t1.get(2), t2.get(1));
+    t1.commit() & t2.commit() && (of_t2, of_t1) == (Some(22), Some(11))
+}
+
+/// Observed transaction vanishes.
+fn otv(db: &Database, level: Isolation) -> bool {
+    let [mut t1, mut t2, mut t3] = [(); 3].map(|()| Session::begin(db, level));
+    t1.put(1, 11);
+    t1.put(2, 19);
+    t2.put(1, 12);
+    assert!(t1.commit());
+    let (first, second) = (t3.get(1), t3.get(2));
+    t2.put(2, 18);
+    t2.commit() & t3.commit() && (first, second) == (Some(12), Some(19))
+}
+
+/// Predicate-many-preceders: a row appears in a predicate that was read before.
+fn pmp(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let before = t1.threes();
+    t2.step(|tx| tx.insert(TEST, 3, 30));
+    t2.commit();
+    let after = t1.threes();
+    t1.commit() && before != after
+}
+
+/// The same for a predicate that is written: T1 raises all values by 10, T2 deletes where the value is 20, and meets one
+/// row after the raise and the other before it.
+fn pmp_write(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    assert_eq!(t1.scan(), Some(vec![(1, 10), (2, 20)]));
+    t1.step(|tx| tx.update(TEST, 1, 20));
+    for (key, value) in t2.scan().unwrap_or_default() {
+        if value == 20 {
+            t2.step(|tx| tx.delete(TEST, key));
+        }
+    }
+    t1.step(|tx| tx.update(TEST, 2, 30));
+    let committed = [t1.commit(), t2.commit()];
+    // T1 before T2 leaves 2 → 30, and T2 before T1 leaves 1 → 20.
+    committed == [true, true] && rows(db) == []
+}
+
+/// Lost update.
+fn p4(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let (seen_1, seen_2) = (t1.get(1), t2.get(1));
+    t1.put(1, seen_1.unwrap_or(0) + 1);
+    let first = t1.commit();
+    t2.put(1, seen_2.unwrap_or(0) + 1);
+    let second = t2.commit();
+    first && second && rows(db)[0] == (1, 11)
+}
+
+/// Read skew.
+fn g_single(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let first = t1.get(1);
+    t2.put(1, 12);
+    t2.put(2, 18);
+    t2.commit();
+    let second = t1.get(2);
+    t1.commit() && (first, second) == (Some(10), Some(18))
+}
+
+/// Read skew between two predicates.
+fn g_single_predicate(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let fives = |session: &mut Session| {
+        session.scan().map(|rows| rows.into_iter().filter(|(_, value)| value % 5 == 0).count())
+    };
+    let before = fives(&mut t1);
+    t2.step(|tx| tx.insert(TEST, 3, 30));
+    t2.commit();
+    let after = t1.threes().map(|rows| rows.len());
+    t1.commit() && (before, after) == (Some(2), Some(1))
+}
+
+/// Write skew.
+fn g2_item(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let seen_1 = (t1.get(1), t1.get(2));
+    let seen_2 = (t2.get(1), t2.get(2));
+    t1.put(1, 11);
+    let first = t1.commit();
+    t2.put(2, 21);
+    let second = t2.commit();
+    first && second && seen_1 == (Some(10), Some(20)) && seen_2 == (Some(10), Some(20))
+}
+
+/// Write skew on a predicate: each inserts what the other looked for.
+fn g2(db: &Database, level: Isolation) -> bool {
+    let (mut t1, mut t2) = (Session::begin(db, level), Session::begin(db, level));
+    let (seen_1, seen_2) = (t1.threes(), t2.threes());
+    t1.step(|tx| tx.insert(TEST, 3, 30));
+    let first = t1.commit();
+    t2.step(|tx| tx.insert(TEST, 4, 42));
+    let second = t2.commit();
+    first && second && seen_1 == Some(vec![]) && seen_2 == Some(vec![])
+}
+
+/// The read-only anomaly of Fekete: the reader sees T2's deposit and not the withdrawal that was decided without it.
+fn fekete(db: &Database, level: Isolation) -> bool {
+    let [mut t1, mut t2, mut t3] = [(); 3].map(|()| Session::begin(db, level));
+    let seen_1 = (t1.get(1), t1.get(2));
+    let seen_2 = t2.get(2);
+    t2.put(2, seen_2.unwrap_or(0) + 5);
+    let second = t2.commit();
+    let seen_3 = (t3.get(1), t3.get(2));
+    let third = t3.commit();
+    t1.put(1, -11);
+    let first = t1.commit();
+    first && second && third && seen_1 == (Some(10), Some(20)) && seen_3 == (Some(10), Some(25))
+}
+
+type Schedule = fn(&Database, Isolation) -> bool;
+
+/// Name, schedule, and at which levels it shows: serializable, repeatable read, read committed. Read committed is as
+/// strong as repeatable read: it promises less, but keeps its locks too.
+const SCHEDULES: [(&str, Schedule, [bool; 3]); 13] = [
+    ("G0", g0, [false, false, false]),
+    ("G1a", g1a, [false, false, false]),
+    ("G1b", g1b, [false, false, false]),
+    ("G1c", g1c, [false, false, false]),
+    ("OTV", otv, [false, false, false]),
+    ("PMP", pmp, [false, true, true]),
+    ("PMP write", pmp_write, [false, false, false]),
+    ("P4", p4, [false, false, false]),
+    ("G-single", g_single, [false, false, false]),
+    ("G-single predicate", g_single_predicate, [false, true, true]),
+    ("G2-item", g2_item, [false, false, false]),
+    ("G2", g2, [false, true, true]),
+    ("Fekete", fekete, [false, false, false]),
+];
+
+const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
+
+#[test]
+fn each_level_prevents_what_it_promises_to() {
+    for (name, schedule, may_show) in SCHEDULES {
+        for (level, may_show) in LEVELS.into_iter().zip(may_show) {
+            let (_directory, db) = open(true);
+            assert_eq!(schedule(&db, level), may_show, "{name} under {level:?}");
+            assert!(db.verify().unwrap().is_sound());
+        }
+    }
+}
+
+#[test]
+fn without_locking_every_anomaly_shows() {
+    for (name, schedule, _) in SCHEDULES {
+        let (_directory, db) = open(false);
+        assert!(schedule(&db, Isolation::Serializable), "{name} must show, or it proves nothing");
+    }
+}

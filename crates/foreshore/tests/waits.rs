@@ -1,0 +1,278 @@
+//! Every wait ends: granted, as a deadlock's victim, at its deadline, refused, or cancelled; and leaves nothing behind.
+
+use std::{
+    sync::{Barrier, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{Database, Error, Result, TableDefinition, TableLock, TransactOptions, Transaction};
+
+const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
+
+/// How long a wait may take to end when it should, on a loaded machine.
+const SOON: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_millis(60);
+
+fn open() -> (tempfile::TempDir, Database) {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    db.transact(|tx| (1..=5).try_for_each(|key| tx.put(TABLE, key * 10, key).map(|_| ()))).unwrap();
+    (directory, db)
+}
+
+type Operation = fn(&mut Transaction) -> Result<()>;
+
+/// Every operation that can wait. Each conflicts with a table that is locked as a whole.
+const OPERATIONS: [(&str, Operation); 14] = [
+    ("get", |tx| tx.get(TABLE, 20).map(|_| ())),
+    ("get absent", |tx| tx.get(TABLE, 25).map(|_| ())),
+    ("get_for_update", |tx| tx.get_for_update(TABLE, 20).map(|_| ())),
+    ("get_with", |tx| tx.get_with(TABLE, 20, |_| ()).map(|_| ())),
+    ("put", |tx| tx.put(TABLE, 20, 0).map(|_| ())),
+    ("put new", |tx| tx.put(TABLE, 25, 0).map(|_| ())),
+    ("insert", |tx| tx.insert(TABLE, 25, 0).map(|_| ())),
+    ("update", |tx| tx.update(TABLE, 20, 0).map(|_| ())),
+    ("delete", |tx| tx.delete(TABLE, 20).map(|_| ())),
+    ("range", |tx| tx.range(TABLE, ..)?.try_for_each(|entry| entry.map(|_| ()))),
+    ("range descending", |tx| tx.range(TABLE, ..)?.rev().try_for_each(|entry| entry.map(|_| ()))),
+    ("last", |tx| tx.last(TABLE).map(|_| ())),
+    ("remove_range", |tx| tx.remove_range(TABLE, 10..30).map(|_| ())),
+    ("lock_table", |tx| tx.lock_table(TABLE, TableLock::Shared)),
+];
+
+/// What stands in the way: the table as a whole, or every key and gap of it. The last column: whether it is also in the
+/// way of those who look for what is not there. The gaps are locked against new keys only, so it is not.
+const OBSTACLES: [(&str, Operation, bool); 2] = [
+    ("a table lock", |tx| tx.lock_table(TABLE, TableLock::Exclusive), true),
+    ("key and gap locks", |tx| tx.remove_range(TABLE, ..).map(|_| ()), false),
+];
+
+/// The operations that an obstacle stops.
+fn stopped(stops_absent: bool) -> impl Iterator<Item = (&'static str, Operation)> {
+    OPERATIONS.into_iter().filter(move |(name, _)| stops_absent || *name != "get absent")
+}
+
+fn labelled(label: &str) -> TransactOptions {
+    TransactOptions { label: Some(label.into()), ..TransactOptions::default() }
+}
+
+/// Nothing is left of anybody: the whole table can be locked at once.
+fn assert_no_lock_is_left(db: &Database) {
+    let mut tx = db.begin_with(&TransactOptions { no_wait: true, ..labelled("witness") }).unwrap();
+    tx.lock_table(TABLE, TableLock::Exclusive).unwrap();
+    tx.rollback().unwrap();
+}
+
+#[test]
+fn at_its_deadline() {
+    let (_directory, db) = open();
+    for (obstacle, block, stops_absent) in OBSTACLES {
+        let mut holder = db.begin_with(&labelled("holder")).unwrap();
+        block(&mut holder).unwrap();
+        for (name, operation) in stopped(stops_absent) {
+            let options = TransactOptions { deadline: Some(DEADLINE), ..labelled("waiter") };
+            let begin = Instant::now();
+            let mut tx = db.begin_with(&options).unwrap();
+            let error = operation(&mut tx).expect_err(name);
+            let waited = begin.elapsed();
+            let Error::LockTimeout(holders) = &error else { panic!("{name} behind {obstacle}: {error}") };
+            assert!(!holders.is_empty(), "{name} behind {obstacle}");
+            assert!(error.to_string().contains("holder"), "{error}");
+            assert!(waited >= DEADLINE && waited < SOON, "{name} behind {obstacle}: {waited:?}");
+            tx.rollback().unwrap();
+        }
+        holder.rollback().unwrap();
+        assert_no_lock_is_left(&db);
+    }
+    assert_eq!(db.transact(|tx| tx.range(TABLE, ..)?.collect::<Result<Vec<_>>>()).unwrap().len(), 5);
+}
+
+#[test]
+fn at_once_when_it_may_not_wait_and_the_transaction_goes_on() {
+    let (_directory, db) = open();
+    for (obstacle, block, stops_absent) in OBSTACLES {
+        let mut holder = db.begin_with(&labelled("holder")).unwrap();
+        block(&mut holder).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.set_no_wait(true);
+        for (name, operation) in stopped(stops_absent) {
+            let error = operation(&mut tx).expect_err(name);
+            assert!(matches!(error, Error::WouldBlock(_)), "{name} behind {obstacle}: {error}");
+            assert!(!error.is_retryable());
+        }
+        holder.rollback().unwrap();
+        for (name, operation) in OPERATIONS {
+            operation(&mut tx).unwrap_or_else(|error| panic!("{name} after {obstacle}: {error}"));
+        }
+        tx.rollback().unwrap();
+        assert_no_lock_is_left(&db);
+    }
+}
+
+#[test]
+fn when_it_is_cancelled() {
+    let (_directory, db) = open();
+    for (obstacle, block, stops_absent) in OBSTACLES {
+        let mut holder = db.begin_with(&labelled("holder")).unwrap();
+        block(&mut holder).unwrap();
+        for (name, operation) in stopped(stops_absent) {
+            let mut tx = db.begin().unwrap();
+            let handle = tx.cancel_handle();
+            let (error, took) = thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let error = operation(&mut tx).expect_err(name);
+                    (error, Instant::now())
+                });
+                thread::sleep(Duration::from_millis(20));
+                assert!(!waiter.is_finished(), "{name} waits behind {obstacle}");
+                let begin = Instant::now();
+                handle.cancel();
+                let (error, end) = waiter.join().unwrap();
+                (error, end.saturating_duration_since(begin))
+            });
+            assert!(matches!(error, Error::Cancelled), "{name} behind {obstacle}: {error}");
+            assert!(took < SOON, "{took:?}");
+            assert!(handle.is_cancelled());
+            assert!(matches!(tx.commit(), Err(Error::Cancelled)), "a cancelled transaction does not commit");
+        }
+        holder.rollback().unwrap();
+        assert_no_lock_is_left(&db);
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_transact_as_a_whole() {
+    let (_directory, db) = open();
+    let mut holder = db.begin_with(&labelled("holder")).unwrap();
+    holder.put(TABLE, 10, 0).unwrap();
+    let mut runs = 0;
+    let options = TransactOptions { deadline: Some(DEADLINE), ..TransactOptions::default() };
+    let result = db.transact_with(&options, |tx| {
+        runs += 1;
+        tx.get(TABLE, 10)
+    });
+    assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+    assert_eq!(runs, 1, "what has waited to its deadline is not run again");
+}
+
+/// Two threads that take two keys in opposite order, met by a barrier so that each has its first.
+fn clash(db: &Database) -> [Result<()>; 2] {
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        let threads = [(10, 20), (20, 10)].map(|(first, second)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let mut tx = db.begin_with(&labelled(&format!("first {first}"))).unwrap();
+                tx.put(TABLE, first, 100)?;
+                barrier.wait();
+                tx.put(TABLE, second, 100)?;
+                tx.commit()
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    })
+}
+
+#[test]
+fn with_a_deadlock_that_names_its_circle() {
+    let (_directory, db) = open();
+    let results = clash(&db);
+    let ([Ok(()), Err(error)] | [Err(error), Ok(())]) = results else { panic!("{results:?}") };
+    assert!(error.is_retryable());
+    let Error::Deadlock(report) = &error else { panic!("{error}") };
+    assert_eq!(report.cycle.len(), 2);
+    assert!(report.cycle.iter().any(|edge| edge.txn == report.victim));
+    let text = error.to_string();
+    assert!(text.contains("first 10") && text.contains("first 20"), "{text}");
+    let recent = db.recent_deadlocks();
+    assert_eq!(recent.last().map(|report| report.victim), Some(report.victim));
+    assert_no_lock_is_left(&db);
+}
+
+#[test]
+fn a_victim_can_only_be_rolled_back() {
+    let (_directory, db) = open();
+    let (tell, told) = mpsc::channel();
+    let mut older = db.begin().unwrap();
+    let mut younger = db.begin().unwrap();
+    older.put(TABLE, 10, 1).unwrap();
+    younger.put(TABLE, 20, 2).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            tell.send(()).unwrap();
+            older.put(TABLE, 20, 1).unwrap();
+            older.commit().unwrap();
+        });
+        told.recv().unwrap();
+        let error = younger.put(TABLE, 10, 2).unwrap_err();
+        assert!(matches!(error, Error::Deadlock(_)), "the younger gives way: {error}");
+        assert!(matches!(younger.get(TABLE, 30), Err(Error::TransactionFailed)));
+        assert!(younger.commit().is_err(), "nothing of it can be committed");
+        waiter.join().unwrap();
+    });
+    assert_eq!(db.transact(|tx| tx.get(TABLE, 20)).unwrap(), Some(1));
+    assert_no_lock_is_left(&db);
+}
+
+#[test]
+fn transact_runs_a_victim_again_even_when_its_body_hides_the_error() {
+    let (_directory, db) = open();
+    for hides in [false, true] {
+        let barrier = Barrier::new(2);
+        let runs: Vec<u32> = thread::scope(|scope| {
+            let threads: Vec<_> = [(10, 20), (20, 10)]
+                .into_iter()
+                .map(|(first, second)| {
+                    let (barrier, db) = (&barrier, &db);
+                    scope.spawn(move || {
+                        let mut runs = 0;
+                        db.transact(|tx| {
+                            runs += 1;
+                            let count = tx.get_for_update(TABLE, first)?.unwrap_or(0);
+                            tx.put(TABLE, first, count + 100)?;
+                            if runs == 1 {
+                                barrier.wait();
+                            }
+                            let result = tx
+                                .get_for_update(TABLE, second)
+                                .and_then(|count| tx.put(TABLE, second, count.unwrap_or(0) + 100));
+                            if hides { Ok(()) } else { result.map(|_| ()) }
+                        })
+                        .unwrap();
+                        runs
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(runs.iter().sum::<u32>(), 3, "one of the two ran twice");
+    }
+    let counts = db.transact(|tx| Ok([tx.get(TABLE, 10)?, tx.get(TABLE, 20)?])).unwrap();
+    assert_eq!(counts, [Some(401), Some(402)], "every increment is there");
+}
+
+#[test]
+fn retries_are_bounded() {
+    let (_directory, db) = open();
+    let mut first = db.begin().unwrap();
+    first.put(TABLE, 10, 0).unwrap();
+    let (tell, told) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // Without retries, and the younger of the two: it must give way, and give up.
+        let second = scope.spawn(|| {
+            let options = TransactOptions { retries: 0, ..TransactOptions::default() };
+            db.transact_with(&options, |tx| {
+                tx.put(TABLE, 20, 0)?;
+                tell.send(()).unwrap();
+                tx.put(TABLE, 10, 0)
+            })
+        });
+        told.recv().unwrap();
+        first.put(TABLE, 20, 1).unwrap();
+        first.commit().unwrap();
+        let error = second.join().unwrap().unwrap_err();
+        let Error::RetriesExhausted { attempts: 1, last } = &error else { panic!("{error}") };
+        assert!(matches!(**last, Error::Deadlock(_)));
+    });
+}
