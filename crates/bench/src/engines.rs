@@ -1,10 +1,11 @@
 //! The engines that can run a workload.
 
 pub mod btreemap;
+pub mod foreshore;
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
-pub use self::btreemap::BTreeMapEngine;
+pub use self::{btreemap::BTreeMapEngine, foreshore::ForeshoreEngine};
 use crate::{BenchError, engine::Engine};
 
 /// Which engine runs.
@@ -128,7 +129,7 @@ pub fn open(
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>, BenchError> {
     match kind {
-        EngineKind::Foreshore => Err(BenchError::invalid("the engine foreshore is not in this build")),
+        EngineKind::Foreshore => Ok(Box::new(ForeshoreEngine::open(tables, options)?)),
         EngineKind::BTreeMap => match options.settings.first() {
             None => Ok(Box::new(BTreeMapEngine::new(tables.len()))),
             Some((name, _)) => {

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow},
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
 };
 
 use foreshore_env::{
@@ -12,9 +13,11 @@ use foreshore_env::{
 };
 
 use crate::{
-    AbortCause, Attempts, BenchError, Body, Distribution, Engine, EngineTxn, Failure, Insert, Length, Mix,
-    Order, Outcome, RunOptions, Scale, Silent, Stop, TableIndex, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions,
-    engines::BTreeMapEngine, run,
+    AbortCause, Attempts, BenchError, Body, Distribution, Durability, Engine, EngineOptions, EngineTxn,
+    Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Silent, Stop, TableIndex, Tpcb, Tpcc,
+    Workload, Ycsb, YcsbOptions,
+    engines::{BTreeMapEngine, ForeshoreEngine},
+    run,
 };
 
 fn workloads() -> Vec<Box<dyn Workload>> {
@@ -105,6 +108,96 @@ fn a_run_of_iterations_repeats_exactly() {
         run(&BTreeMapEngine::new(4), &workload, &options, &Silent),
         Err(BenchError::Invalid(_))
     ));
+}
+
+fn open(directory: &Path, workload: &dyn Workload, pool: &str) -> ForeshoreEngine {
+    let options = EngineOptions {
+        directory: directory.to_owned(),
+        durability: Durability::Lazy,
+        settings: vec![("pool_bytes".to_owned(), pool.to_owned())],
+        ..EngineOptions::default()
+    };
+    ForeshoreEngine::open(&workload.tables(), &options).unwrap()
+}
+
+#[test]
+fn every_workload_runs_and_is_consistent_on_foreshore() {
+    for workload in workloads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let engine = open(&path, workload.as_ref(), "1MiB");
+        let options = RunOptions { threads: 3, length: SHORT, seed: 5 };
+        let report = run(&engine, workload.as_ref(), &options, &Silent).unwrap();
+        assert!(report.consistent, "{}: {:#?}", report.workload, report.checks);
+        assert!(report.commits > 0);
+        assert_eq!((report.given_up, report.aborts.deadlock), (0, report.retries));
+        engine.close().unwrap();
+
+        // The same figures must hold of what is on the disk, whatever the number of commits was.
+        let engine = open(&path, workload.as_ref(), "1MiB");
+        let checks = workload.check(&engine, None).unwrap();
+        assert!(checks.iter().all(|check| check.holds), "{} reopened: {checks:#?}", workload.name());
+        engine.close().unwrap();
+    }
+}
+
+/// Many threads in one warehouse: every transaction wants the same few rows.
+#[test]
+fn tpcc_is_consistent_under_contention_on_foreshore() {
+    let workload = Tpcc::new(Scale::tiny(1), Mix::Full, false).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&directory.path().join("db"), &workload, "4MiB");
+    let measured = Duration::from_millis(700);
+    let options =
+        RunOptions { threads: 16, length: Length::Time { warm_up: Duration::ZERO, measured }, seed: 5 };
+    let report = run(&engine, &workload, &options, &Silent).unwrap();
+    assert!(report.consistent, "{:#?}", report.checks);
+    assert!(report.commits > 16, "only {} commits", report.commits);
+    engine.close().unwrap();
+}
+
+/// The checks can fail: with every lock granted to everybody, updates are lost, and the sums show it.
+#[test]
+fn without_locks_the_checks_fail() {
+    let workload = Tpcb::new(1, 20, 0).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let unlocked = foreshore::Options { locking: false, ..foreshore::Options::default() };
+    let database =
+        foreshore::Database::builder().options(unlocked).open(directory.path().join("db")).unwrap();
+    let lazy = EngineOptions { durability: Durability::Lazy, ..EngineOptions::default() };
+    let engine = ForeshoreEngine::over(database, &workload.tables(), &lazy).unwrap();
+    let measured = Duration::from_millis(700);
+    let options =
+        RunOptions { threads: 8, length: Length::Time { warm_up: Duration::ZERO, measured }, seed: 5 };
+    let report = run(&engine, &workload, &options, &Silent).unwrap();
+    assert!(!report.consistent, "{:#?}", report.checks);
+}
+
+#[test]
+fn foreshore_keeps_the_contract() {
+    let directory = tempfile::tempdir().unwrap();
+    for durability in [Durability::Sync, Durability::Lazy] {
+        let options = EngineOptions {
+            directory: directory.path().join(durability.name()),
+            durability,
+            ..EngineOptions::default()
+        };
+        let engine = ForeshoreEngine::open(&["table".to_owned()], &options).unwrap();
+        contract(&engine);
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn an_unknown_setting_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        directory: directory.path().join("db"),
+        settings: vec![("pool_size".to_owned(), "1MiB".to_owned())],
+        ..EngineOptions::default()
+    };
+    let error = ForeshoreEngine::open(&[], &options).unwrap_err();
+    assert!(error.to_string().contains("pool_size") && error.to_string().contains("pool_bytes"), "{error}");
 }
 
 /// An engine whose transactions fail after a while.

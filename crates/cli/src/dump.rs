@@ -1,18 +1,100 @@
 //! `foreshore dump`.
 
-use std::process::ExitCode;
+pub(crate) mod cell;
+
+use std::{
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use foreshore::{Database, Direction, Error, TableDefinition, TableDescription, TableLock, TransactOptions};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::output::CliError;
+use cell::Kind;
 
-/// Writes a table as JSON lines.
+/// Writes tables as JSON lines, which `load` reads.
+///
+/// Each table begins with a line that names it and its types; each entry is one line with its key and value. Numbers,
+/// truth values and strings are written as such. All other bytes are written as text in which \xNN stands for a byte
+/// that is no printable character and \\ for a backslash.
 #[derive(clap::Args)]
-pub(crate) struct DumpArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DumpArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The table [default: all of them].
+    #[arg(value_name = "TABLE")]
+    table: Option<String>,
+    /// Accepted because every subcommand takes it: the output is always JSON.
+    #[arg(long)]
+    json: bool,
+}
 
-#[allow(
-    clippy::needless_pass_by_value,
-    clippy::unnecessary_wraps,
-    reason = "the shape that all subcommands share"
-)]
-pub(crate) fn run(_args: DumpArgs) -> Result<ExitCode, CliError> {
-    Err(CliError::Other("not in this build".to_owned()))
+const EXAMPLES: &str = r#"Examples:
+  foreshore dump bank.foreshore                      all tables
+  foreshore dump bank.foreshore accounts | head      streams: ends as soon as the reader does
+  foreshore dump old.foreshore | foreshore load new.foreshore - --format jsonl
+
+Output:
+  {"table":"accounts","key_type":"str","value_type":"i64"}
+  {"key":"alice","value":10}"#;
+
+/// The line before the entries of a table.
+#[derive(Serialize)]
+struct Header<'t> {
+    table: &'t str,
+    key_type: &'t str,
+    value_type: &'t str,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    key: Value,
+    value: Value,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
+    let db = Database::builder().create(false).open(&args.directory)?;
+    let mut tables = db.tables()?;
+    if let Some(wanted) = args.table {
+        tables.retain(|table| table.name == wanted);
+        if tables.is_empty() {
+            return Err(Error::NoSuchTable { table: wanted }.into());
+        }
+    }
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    for table in &tables {
+        dump_table(&db, table, &mut out)?;
+    }
+    out.flush().map_err(CliError::io("write to standard output"))?;
+    db.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> Result<(), CliError> {
+    let TableDescription { name, key_type, value_type, .. } = table;
+    write_line(out, &Header { table: name, key_type, value_type })?;
+    let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
+    // Step by step and not by `transact`: what was written to a pipe cannot be written again.
+    let mut tx =
+        db.begin_with(&TransactOptions { label: Some("dump".into()), ..TransactOptions::default() })?;
+    let table = TableDefinition::encoded(name);
+    tx.lock_table(table, TableLock::Shared)?;
+    let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
+    while let Some((key, value)) = cursor.next_encoded(&mut tx)? {
+        write_line(out, &Entry { key: keys.key_to_json(key), value: values.value_to_json(value) })?;
+    }
+    Ok(tx.commit()?)
+}
+
+fn write_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
+    serde_json::to_writer(&mut *out, value)
+        .map_err(io::Error::from)
+        .and_then(|()| out.write_all(b"\n"))
+        .map_err(CliError::io("write to standard output"))
 }

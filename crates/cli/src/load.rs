@@ -1,18 +1,224 @@
 //! `foreshore load`.
 
-use std::process::ExitCode;
+mod sink;
+mod source;
 
-use crate::output::CliError;
+use std::{
+    fs,
+    io::{self, BufReader, IsTerminal, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-/// Reads rows from CSV, TSV or JSON lines into a database.
+use foreshore::{Builder, Database, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_env::time::{Duration, Instant};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::output::{CliError, json_line, line};
+use sink::Sink;
+use source::{Columns, Form};
+
+/// Reads entries from CSV, TSV or JSON lines, or from what `dump` wrote, into a database, which is made if need be.
+///
+/// Of CSV and TSV, with a header line, one column is the key; the value is a JSON object of all other columns, or one of
+/// them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields. What `dump`
+/// wrote brings its tables and types with it.
+///
+/// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
+/// it are in the database.
 #[derive(clap::Args)]
-pub(crate) struct LoadArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LoadArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The file; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The table [default: the file's name up to its first dot; a dump names its own].
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// The file's format [default: by the end of its name].
+    #[arg(long, value_enum)]
+    format: Option<Form>,
+    /// The column or field that is the key [default: the first column; for JSON lines it must be given].
+    #[arg(long, value_name = "NAME")]
+    key_column: Option<String>,
+    /// The type of the keys, which decides their order.
+    #[arg(long, value_name = "TYPE", default_value = "str",
+          value_parser = ["str", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "bool", "bytes"])]
+    key_type: String,
+    /// The column or field that is the value.
+    #[arg(long, value_name = "NAME")]
+    value_column: Option<String>,
+    /// Overwrite entries that are there, instead of stopping at them.
+    #[arg(long)]
+    replace: bool,
+    /// Entries in a commit.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+    /// An option of the database, with its unit: `--set pool_bytes=1GiB`. May be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
 
-#[allow(
-    clippy::needless_pass_by_value,
-    clippy::unnecessary_wraps,
-    reason = "the shape that all subcommands share"
-)]
-pub(crate) fn run(_args: LoadArgs) -> Result<ExitCode, CliError> {
-    Err(CliError::Other("not in this build".to_owned()))
+const EXAMPLES: &str = "\
+Examples:
+  foreshore load shop.foreshore customers.csv --key-column id --key-type u64
+  foreshore load shop.foreshore words.tsv --table words --value-column meaning
+  foreshore load shop.foreshore events.jsonl --key-column timestamp --key-type i64
+  foreshore dump old.foreshore | foreshore load new.foreshore - --format jsonl
+
+Exit status: 0 everything was loaded, 2 it was not.";
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give option=value, such as pool_bytes=1GiB".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    entries: u64,
+    tables: Vec<String>,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
+    let form = form(&args)?;
+    // Before the database is made: a file that is not there makes none.
+    let (reader, length) = open(&args.file)?;
+    let mut builder = Database::builder();
+    for (name, value) in &args.settings {
+        builder = Builder::set(builder, name, value)?;
+    }
+    let db = builder.open(&args.directory)?;
+
+    let begin = Instant::now();
+    let progress = Progress::new(length, !args.json && !args.quiet);
+    let columns = Columns {
+        table: args.table.clone(),
+        default_table: table_name(&args.file),
+        key: args.key_column.clone(),
+        key_type: args.key_type.clone(),
+        value: args.value_column.clone(),
+    };
+    let mut sink = Sink::new(&db, args.batch as usize, args.replace);
+    let read =
+        source::read(form, BufReader::with_capacity(1 << 18, progress.watch(reader)), &columns, &mut sink);
+    // What came before a bad line is kept, as promised.
+    let kept = sink.flush();
+    progress.finish();
+    let closed = db.close();
+    read?;
+    kept?;
+    closed?;
+
+    let outcome = Outcome {
+        entries: sink.entries(),
+        tables: sink.tables(),
+        bytes: progress.bytes(),
+        seconds: begin.elapsed().as_secs_f64(),
+        database: args.directory,
+    };
+    if args.json {
+        json_line(&outcome)?
+    } else {
+        print(&outcome)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn form(args: &LoadArgs) -> Result<Form, CliError> {
+    if let Some(form) = args.format {
+        return Ok(form);
+    }
+    let extension = args.file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    match extension.as_deref() {
+        Some("csv") => Ok(Form::Csv),
+        Some("tsv" | "tab") => Ok(Form::Tsv),
+        Some("jsonl" | "ndjson" | "json") => Ok(Form::Jsonl),
+        _ => Err(CliError::usage(
+            format!("the name of {} does not tell its format", args.file.display()),
+            "add --format csv, --format tsv or --format jsonl",
+        )),
+    }
+}
+
+fn table_name(file: &Path) -> Option<String> {
+    let name = file.file_name()?.to_str()?;
+    let stem = name.split('.').next()?;
+    (!stem.is_empty() && stem != "-" && stem.len() <= MAX_TABLE_NAME_BYTES).then(|| stem.to_owned())
+}
+
+type Input = Box<dyn Read>;
+
+/// The input, and its length when that is known.
+fn open(file: &Path) -> Result<(Input, Option<u64>), CliError> {
+    if file == Path::new("-") {
+        return Ok((Box::new(io::stdin().lock()), None));
+    }
+    let trouble = || format!("read {}", file.display());
+    let length = fs::metadata(file).map_err(CliError::io(trouble()))?;
+    if length.is_dir() {
+        return Err(CliError::usage(format!("{} is a directory", file.display()), "name a file"));
+    }
+    #[allow(clippy::disallowed_types, reason = "the user's file, not a part of a database")]
+    let opened = fs::File::open(file).map_err(CliError::io(trouble()))?;
+    Ok((Box::new(opened), length.is_file().then_some(length.len())))
+}
+
+/// Shows on standard error how much of the input was read.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(length: Option<u64>, shown: bool) -> Progress {
+        if !shown || !io::stderr().is_terminal() {
+            return Progress(ProgressBar::hidden());
+        }
+        let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        // A constant of this file; were it wrong, the bar would be plain.
+        if let Ok(style) =
+            ProgressStyle::with_template("loading {bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}")
+        {
+            bar.set_style(style);
+        }
+        Progress(bar)
+    }
+
+    fn watch(&self, input: Input) -> Box<dyn Read> {
+        Box::new(self.0.wrap_read(input))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.position()
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
+    let Outcome { database, entries, tables, bytes, seconds } = outcome;
+    line(format!(
+        "{} entries into {} of {}: {} in {:.1} s, {} entries/s",
+        HumanCount(*entries),
+        tables.join(", "),
+        database.display(),
+        HumanBytes(*bytes),
+        seconds,
+        HumanCount((*entries as f64 / Duration::from_secs_f64(*seconds).as_secs_f64().max(1e-9)) as u64),
+    ))
 }

@@ -22,6 +22,9 @@ pub(crate) enum CliError {
         /// What to type instead.
         hint: String,
     },
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] foreshore::Error),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] foreshore_bench::BenchError),

@@ -1,18 +1,110 @@
 //! `foreshore stat`.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
-use crate::output::CliError;
+use foreshore::{Database, Direction, TableDefinition, TableDescription, TableLock};
+use serde::Serialize;
 
-/// Shows tables, sizes and counters of a database.
+use crate::output::{CliError, json_line, line};
+
+/// Shows the tables of a database, its sizes, and what opening it took.
 #[derive(clap::Args)]
-pub(crate) struct StatArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Do not count the entries of the tables, which reads all of them.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
 
-#[allow(
-    clippy::needless_pass_by_value,
-    clippy::unnecessary_wraps,
-    reason = "the shape that all subcommands share"
-)]
-pub(crate) fn run(_args: StatArgs) -> Result<ExitCode, CliError> {
-    Err(CliError::Other("not in this build".to_owned()))
+const EXAMPLES: &str = "\
+Examples:
+  foreshore stat bank.foreshore
+  foreshore stat bank.foreshore --quick
+  foreshore stat bank.foreshore --json | jq '.tables[] | {name, entries}'";
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    tables: Vec<Table>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct Table {
+    name: String,
+    key_type: String,
+    value_type: String,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    content: Option<Content>,
+}
+
+#[derive(Default, Serialize)]
+struct Content {
+    entries: u64,
+    key_bytes: u64,
+    value_bytes: u64,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: StatArgs) -> Result<ExitCode, CliError> {
+    let db = Database::builder().create(false).open(&args.directory)?;
+    // Before the tables are gone through, which counts as well.
+    let counters = db.stats().entries().collect();
+    let mut tables = Vec::new();
+    for TableDescription { name, key_type, value_type, .. } in db.tables()? {
+        let content = if args.quick { None } else { Some(measure(&db, &name)?) };
+        tables.push(Table { name, key_type, value_type, content });
+    }
+    db.close()?;
+    let outcome = Outcome { database: args.directory, tables, counters };
+    if args.json {
+        json_line(&outcome)?
+    } else {
+        print(&outcome)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
+    let table = TableDefinition::encoded(name);
+    let mut content = Content::default();
+    db.transact(|tx| {
+        content = Content::default();
+        tx.lock_table(table, TableLock::Shared)?;
+        let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
+        while let Some((key, value)) = cursor.next_encoded(tx)? {
+            content.entries += 1;
+            content.key_bytes += key.len() as u64;
+            content.value_bytes += value.len() as u64;
+        }
+        Ok(())
+    })?;
+    Ok(content)
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
+    line(outcome.database.display().to_string())?;
+    let width = outcome.tables.iter().map(|table| table.name.chars().count()).max().unwrap_or(0);
+    for Table { name, key_type, value_type, content } in &outcome.tables {
+        let types = format!("{key_type} → {value_type}");
+        match content {
+            None => line(format!("  {name:width$}  {types}"))?,
+            Some(Content { entries, key_bytes, value_bytes }) => line(format!(
+                "  {name:width$}  {entries:>12} entries  {key_bytes:>14} + {value_bytes:>14} bytes  {types}"
+            ))?,
+        }
+    }
+    if outcome.tables.is_empty() {
+        line("  no tables")?;
+    }
+    for (name, value) in &outcome.counters {
+        line(format!("  {name:32} {value:>16}"))?;
+    }
+    Ok(())
 }

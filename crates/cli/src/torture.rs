@@ -1,18 +1,203 @@
-//! `foreshore torture`.
+//! `foreshore torture`: a child process works and tells of every commit that it was promised; it is killed at random
+//! moments; the database is opened again and compared with what was told.
+//!
+//! Each thread of the child writes, in every transaction, a row of the *ledger*: how many transactions it has committed,
+//! in all and of each kind. After a kill, a thread's row must say what the thread told last, or one more: the commit
+//! that it could not tell of any more. Less is a lost commit. The workload's own conditions, among them that the number of
+//! commits in the ledger is the number that the data shows, catch a transaction that is there in part.
 
-use std::process::ExitCode;
+mod cycle;
+mod ledger;
+mod referee;
+mod worker;
 
-use crate::output::CliError;
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use foreshore_bench::{Mix, Scale, Tpcb, Tpcc, Workload};
+use foreshore_env::{
+    random::{self, Xorshift},
+    time::Duration,
+};
+use serde::Serialize;
+
+use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use referee::{Referee, Score};
 
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
+///
+/// A child process runs transactions and reports each acknowledged commit over a pipe. It is killed (SIGKILL) after 50 ms
+/// to 3 s; now and then a second child is killed while it recovers from that. Then the database is opened, verified, and
+/// compared with the reports: nothing acknowledged is lost, nothing is half done, the workload's conditions hold.
 #[derive(clap::Args)]
-pub(crate) struct TortureArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TortureArgs {
+    /// For how long.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    seconds: u64,
+    /// What the child does: tpcb, tpcc, or cycle (a ring of records whose links are changed three at a time, beside
+    /// records of up to 40 kB that come and go).
+    #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle"])]
+    workload: String,
+    /// Threads of the child.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The seed of the moments and of the inputs [default: another one each time; it is printed].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// What the parent tells the child.
+    #[arg(long, hide = true, value_names = ["SEED", "SETTINGS"], num_args = 2, requires = "dir")]
+    child: Option<Vec<String>>,
+}
 
-#[allow(
-    clippy::needless_pass_by_value,
-    clippy::unnecessary_wraps,
-    reason = "the shape that all subcommands share"
-)]
-pub(crate) fn run(_args: TortureArgs) -> Result<ExitCode, CliError> {
-    Err(CliError::Other("not in this build".to_owned()))
+const EXAMPLES: &str = "\
+Examples:
+  foreshore torture --seconds 600 --threads 8
+  foreshore torture --workload cycle --seed 7
+  foreshore torture --workload tpcc --dir /mnt/ssd/torture --json
+
+Exit status: 0 nothing was lost, 1 something was, 2 it could not be run.";
+
+/// Branches, accounts and so on are few, so that transactions meet.
+fn workload(name: &str) -> Result<Box<dyn Workload>, CliError> {
+    Ok(match name {
+        "tpcb" => Box::new(Tpcb::new(4, 500, 0)?),
+        "tpcc" => Box::new(Tpcc::new(Scale::tiny(2), Mix::Full, false)?),
+        _ => Box::new(cycle::Cycle),
+    })
+}
+
+/// Small memory, small log files and frequent checkpoints, other ones each time: so that eviction, recycling and
+/// checkpoints are never far from a kill.
+fn draw_settings(random: &mut Xorshift) -> Vec<(String, String)> {
+    let mut pick = |values: &[&str]| values[random.below(values.len() as u64) as usize].to_owned();
+    vec![
+        ("pool_bytes".to_owned(), pick(&["1MiB", "4MiB", "32MiB"])),
+        ("log_segment_bytes".to_owned(), pick(&["256KiB", "1MiB", "4MiB"])),
+        ("checkpoint_bytes".to_owned(), pick(&["256KiB", "1MiB", "8MiB"])),
+        ("log_bytes".to_owned(), "256MiB".to_owned()),
+        ("log_buffer_bytes".to_owned(), pick(&["256KiB", "1MiB"])),
+    ]
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
+    let workload = workload(&args.workload)?;
+    if let (Some(child), Some(directory)) = (&args.child, &args.dir) {
+        return worker::run(workload.as_ref(), usize::from(args.threads), directory, child);
+    }
+    let seed = args.seed.unwrap_or_else(random::seed);
+    let directory = Directory::choose(args.dir.as_deref(), seed)?;
+    let referee = Referee {
+        workload: workload.as_ref(),
+        threads: usize::from(args.threads),
+        directory: &directory.path,
+        seed,
+        length: Duration::from_secs(args.seconds),
+        quiet: args.json,
+    };
+    let score = referee.run()?;
+    let outcome = Outcome {
+        workload: args.workload,
+        threads: args.threads,
+        seed,
+        passed: score.passed(),
+        kept: directory.close(score.passed()),
+        score,
+    };
+    if args.json {
+        json_line(&outcome)?
+    } else {
+        print(&outcome)?
+    }
+    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    workload: String,
+    threads: u16,
+    seed: u64,
+    passed: bool,
+    #[serde(flatten)]
+    score: Score,
+    /// Where the database was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<PathBuf>,
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
+    let Score {
+        cycles,
+        kills,
+        kills_in_recovery,
+        commits_checked,
+        unreported_kept,
+        losses,
+        problems,
+        seconds,
+    } = &outcome.score;
+    for problem in problems {
+        line(problem)?;
+    }
+    line(format!("{} with {} threads, seed {}", outcome.workload, outcome.threads, outcome.seed))?;
+    line(format!("  cycles           {cycles:>10}  in {seconds:.0} s"))?;
+    line(format!("  kills            {kills:>10}  {kills_in_recovery} of them during recovery"))?;
+    line(format!(
+        "  commits checked  {commits_checked:>10}  and {unreported_kept} that came through unreported"
+    ))?;
+    line(format!("  losses           {losses:>10}"))?;
+    line(format!("  problems         {:>10}", problems.len()))?;
+    if let Some(path) = &outcome.kept {
+        line(format!("the database is in {}", path.display()))?;
+    }
+    line(if outcome.passed { "passed" } else { "FAILED" })
+}
+
+/// Where the database lies.
+struct Directory {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Directory {
+    fn choose(chosen: Option<&Path>, seed: u64) -> Result<Directory, CliError> {
+        let Some(path) = chosen else {
+            let name = format!("foreshore-torture-{}-{seed:016x}", std::process::id());
+            return Ok(Directory { path: std::env::temp_dir().join(name), temporary: true });
+        };
+        let occupied = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+        if occupied {
+            return Err(CliError::usage(
+                format!("{} is not empty, and torture loads its own data", path.display()),
+                "name a new directory, or leave out --dir for a temporary one",
+            ));
+        }
+        Ok(Directory { path: path.to_owned(), temporary: false })
+    }
+
+    /// Removes a temporary directory, unless it holds evidence; gives where the database was left.
+    fn close(&self, passed: bool) -> Option<PathBuf> {
+        if self.temporary && passed && fs::remove_dir_all(&self.path).is_ok() {
+            return None;
+        }
+        Some(self.path.clone())
+    }
+}
+
+/// Tells a person what happens; standard error may be closed, and nobody misses it then.
+fn remark(quiet: bool, text: &str) {
+    if !quiet {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
 }

@@ -1,18 +1,117 @@
 //! `foreshore verify`.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use crate::output::CliError;
+use foreshore::{Database, Error, VerifyReport};
+use serde::Serialize;
 
-/// Checks every tree, the free space and the log of a database.
+use crate::output::{CHECK_FAILED, CliError, json_line, line};
+
+/// Checks everything in a database: pages, trees, free space and the log.
+///
+/// Reads every page, checks its checksum, the order of its keys, its fences and links, compares the free space with the
+/// pages in use, and reads the log. A database that was not closed in good order is recovered first.
 #[derive(clap::Args)]
-pub(crate) struct VerifyArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
 
-#[allow(
-    clippy::needless_pass_by_value,
-    clippy::unnecessary_wraps,
-    reason = "the shape that all subcommands share"
-)]
-pub(crate) fn run(_args: VerifyArgs) -> Result<ExitCode, CliError> {
-    Err(CliError::Other("not in this build".to_owned()))
+const EXAMPLES: &str = "\
+Examples:
+  foreshore verify bank.foreshore
+  foreshore verify bank.foreshore --json | jq .problems
+
+Exit status: 0 the database is sound, 1 it is damaged, 2 it could not be checked.";
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    sound: bool,
+    #[serde(flatten)]
+    counts: Counts,
+    problems: Vec<String>,
+}
+
+#[derive(Default, Serialize)]
+struct Counts {
+    tables: u64,
+    pages: u64,
+    records: u64,
+    ghosts: u64,
+    log_records: u64,
+    problems_dropped: u64,
+}
+
+impl Counts {
+    fn of(report: &VerifyReport) -> Counts {
+        Counts {
+            tables: report.tables,
+            pages: report.pages,
+            records: report.records,
+            ghosts: report.ghosts,
+            log_records: report.log_records,
+            problems_dropped: report.problems_dropped,
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
+    let outcome = match check(&args) {
+        Ok(report) => Outcome {
+            sound: report.is_sound(),
+            counts: Counts::of(&report),
+            problems: report.problems,
+            database: args.directory,
+        },
+        // So damaged that it cannot be opened, or gone through to the end.
+        Err(error @ Error::Corrupted { .. }) => Outcome {
+            sound: false,
+            counts: Counts::default(),
+            problems: vec![error.to_string()],
+            database: args.directory,
+        },
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        json_line(&outcome)?;
+    } else {
+        print(&outcome)?;
+    }
+    Ok(if outcome.sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn check(args: &VerifyArgs) -> foreshore::Result<VerifyReport> {
+    let db = Database::builder().create(false).open(&args.directory)?;
+    let report = db.verify()?;
+    db.close()?;
+    Ok(report)
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
+    let Outcome { database, sound, counts, problems } = outcome;
+    if *sound {
+        let Counts { tables, pages, records, ghosts, log_records, .. } = counts;
+        return line(format!(
+            "{} is sound: {tables} tables, {records} records and {ghosts} ghosts in {pages} pages, {log_records} log records",
+            database.display()
+        ));
+    }
+    for problem in problems {
+        line(problem)?;
+    }
+    let count = match problems.len() as u64 + counts.problems_dropped {
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    };
+    line(format!(
+        "{} is damaged: {count}; restore a backup, or save what `dump` can read",
+        database.display()
+    ))
 }

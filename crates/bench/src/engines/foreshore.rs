@@ -1,0 +1,242 @@
+//! Foreshore itself, through its facade: what is measured is what an embedding program gets.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow},
+};
+
+use ::foreshore as facade;
+use facade::{Database, Direction, Error, TableDefinition, TransactOptions, Transaction};
+
+use super::{Durability, EngineOptions, Isolation};
+use crate::{
+    BenchError,
+    engine::{
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit,
+    },
+};
+
+/// See the module.
+#[derive(Debug)]
+pub struct ForeshoreEngine {
+    database: Database,
+    tables: Vec<String>,
+    run: TransactOptions,
+    load: TransactOptions,
+}
+
+impl ForeshoreEngine {
+    /// Opens the database in the directory of `options`, or makes it there, and makes the tables that it lacks.
+    pub fn open(tables: &[String], options: &EngineOptions) -> Result<ForeshoreEngine, BenchError> {
+        let open = || {
+            let mut builder = Database::builder();
+            for (name, value) in &options.settings {
+                builder = builder.set(name, value)?;
+            }
+            builder.open(&options.directory)
+        };
+        let database = open().map_err(failure)?;
+        Ok(ForeshoreEngine::over(database, tables, options)?)
+    }
+
+    /// An engine over a database that is open already; of `options`, durability and isolation count.
+    pub fn over(
+        database: Database,
+        tables: &[String],
+        options: &EngineOptions,
+    ) -> Result<ForeshoreEngine, Failure> {
+        let isolation = match options.isolation {
+            Isolation::Serializable => facade::Isolation::Serializable,
+            Isolation::RepeatableRead => facade::Isolation::RepeatableRead,
+            Isolation::ReadCommitted => facade::Isolation::ReadCommitted,
+        };
+        let durability = match options.durability {
+            Durability::Sync => facade::Durability::Sync,
+            Durability::Lazy => facade::Durability::Lazy,
+        };
+        let run = TransactOptions {
+            durability: Some(durability),
+            isolation: Some(isolation),
+            ..TransactOptions::default()
+        };
+        let load = TransactOptions { durability: Some(facade::Durability::Lazy), ..run.clone() };
+        // A table is made when it is first used: not while it is measured.
+        for name in tables {
+            database.transact(|tx| tx.get_with(definition(name), b"", |_| ())).map_err(failure)?;
+        }
+        Ok(ForeshoreEngine { database, tables: tables.to_vec(), run, load })
+    }
+
+    /// The database, for whoever wants more of it than the workloads do.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    fn execute(
+        &self,
+        options: &TransactOptions,
+        attempts: &mut Attempts,
+        body: &mut Body<'_>,
+    ) -> Result<Outcome, Failure> {
+        let mut runs = 0;
+        let mut wants_rollback = false;
+        let result = self.database.transact_with(options, |tx| {
+            runs += 1;
+            wants_rollback = false;
+            match body(&mut Txn { tx, tables: &self.tables }) {
+                Ok(()) => Ok(()),
+                Err(Stop::Rollback) => {
+                    wants_rollback = true;
+                    Err(Error::application("rolled back by the workload"))
+                }
+                Err(Stop::Failed(failure)) => Err(facade_error(failure)),
+            }
+        });
+        let retries: u64 = runs - u64::from(runs > 0);
+        if retries > 0 {
+            // Deadlocks are the only aborts after which the facade runs a transaction again.
+            attempts.aborts.deadlock += retries;
+            attempts.retries += retries;
+        }
+        match result {
+            Ok(()) => Ok(Outcome::Committed),
+            Err(Error::Application(_)) if wants_rollback => Ok(Outcome::RolledBack),
+            Err(error) => {
+                let failure = failure(error);
+                attempts.aborts.count(failure.cause);
+                if failure.cause == AbortCause::Other { Err(failure) } else { Ok(Outcome::GaveUp(failure)) }
+            }
+        }
+    }
+}
+
+fn definition<'n, 'b>(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
+    TableDefinition::new(name)
+}
+
+/// Wraps the facade's error, so that [`facade_error`] can take it out again.
+#[cold]
+fn failure(error: Error) -> Failure {
+    let mut innermost = &error;
+    while let Error::RetriesExhausted { last, .. } = innermost {
+        innermost = last;
+    }
+    let cause = match innermost {
+        Error::Deadlock(_) => AbortCause::Deadlock,
+        Error::LockTimeout(_) => AbortCause::LockTimeout,
+        Error::WouldBlock(_) => AbortCause::WouldBlock,
+        _ => AbortCause::Other,
+    };
+    Failure { cause, source: Box::new(error) }
+}
+
+/// The facade's error for `transact`, which decides by it whether to run the transaction again; what the workload itself
+/// complains of becomes the application's error.
+#[cold]
+fn facade_error(failure: Failure) -> Error {
+    match failure.source.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(complaint) => Error::Application(complaint),
+    }
+}
+
+struct Txn<'t> {
+    tx: &'t mut Transaction,
+    tables: &'t [String],
+}
+
+impl<'t> Txn<'t> {
+    #[inline]
+    fn table<'b>(&self, table: TableIndex) -> Result<TableDefinition<'t, &'b [u8], &'b [u8]>, Failure> {
+        match self.tables.get(usize::from(table.0)) {
+            Some(name) => Ok(definition(name)),
+            None => Err(Failure::fatal(format!("the engine was opened without table {}", table.0))),
+        }
+    }
+}
+
+/// Replaces the content of `value`; may be called several times for one read.
+fn copy_into(value: &mut Vec<u8>) -> impl FnMut(&[u8]) {
+    |bytes| {
+        value.clear();
+        value.extend_from_slice(bytes);
+    }
+}
+
+impl EngineTxn for Txn<'_> {
+    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
+        let table = self.table(table)?;
+        self.tx.get_with(table, key, copy_into(value)).map(|found| found.is_some()).map_err(failure)
+    }
+
+    fn get_for_update(
+        &mut self,
+        table: TableIndex,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let table = self.table(table)?;
+        self.tx
+            .get_for_update_with(table, key, copy_into(value))
+            .map(|found| found.is_some())
+            .map_err(failure)
+    }
+
+    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
+        let table = self.table(table)?;
+        self.tx.insert(table, key, value).map_err(failure)
+    }
+
+    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let table = self.table(table)?;
+        self.tx.put(table, key, value).map(|_| ()).map_err(failure)
+    }
+
+    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
+        let table = self.table(table)?;
+        self.tx.delete(table, key).map_err(failure)
+    }
+
+    fn scan(
+        &mut self,
+        table: TableIndex,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let table = self.table(table)?;
+        let direction = match order {
+            Order::Ascending => Direction::Ascending,
+            Order::Descending => Direction::Descending,
+        };
+        self.tx
+            .scan(table, range, direction, |key, value| -> ControlFlow<()> { visit(key, value) })
+            .map_err(failure)
+    }
+}
+
+impl Engine for ForeshoreEngine {
+    fn name(&self) -> &'static str {
+        "foreshore"
+    }
+
+    fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.execute(&self.run, attempts, body)
+    }
+
+    fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.execute(&self.load, &mut Attempts::default(), body)
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        self.database.checkpoint().map_err(failure)
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        self.database.stats().entries().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn close(&self) -> Result<(), Failure> {
+        self.database.close().map_err(failure)
+    }
+}

@@ -1,0 +1,139 @@
+//! Where entries go: into the database, a batch at a time.
+
+use std::collections::BTreeSet;
+
+use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions};
+
+use crate::output::CliError;
+
+/// A batch is committed when its entries have so many bytes, however few they are.
+const MOST_BATCH_BYTES: usize = 4 << 20;
+
+/// Collects entries and writes them in batches.
+pub(crate) struct Sink<'d> {
+    db: &'d Database,
+    options: TransactOptions,
+    batch_entries: usize,
+    replace: bool,
+    table: String,
+    batch: Vec<Entry>,
+    batch_bytes: usize,
+    entries: u64,
+    tables: BTreeSet<String>,
+}
+
+struct Entry {
+    line: u64,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'d> Sink<'d> {
+    /// A sink without a table yet.
+    pub(crate) fn new(db: &'d Database, batch_entries: usize, replace: bool) -> Sink<'d> {
+        let options = TransactOptions {
+            // Closing the database makes all of it durable.
+            durability: Some(Durability::Lazy),
+            label: Some("load".into()),
+            ..TransactOptions::default()
+        };
+        Sink {
+            db,
+            options,
+            batch_entries,
+            replace,
+            table: String::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            entries: 0,
+            tables: BTreeSet::new(),
+        }
+    }
+
+    /// The entries that follow go into this table, which is made if need be.
+    pub(crate) fn begin_table(
+        &mut self,
+        name: &str,
+        key_type: &str,
+        value_type: &str,
+    ) -> Result<(), CliError> {
+        self.flush()?;
+        self.db.create_table(name, key_type, value_type)?;
+        name.clone_into(&mut self.table);
+        self.tables.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Adds an entry, which was read from `line`.
+    pub(crate) fn entry(&mut self, line: u64, key: Vec<u8>, value: Vec<u8>) -> Result<(), CliError> {
+        self.batch_bytes += key.len() + value.len();
+        self.batch.push(Entry { line, key, value });
+        if self.batch.len() >= self.batch_entries || self.batch_bytes >= MOST_BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Commits what was collected. When one entry is refused, those before it are committed all the same.
+    pub(crate) fn flush(&mut self) -> Result<(), CliError> {
+        let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        let Err((refused, error)) = self.commit(&batch) else {
+            self.entries += batch.len() as u64;
+            return Ok(());
+        };
+        let Some(place) = refused else { return Err(error.into()) };
+        self.commit(&batch[..place]).map_err(|(_, error)| error)?;
+        self.entries += place as u64;
+        let line = batch[place].line;
+        Err(CliError::Other(format!(
+            "line {line}: {error}\n  all entries before that line are in the database"
+        )))
+    }
+
+    /// Commits these entries; or tells which one was refused.
+    fn commit(&self, batch: &[Entry]) -> Result<(), (Option<usize>, Error)> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let table = TableDefinition::encoded(&self.table);
+        let mut place = None;
+        let result = self.db.transact_with(&self.options, |tx| {
+            for (number, entry) in batch.iter().enumerate() {
+                place = Some(number);
+                let fresh = if self.replace {
+                    tx.put(table, &entry.key, &entry.value[..])?;
+                    true
+                } else {
+                    tx.insert(table, &entry.key, &entry.value[..])?
+                };
+                if !fresh {
+                    return Err(Error::application(format!(
+                        "the key {:?} is in table {:?} already; to overwrite it, add --replace",
+                        super::super::dump::cell::escape(&entry.key),
+                        self.table
+                    )));
+                }
+            }
+            place = None;
+            Ok(())
+        });
+        result.map_err(|error| {
+            let of_the_entry = matches!(
+                error,
+                Error::Application(_) | Error::KeyTooLong { .. } | Error::ValueTooLong { .. }
+            );
+            (place.filter(|_| of_the_entry), error)
+        })
+    }
+
+    /// Entries that were committed.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Tables that were written to.
+    pub(crate) fn tables(&self) -> Vec<String> {
+        self.tables.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! Where entries come from.
+
+use std::io::{BufRead, Read};
+
+use clap::ValueEnum;
+use serde_json::Value as Json;
+
+use super::sink::Sink;
+use crate::{dump::cell::Kind, output::CliError};
+
+/// The longest line of JSON: more than the longest key and value take when every byte is escaped.
+const LONGEST_LINE: u64 = 128 << 20;
+
+/// A file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Comma-separated values with a header line (RFC 4180).
+    Csv,
+    /// The same, separated by tabs.
+    Tsv,
+    /// One JSON object in each line; also what `dump` writes.
+    Jsonl,
+}
+
+/// What the caller said about tables and columns.
+pub(crate) struct Columns {
+    pub(crate) table: Option<String>,
+    pub(crate) default_table: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_type: String,
+    pub(crate) value: Option<String>,
+}
+
+impl Columns {
+    fn table(&self) -> Result<&str, CliError> {
+        self.table.as_deref().or(self.default_table.as_deref()).ok_or_else(|| {
+            CliError::usage("the table has no name, and the input has none to lend it", "add --table NAME")
+        })
+    }
+}
+
+fn at_line(line: u64, complaint: impl std::fmt::Display) -> CliError {
+    CliError::Other(format!("line {line}: {complaint}\n  all entries before that line are in the database"))
+}
+
+/// Reads everything into the sink.
+pub(crate) fn read(
+    form: Form,
+    input: impl BufRead,
+    columns: &Columns,
+    sink: &mut Sink<'_>,
+) -> Result<(), CliError> {
+    match form {
+        Form::Csv => read_separated(b',', input, columns, sink),
+        Form::Tsv => read_separated(b'\t', input, columns, sink),
+        Form::Jsonl => read_jsonl(input, columns, sink),
+    }
+}
+
+fn read_separated(
+    separator: u8,
+    input: impl BufRead,
+    columns: &Columns,
+    sink: &mut Sink<'_>,
+) -> Result<(), CliError> {
+    let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(input);
+    let headers = reader.headers().map_err(|error| csv_error(&error))?.clone();
+    if headers.is_empty() {
+        return Err(CliError::usage("the file is empty", "the first line must name the columns"));
+    }
+    let place = |name: &str| {
+        headers.iter().position(|header| header == name).ok_or_else(|| {
+            let known = headers.iter().collect::<Vec<_>>().join(", ");
+            CliError::usage(format!("there is no column {name:?}"), format!("name one of: {known}"))
+        })
+    };
+    let key = columns.key.as_deref().map_or(Ok(0), place)?;
+    let value = columns.value.as_deref().map(place).transpose()?;
+    sink.begin_table(columns.table()?, &columns.key_type, "str")?;
+    let key_kind = Kind::of(&columns.key_type);
+    let mut row = csv::StringRecord::new();
+    while reader.read_record(&mut row).map_err(|error| csv_error(&error))? {
+        let line = row.position().map_or(0, csv::Position::line);
+        // Every record has as many fields as the header: the reader sees to it.
+        let field = |place: usize| row.get(place).unwrap_or_default();
+        let encoded = key_kind
+            .key_from_text(field(key))
+            .map_err(|complaint| at_line(line, format_args!("column {:?}: {complaint}", &headers[key])))?;
+        let text = match value {
+            Some(value) => field(value).to_owned(),
+            None => object(headers.iter().zip(&row).enumerate().filter(|(place, _)| *place != key)),
+        };
+        sink.entry(line, encoded, text.into_bytes())?;
+    }
+    Ok(())
+}
+
+/// A JSON object of these columns, in their order.
+fn object<'r>(columns: impl Iterator<Item = (usize, (&'r str, &'r str))>) -> String {
+    let mut text = String::from("{");
+    for (_, (name, field)) in columns {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&format!("{}:{}", Json::from(name), Json::from(field)));
+    }
+    text.push('}');
+    text
+}
+
+#[cold]
+fn csv_error(error: &csv::Error) -> CliError {
+    match (error.kind(), error.position()) {
+        (csv::ErrorKind::UnequalLengths { expected_len, len, .. }, Some(position)) => {
+            at_line(position.line(), format_args!("{len} fields, where the header names {expected_len}"))
+        }
+        (csv::ErrorKind::Utf8 { err, .. }, Some(position)) => at_line(
+            position.line(),
+            format_args!("column {} is not UTF-8; convert the file, for example with iconv", err.field() + 1),
+        ),
+        (_, Some(position)) => at_line(position.line(), error),
+        (_, None) => CliError::Other(format!("cannot read the input: {error}")),
+    }
+}
+
+/// What the lines of a JSON file are.
+enum Lines {
+    /// Not known before the first one.
+    Unknown,
+    /// Entries of a dump's table.
+    Dump { keys: Kind, values: Kind },
+    /// Objects of the user's own.
+    Objects { keys: Kind },
+}
+
+fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -> Result<(), CliError> {
+    let mut lines = Lines::Unknown;
+    let mut tables = 0;
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        let length = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+        let length = length.map_err(CliError::io("read the input"))? as u64;
+        if length == 0 {
+            return Ok(());
+        }
+        if length == LONGEST_LINE {
+            return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));
+        }
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let json: Json = serde_json::from_slice(&text).map_err(|error| at_line(line, error))?;
+        if let Some((table, key_type, value_type)) = dump_header(&json) {
+            tables += 1;
+            if tables > 1 && columns.table.is_some() {
+                let hint = "leave out --table, or dump one table";
+                return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
+            }
+            sink.begin_table(columns.table.as_deref().unwrap_or(table), key_type, value_type)?;
+            lines = Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type) };
+            continue;
+        }
+        if let Lines::Unknown = lines {
+            sink.begin_table(columns.table()?, &columns.key_type, "str")?;
+            lines = Lines::Objects { keys: Kind::of(&columns.key_type) };
+        }
+        let (key, value) = match &lines {
+            Lines::Dump { keys, values } => dump_entry(&json, *keys, *values),
+            Lines::Objects { keys } => {
+                let Some(name) = &columns.key else {
+                    let hint = "add --key-column FIELD";
+                    return Err(CliError::usage("a JSON object does not tell which field is its key", hint));
+                };
+                entry(&json, text.trim_ascii(), name, *keys, columns.value.as_deref())
+            }
+            Lines::Unknown => continue,
+        }
+        .map_err(|complaint| at_line(line, complaint))?;
+        sink.entry(line, key, value)?;
+    }
+    Ok(())
+}
+
+/// Table, key type and value type, if this is the line that begins a table in a dump.
+fn dump_header(json: &Json) -> Option<(&str, &str, &str)> {
+    let object = json.as_object().filter(|object| object.len() == 3)?;
+    let text = |name: &str| object.get(name)?.as_str();
+    Some((text("table")?, text("key_type")?, text("value_type")?))
+}
+
+fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {
+    json.get(name).ok_or_else(|| format!("there is no field {name:?}"))
+}
+
+fn dump_entry(json: &Json, keys: Kind, values: Kind) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let key = keys.key_from_json(field(json, "key")?).map_err(|complaint| format!("key: {complaint}"))?;
+    let value =
+        values.value_from_json(field(json, "value")?).map_err(|complaint| format!("value: {complaint}"))?;
+    Ok((key, value))
+}
+
+fn entry(
+    json: &Json,
+    text: &[u8],
+    key: &str,
+    keys: Kind,
+    value: Option<&str>,
+) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let encoded =
+        keys.key_from_json(field(json, key)?).map_err(|complaint| format!("field {key:?}: {complaint}"))?;
+    let value = match value {
+        // As it stands: its numbers keep their digits.
+        None => text.to_vec(),
+        Some(name) => match field(json, name)? {
+            Json::String(text) => text.clone().into_bytes(),
+            other => other.to_string().into_bytes(),
+        },
+    };
+    Ok((encoded, value))
+}

@@ -1,0 +1,378 @@
+//! The parent: starts the child, kills it, opens the database again, and compares.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use foreshore_bench::{BenchError, Engine, Silent, Workload, engines::ForeshoreEngine};
+use foreshore_env::{
+    random::Xorshift,
+    thread,
+    time::{Duration, Instant},
+};
+use serde::Serialize;
+
+use super::{
+    draw_settings,
+    ledger::{self, Page},
+    remark,
+    worker::{self, join_settings},
+};
+use crate::output::CliError;
+
+/// A child is killed between these times after its start.
+const SHORTEST_LIFE: Duration = Duration::from_millis(50);
+const LONGEST_LIFE: Duration = Duration::from_secs(3);
+/// A child that recovers is killed earlier than this.
+const LONGEST_RECOVERY: Duration = Duration::from_millis(200);
+/// Whoever is ready and commits nothing for so long hangs.
+const LONGEST_IDLE: Duration = Duration::from_secs(2);
+/// One crash in so many is followed by another during the recovery from it.
+const RECOVERY_KILLED: u64 = 3;
+/// Problems of which the text is kept.
+const MOST_PROBLEMS: usize = 20;
+
+/// How the game is played.
+pub(crate) struct Referee<'r> {
+    pub(crate) workload: &'r dyn Workload,
+    pub(crate) threads: usize,
+    pub(crate) directory: &'r Path,
+    pub(crate) seed: u64,
+    pub(crate) length: Duration,
+    pub(crate) quiet: bool,
+}
+
+/// How it ended.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Score {
+    /// Times that the database was opened after a kill and compared.
+    pub(crate) cycles: u64,
+    /// Children killed.
+    pub(crate) kills: u64,
+    /// Of these, while they opened the database after an earlier kill.
+    pub(crate) kills_in_recovery: u64,
+    /// Acknowledged commits that were looked for.
+    pub(crate) commits_checked: u64,
+    /// Commits that were there though the child could not tell of them any more.
+    pub(crate) unreported_kept: u64,
+    /// Acknowledged commits that were not there.
+    pub(crate) losses: u64,
+    /// All that was wrong: losses, damage, conditions that do not hold, children that died by themselves.
+    pub(crate) problems: Vec<String>,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+impl Score {
+    pub(crate) fn passed(&self) -> bool {
+        self.losses == 0 && self.problems.is_empty()
+    }
+
+    fn problem(&mut self, text: String) {
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(text);
+        }
+    }
+}
+
+/// What a child told before it was killed.
+#[derive(Debug, Default)]
+struct Told {
+    ready: Option<Instant>,
+    /// The last number of each thread; `None` when it told nothing.
+    commits: Vec<Option<u64>>,
+    /// How many commits were told of.
+    acknowledged: u64,
+    /// A line that no child writes.
+    strange: Option<String>,
+}
+
+impl Referee<'_> {
+    /// Plays until the time is over or something is wrong.
+    pub(crate) fn run(&self) -> Result<Score, CliError> {
+        let begin = Instant::now();
+        let mut random = Xorshift::new(self.seed);
+        let mut score = Score::default();
+        self.prepare()?;
+        let mut before = vec![Page::empty(self.workload); self.threads];
+        while begin.elapsed() < self.length && score.passed() {
+            let told = self.one_life(&mut random, &mut score)?;
+            if random.below(RECOVERY_KILLED) == 0 {
+                self.killed_recovery(&mut random, &mut score)?;
+            }
+            score.cycles += 1;
+            before = self.compare(&told, &before, &random, &mut score)?;
+            let Score { cycles, commits_checked, losses, .. } = score;
+            if cycles.is_multiple_of(10) {
+                remark(
+                    self.quiet,
+                    &format!("{cycles} cycles, {commits_checked} commits checked, {losses} losses"),
+                );
+            }
+        }
+        score.seconds = begin.elapsed().as_secs_f64();
+        Ok(score)
+    }
+
+    /// Makes and loads the database, in peace.
+    fn prepare(&self) -> Result<(), CliError> {
+        let options = worker::options(self.directory, &[]);
+        let engine = ForeshoreEngine::open(&ledger::tables(self.workload), &options)?;
+        foreshore_bench::load(&engine, self.workload, 1, self.seed, &Silent)?;
+        Ok(engine.close().map_err(BenchError::from)?)
+    }
+
+    /// One child, from its start until it was killed and all that it told was read.
+    fn one_life(&self, random: &mut Xorshift, score: &mut Score) -> Result<Told, CliError> {
+        let life = draw_life(random, LONGEST_LIFE);
+        let mut child = self.spawn(random)?;
+        let out = child.stdout.take();
+        let threads = self.threads;
+        let reader = thread::spawn(move || listen(out, threads));
+        thread::sleep(life);
+        self.kill(&mut child, score)?;
+        // The pipe ends with the process, so this ends too.
+        let dead = Instant::now();
+        let told = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(text) = &told.strange {
+            score.problem(format!("the child said {text:?}"));
+        }
+        let worked = told.ready.map_or(Duration::ZERO, |ready| dead.saturating_duration_since(ready));
+        if worked >= LONGEST_IDLE && told.acknowledged == 0 {
+            score.problem(format!(
+                "a child that was ready committed nothing in {:.1} s",
+                worked.as_secs_f64()
+            ));
+        }
+        Ok(told)
+    }
+
+    /// A child that is killed while it recovers from the last kill, or soon after.
+    fn killed_recovery(&self, random: &mut Xorshift, score: &mut Score) -> Result<(), CliError> {
+        let life = Duration::from_nanos(random.below(LONGEST_RECOVERY.as_nanos() as u64));
+        let mut child = self.spawn_recovery(random)?;
+        thread::sleep(life);
+        self.kill(&mut child, score)?;
+        score.kills_in_recovery += 1;
+        Ok(())
+    }
+
+    fn spawn(&self, random: &mut Xorshift) -> Result<Child, CliError> {
+        let settings = join_settings(&draw_settings(random));
+        self.command(&[
+            "torture",
+            "--workload",
+            self.workload.name(),
+            "--threads",
+            &self.threads.to_string(),
+        ])?
+        .arg("--dir")
+        .arg(self.directory)
+        .args(["--child", &random.next_u64().to_string(), &settings])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(CliError::io("start a child"))
+    }
+
+    /// A child that only opens the database, and then changes nothing: `verify` will do.
+    fn spawn_recovery(&self, _random: &mut Xorshift) -> Result<Child, CliError> {
+        self.command(&["verify"])?
+            .arg(self.directory)
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(CliError::io("start a child"))
+    }
+
+    fn command(&self, args: &[&str]) -> Result<Command, CliError> {
+        let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
+        let mut command = Command::new(program);
+        // The child ends when this pipe does: no child outlives its parent.
+        command.args(args).stdin(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Kills a child. One that had died by itself is a problem, unless it ended well.
+    fn kill(&self, child: &mut Child, score: &mut Score) -> Result<(), CliError> {
+        let ended = child.try_wait().map_err(CliError::io("look after a child"))?;
+        if let Some(status) = ended {
+            if !status.success() {
+                score.problem(format!("a child died by itself: {status}; its last words are above"));
+            }
+            return Ok(());
+        }
+        child.kill().map_err(CliError::io("kill a child"))?;
+        child.wait().map_err(CliError::io("wait for a child"))?;
+        score.kills += 1;
+        Ok(())
+    }
+
+    /// Opens the database and compares it with what was told. Gives the ledger as it is.
+    fn compare(
+        &self,
+        told: &Told,
+        before: &[Page],
+        random: &Xorshift,
+        score: &mut Score,
+    ) -> Result<Vec<Page>, CliError> {
+        let settings = draw_settings(&mut random.clone());
+        let options = worker::options(self.directory, &settings);
+        let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
+            Ok(engine) => engine,
+            Err(error) => {
+                score.problem(format!("the database does not open any more: {error}"));
+                return Ok(before.to_vec());
+            }
+        };
+        match engine.database().verify() {
+            Ok(report) => report.problems.into_iter().for_each(|problem| score.problem(problem)),
+            Err(error) => score.problem(format!("the database could not be verified: {error}")),
+        }
+        let after = match ledger::read(&engine, self.workload, self.threads) {
+            Ok(after) => after,
+            Err(failure) => {
+                score.problem(format!("the ledger cannot be read: {failure}"));
+                return Ok(before.to_vec());
+            }
+        };
+        compare_ledger(told, before, &after, score);
+        let mut kinds = vec![0; self.workload.kinds().len()];
+        for page in &after {
+            kinds.iter_mut().zip(&page.kinds).for_each(|(sum, count)| *sum += count);
+        }
+        match self.workload.check(&engine, Some(&kinds)) {
+            Ok(checks) => {
+                for check in checks.iter().filter(|check| !check.holds) {
+                    let first = check.first_failure.as_deref().unwrap_or("?");
+                    score.problem(format!("does not hold: {} ({first})", check.name));
+                }
+            }
+            Err(failure) => score.problem(format!("the conditions cannot be checked: {failure}")),
+        }
+        if let Err(failure) = engine.close() {
+            score.problem(format!("the database cannot be closed: {failure}"));
+        }
+        Ok(after)
+    }
+}
+
+/// A time between the shortest life and the longest; short ones as likely as long ones.
+fn draw_life(random: &mut Xorshift, longest: Duration) -> Duration {
+    let share = random.below(1 << 20) as f64 / f64::from(1 << 20);
+    let ratio = longest.as_secs_f64() / SHORTEST_LIFE.as_secs_f64();
+    SHORTEST_LIFE.mul_f64(ratio.powf(share))
+}
+
+/// Reads all that a child tells, until the pipe ends.
+fn listen(out: Option<ChildStdout>, threads: usize) -> Told {
+    let mut told = Told { commits: vec![None; threads], ..Told::default() };
+    let Some(out) = out else { return told };
+    for line in BufReader::new(out.take(u64::MAX)).split(b'\n') {
+        let Ok(line) = line else { break };
+        let line = String::from_utf8_lossy(&line);
+        told.hear(&line);
+    }
+    told
+}
+
+impl Told {
+    fn hear(&mut self, line: &str) {
+        if line == "ready" {
+            self.ready = Some(Instant::now());
+            return;
+        }
+        let pair = line.split_once(' ').and_then(|(thread, commits)| {
+            Some((thread.parse::<usize>().ok()?, commits.parse::<u64>().ok()?))
+        });
+        match pair.and_then(|(thread, commits)| Some((self.commits.get_mut(thread)?, commits))) {
+            Some((last, commits)) => {
+                *last = Some(commits);
+                self.acknowledged += 1;
+            }
+            None => self.strange = Some(line.to_owned()),
+        }
+    }
+}
+
+/// Each thread's page says what it told last, or what it had before, and at most one more.
+fn compare_ledger(told: &Told, before: &[Page], after: &[Page], score: &mut Score) {
+    score.commits_checked += told.acknowledged;
+    for (thread, (before, after)) in before.iter().zip(after).enumerate() {
+        let promised = told.commits[thread].unwrap_or(before.commits);
+        match after.commits.checked_sub(promised) {
+            Some(0) => {}
+            Some(1) => score.unreported_kept += 1,
+            Some(_) => score.problem(format!(
+                "thread {thread} told of {promised} commits, but {} are there: more than one was not told of",
+                after.commits
+            )),
+            None => {
+                score.losses += promised - after.commits;
+                score.problem(format!(
+                    "LOST: thread {thread} was promised {promised} commits, {} are there",
+                    after.commits
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(commits: u64) -> Page {
+        Page { commits, kinds: vec![commits] }
+    }
+
+    fn told(lines: &[&str]) -> Told {
+        let mut told = Told { commits: vec![None; 2], ..Told::default() };
+        lines.iter().for_each(|line| told.hear(line));
+        told
+    }
+
+    fn compared(told: &Told, after: [u64; 2]) -> Score {
+        let mut score = Score::default();
+        compare_ledger(told, &[page(3), page(3)], &after.map(page), &mut score);
+        score
+    }
+
+    #[test]
+    fn a_lost_commit_is_a_loss_and_one_more_is_not() {
+        let told = told(&["ready", "0 4", "0 5"]);
+        assert!(told.ready.is_some() && told.strange.is_none());
+        for (after, passed, losses, unreported) in [
+            ([5, 3], true, 0, 0),
+            ([6, 4], true, 0, 2),
+            ([4, 3], false, 1, 0),
+            ([5, 2], false, 1, 0),
+            ([0, 0], false, 8, 0),
+            ([7, 3], false, 0, 0),
+        ] {
+            let score = compared(&told, after);
+            assert_eq!(
+                (score.passed(), score.losses, score.unreported_kept),
+                (passed, losses, unreported),
+                "{after:?}"
+            );
+            assert_eq!(score.commits_checked, 2);
+        }
+    }
+
+    #[test]
+    fn what_no_child_says_is_noticed() {
+        for line in ["", "2 1", "0", "0 x", "redy"] {
+            assert_eq!(told(&[line]).strange.as_deref(), Some(line));
+        }
+    }
+
+    #[test]
+    fn lives_are_as_long_as_promised() {
+        let mut random = Xorshift::new(1);
+        let lives: Vec<_> = (0..1000).map(|_| draw_life(&mut random, LONGEST_LIFE)).collect();
+        assert!(lives.iter().all(|life| (SHORTEST_LIFE..=LONGEST_LIFE).contains(life)));
+        let short = lives.iter().filter(|life| **life < Duration::from_millis(387)).count();
+        assert!((400..600).contains(&short), "half of them are below the geometric mean: {short}");
+    }
+}
