@@ -37,7 +37,7 @@ pub enum VictimPolicy {
 /// How a lock manager is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// Buckets of the lock table, rounded up to a power of two. 64 bytes each.
+    /// Buckets of the lock table, rounded up to a power of two. 32 bytes each.
     pub buckets: usize,
     /// Most locks on keys that one transaction may hold.
     pub max_locks_per_transaction: usize,

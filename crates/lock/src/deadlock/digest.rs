@@ -10,7 +10,7 @@ use crate::slot::SlotId;
 
 const WORDS: usize = MAX_TRANSACTIONS / 64;
 
-const _: () = assert!(MAX_TRANSACTIONS % 64 == 0 && MAX_TRANSACTIONS <= 1 << 16);
+const _: () = assert!(MAX_TRANSACTIONS.is_multiple_of(64) && MAX_TRANSACTIONS <= 1 << 16);
 
 /// A set of slots.
 #[derive(Clone, Default, PartialEq, Eq)]

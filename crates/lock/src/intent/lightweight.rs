@@ -69,10 +69,13 @@ struct Entry {
     descendant_tag: AtomicU64,
 }
 
+type Chunk = Box<[CachePadded<Entry>]>;
+
 /// Intent locks, as said above.
 #[derive(Debug)]
 pub(crate) struct Lightweight {
-    chunks: Box<[OnceLock<Box<[CachePadded<Entry>]>>]>,
+    /// Allocated as their tables are first touched.
+    chunks: Box<[OnceLock<Chunk>]>,
 }
 
 impl Lightweight {

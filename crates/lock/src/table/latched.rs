@@ -7,16 +7,16 @@ use super::QUEUE_RANK;
 use super::queue::Queue;
 use crate::name::LockName;
 
-/// A bucket on a cache line of its own.
+/// A bucket, two to a cache line.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(32))]
 struct Bucket {
     latch: HybridLatch,
     /// Guarded by the latch; emptiness and tag are also read without it.
     queue: Queue,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64);
+const _: () = assert!(size_of::<Bucket>() == 32);
 
 /// Buckets, chosen by the upper bits of a name.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use crate::slot::{SlotId, Slots, Subject, WaitWord};
 pub(super) struct Queue {
     /// The oldest request. Also read optimistically, to see an empty queue.
     head: AtomicU32,
-    tail: AtomicU32,
     /// How many of the requests wait.
     waiting: AtomicU32,
     /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never lowered,
@@ -30,8 +29,8 @@ pub(super) struct Queue {
 
 impl Default for Queue {
     fn default() -> Queue {
-        let none = || AtomicU32::new(RequestIndex::NONE.0);
-        Queue { head: none(), tail: none(), waiting: AtomicU32::new(0), tag: AtomicU64::new(0) }
+        let head = AtomicU32::new(RequestIndex::NONE.0);
+        Queue { head, waiting: AtomicU32::new(0), tag: AtomicU64::new(0) }
     }
 }
 
@@ -57,7 +56,12 @@ fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> O
 impl Queue {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.head.load(Relaxed) == RequestIndex::NONE.0
+        self.head() == RequestIndex::NONE
+    }
+
+    #[inline]
+    fn head(&self) -> RequestIndex {
+        RequestIndex(self.head.load(Relaxed))
     }
 
     #[inline]
@@ -68,7 +72,7 @@ impl Queue {
     /// Visits the requests on a name, oldest first.
     #[inline]
     pub(super) fn each<'r>(&self, requests: &'r Requests, name: LockName, mut see: impl FnMut(&'r Request)) {
-        let mut index = RequestIndex(self.head.load(Relaxed));
+        let mut index = self.head();
         while index != RequestIndex::NONE {
             let request = requests.get(index);
             // Before the visit, which may unlink it.
@@ -110,13 +114,16 @@ impl Queue {
         request: RequestIndex,
         mode: Mode,
     ) -> Option<Lsn> {
-        let mut free = true;
-        self.each(requests, name, |other| free &= obstructs(other.modes(), true, mode, false).is_none());
-        if !free {
-            return None;
+        let (mut last, mut next) = (RequestIndex::NONE, self.head());
+        while next != RequestIndex::NONE {
+            let other = requests.get(next);
+            if other.name() == name && obstructs(other.modes(), true, mode, false).is_some() {
+                return None;
+            }
+            (last, next) = (next, other.next());
         }
         requests.get(request).set(name, slot, Modes { granted: mode, requested: mode });
-        self.append(requests, request);
+        self.append_after(requests, last, request);
         Some(self.tag())
     }
 
@@ -147,7 +154,11 @@ impl Queue {
             return Ok(tag);
         }
         view.requests.get(request).set(view.name, slot, Modes { granted: Mode::N, requested: mode });
-        self.append(view.requests, request);
+        let (mut last, mut next) = (RequestIndex::NONE, self.head());
+        while next != RequestIndex::NONE {
+            (last, next) = (next, view.requests.get(next).next());
+        }
+        self.append_after(view.requests, last, request);
         Err(self.begin_wait(view, slot, request))
     }
 
@@ -259,33 +270,32 @@ impl Queue {
         wakes.add(request.slot());
     }
 
+    /// Puts a request at the end, where `last` is the last one. Who appends has walked the list anyway.
     #[inline]
-    fn append(&self, requests: &Requests, request: RequestIndex) {
+    fn append_after(&self, requests: &Requests, last: RequestIndex, request: RequestIndex) {
         let appended = requests.get(request);
-        let tail = RequestIndex(self.tail.load(Relaxed));
-        appended.set_previous(tail);
+        appended.set_previous(last);
         appended.set_next(RequestIndex::NONE);
-        if tail == RequestIndex::NONE {
-            self.head.store(request.0, Relaxed);
-        } else {
-            requests.get(tail).set_next(request);
-        }
-        self.tail.store(request.0, Relaxed);
+        self.link(requests, last, request);
     }
 
     #[inline]
     fn unlink(&self, requests: &Requests, request: RequestIndex) {
         let unlinked = requests.get(request);
         let (previous, next) = (unlinked.previous(), unlinked.next());
+        self.link(requests, previous, next);
+        if next != RequestIndex::NONE {
+            requests.get(next).set_previous(previous);
+        }
+    }
+
+    /// Lets `next` follow `previous`, or stand at the head.
+    #[inline]
+    fn link(&self, requests: &Requests, previous: RequestIndex, next: RequestIndex) {
         if previous == RequestIndex::NONE {
             self.head.store(next.0, Relaxed);
         } else {
             requests.get(previous).set_next(next);
-        }
-        if next == RequestIndex::NONE {
-            self.tail.store(previous.0, Relaxed);
-        } else {
-            requests.get(next).set_previous(previous);
         }
     }
 }

@@ -34,6 +34,16 @@ fn cost() {
                 }
             });
         }
+        per_operation("acquire + release, 8 of 256 warm keys", 2_000_000, |operations| {
+            for round in 0..operations / 8 {
+                let mut owner = manager.begin(TxnId(round), round, None).unwrap();
+                for number in 0..8 {
+                    let bytes = ((round * 8 + number) % 256).to_be_bytes();
+                    owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                }
+                owner.release_all(None);
+            }
+        });
         let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
         owner.acquire(TABLE, key(b"12345678"), Mode::XN, &NO_WAIT).unwrap();
         per_operation("acquire what is held", 20_000_000, |operations| {
