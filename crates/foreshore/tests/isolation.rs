@@ -5,21 +5,24 @@
 //! something that no serial run gives. Which level prevents what is a table; its last column is the proof that the
 //! schedules can find something: with locking switched off, every anomaly shows.
 
+use std::sync::Arc;
+
 use foreshore::{Database, Error, Isolation, Options, Result, TableDefinition, TransactOptions, Transaction};
+use foreshore_testkit::FaultyDisk;
 
 const TEST: TableDefinition<i32, i32> = TableDefinition::new("test");
 
 /// A database with the rows 1 → 10 and 2 → 20.
-fn open(locking: bool) -> (tempfile::TempDir, Database) {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options { locking, durability: foreshore::Durability::Lazy, ..Options::default() };
-    let db = Database::builder().options(options).open(directory.path().join("db")).unwrap();
+fn open(locking: bool) -> Database {
+    let options = Options { locking, pool_bytes: 1 << 20, ..Options::default() };
+    let disk = Arc::new(FaultyDisk::new());
+    let db = Database::builder().options(options).disk(disk).open("/db").unwrap();
     db.transact(|tx| {
         tx.put(TEST, 1, 10)?;
         tx.put(TEST, 2, 20)
     })
     .unwrap();
-    (directory, db)
+    db
 }
 
 /// A transaction of a schedule: gone after its first refused step.
@@ -261,7 +264,7 @@ const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::RepeatableRe
 fn each_level_prevents_what_it_promises_to() {
     for (name, schedule, may_show) in SCHEDULES {
         for (level, may_show) in LEVELS.into_iter().zip(may_show) {
-            let (_directory, db) = open(true);
+            let db = open(true);
             assert_eq!(schedule(&db, level), may_show, "{name} under {level:?}");
             assert!(db.verify().unwrap().is_sound());
         }
@@ -271,7 +274,7 @@ fn each_level_prevents_what_it_promises_to() {
 #[test]
 fn without_locking_every_anomaly_shows() {
     for (name, schedule, _) in SCHEDULES {
-        let (_directory, db) = open(false);
+        let db = open(false);
         assert!(schedule(&db, Isolation::Serializable), "{name} must show, or it proves nothing");
     }
 }
