@@ -5,7 +5,6 @@ use foreshore_lock::LockError;
 
 /// Why an operation on a tree did not happen.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TreeError {
     /// The environment failed.
     #[error(transparent)]

@@ -33,7 +33,7 @@ impl<'a> Tree<'a> {
     pub(crate) fn is_underfull(&self, view: SlottedView<'_>) -> bool {
         let capacity = self.env.node_capacity;
         let few = capacity < MOST_RECORDS && usize::from(view.slot_count()) <= capacity / 4;
-        few || NODE_BYTES.saturating_sub(view.free_bytes()) < NODE_BYTES / LEAST_SHARE
+        few || used_bytes(view) < NODE_BYTES / LEAST_SHARE
     }
 
     /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page, and
@@ -98,7 +98,7 @@ impl<'a> Tree<'a> {
             return Ok(None);
         }
         let node = image::encode(&outline, right.view(), 0..right.view().slot_count());
-        let Some(joined) = self.join(left.view(), &node) else { return Ok(None) };
+        let Some(joined) = self.join(left.view(), right.view(), &node) else { return Ok(None) };
         prepare(&mut parent, Urgency::Forward)?;
         prepare(&mut left, Urgency::Forward)?;
         prepare(&mut right, Urgency::Forward)?;
@@ -117,11 +117,19 @@ impl<'a> Tree<'a> {
     }
 
     /// Both nodes as one, unless that would soon be split again.
-    fn join(&self, left: SlottedView<'_>, right: &[u8]) -> Option<PageBuilder> {
-        let joined = image::joined(left, &Image::parse(self.table, right)?).ok()?;
-        let few = joined.count() <= self.env.node_capacity / 4 * 3;
-        (few && joined.free_bytes() >= NODE_BYTES / LEAST_SHARE).then_some(joined)
+    fn join(&self, left: SlottedView<'_>, right: SlottedView<'_>, node: &[u8]) -> Option<PageBuilder> {
+        let joined = image::joined(left, &Image::parse(self.table, node)?).ok()?;
+        let room = joined.count() < self.env.node_capacity && joined.free_bytes() >= NODE_BYTES / LEAST_SHARE;
+        let one_is_empty = left.slot_count() == 0 || right.slot_count() == 0;
+        (room || one_is_empty).then_some(joined)
     }
+}
+
+/// Bytes of slots and records: fences come with the node's place, not with its content.
+fn used_bytes(view: SlottedView<'_>) -> usize {
+    let fences =
+        node::low_fence(view).map_or(0, |key| key.len()) + node::high_key(view).map_or(0, |key| key.len());
+    NODE_BYTES.saturating_sub(view.free_bytes() + fences)
 }
 
 /// More records than a page has room for.

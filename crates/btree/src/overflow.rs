@@ -3,7 +3,7 @@
 //! refers to them covers them.
 
 use foreshore_base::{
-    Result, StorageError, TableId,
+    Result, TableId,
     limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
 };
 use foreshore_env::sync::atomic::Ordering;
@@ -191,7 +191,7 @@ impl<'a> Tree<'a> {
         if value.len() as u64 != reference.length {
             let detail =
                 format!("long value {} has {} bytes, not {}", reference.id, value.len(), reference.length);
-            return Err(StorageError::from(damaged(overflow.root, detail)).into());
+            return Err(damaged(overflow.root, detail).into());
         }
         Ok(value)
     }

@@ -122,7 +122,11 @@ impl<'a> Tree<'a> {
             // A look that is not validated: it only decides what to lock. What counts is looked at again under a lock.
             let seen = Place::of(landing.page.view(), key);
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
-                let live = self.look(session, key, Mode::SN, Isolation::Serializable, &mut |_, _| {})?;
+                // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
+                // reading: two that did would wait for each other.
+                let isolation =
+                    if verb == Verb::Insert { Isolation::RepeatableRead } else { Isolation::Serializable };
+                let live = self.look(session, key, Mode::SN, isolation, &mut |_, _| {})?;
                 if verb.is_answered_by(live) {
                     return Ok(Written::nothing(live));
                 }
@@ -176,12 +180,14 @@ impl<'a> Tree<'a> {
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
                     gap.set_below(page.view(), slot, key);
-                    if !session.check(self.table, gap.key(), Mode::NX) {
+                    let held = session.held(self.table, gap.key());
+                    // Who holds the gap exclusively need not ask whether others wait for it.
+                    if !held.covers(Mode::NX) && !session.check(self.table, gap.key(), Mode::NX) {
                         return Ok(Attempt::AwaitGap);
                     }
                     // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves
                     // (BTREE-7).
-                    let mode = inherited(session.held(self.table, gap.key()));
+                    let mode = inherited(held);
                     if mode != Mode::XN
                         && !session.held(self.table, KeyRef::Key(key)).covers(mode)
                         && !session.try_acquire(self.table, KeyRef::Key(key), mode)?

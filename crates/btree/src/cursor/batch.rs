@@ -121,6 +121,8 @@ pub(super) struct Batch {
     /// The next item to give.
     next: usize,
     rest: Rest,
+    /// A key was met that is not further on than the one before: if the leaf's version stands, it is damage.
+    disordered: bool,
     /// Keeps its allocation.
     key: Vec<u8>,
 }
@@ -132,6 +134,12 @@ impl Batch {
         self.locks.clear();
         self.next = 0;
         self.rest = Rest::Unread;
+        self.disordered = false;
+    }
+
+    /// Whether the leaf's keys are in an order in which a cursor could go round in circles.
+    pub(super) fn is_disordered(&self) -> bool {
+        self.disordered
     }
 
     pub(super) fn current(&self) -> Option<Record<'_>> {
@@ -185,7 +193,7 @@ impl Batch {
                 if taken == plan.limit {
                     break 'read Rest::From(Bound::Excluded(key.clone()));
                 }
-                view.key_into(slot, &mut key);
+                self.step(view, slot, &mut key, taken, plan);
                 match position(plan.direction, &key, plan.high) {
                     Ordering::Less => self.take(view, slot, &key, Mode::S, plan),
                     Ordering::Equal => {
@@ -217,7 +225,7 @@ impl Batch {
                 if taken == plan.limit {
                     break 'read Rest::From(Bound::Excluded(key.clone()));
                 }
-                view.key_into(slot, &mut key);
+                self.step(view, slot, &mut key, taken, plan);
                 match position(plan.direction, &key, plan.low) {
                     Ordering::Less => self.take(view, slot, &key, mode, plan),
                     Ordering::Equal => {
@@ -242,6 +250,29 @@ impl Batch {
             Rest::From(Bound::Excluded(key.clone()))
         };
         self.key = key;
+    }
+
+    /// Reads the next key, and compares it with the one before, or with the near bound.
+    fn step(
+        &mut self,
+        view: SlottedView<'_>,
+        slot: SlotIndex,
+        key: &mut Vec<u8>,
+        taken: usize,
+        plan: &Plan<'_>,
+    ) {
+        let (near, onward) = match plan.direction {
+            Direction::Ascending => (plan.low, Ordering::Greater),
+            Direction::Descending => (plan.high, Ordering::Less),
+        };
+        let in_order = match near {
+            _ if taken > 0 => view.compare_key(slot, key) == onward,
+            Bound::Unbounded => true,
+            Bound::Included(near) => view.compare_key(slot, near) != onward.reverse(),
+            Bound::Excluded(near) => view.compare_key(slot, near) == onward,
+        };
+        self.disordered |= !in_order;
+        view.key_into(slot, key);
     }
 
     /// Takes a key into the batch: its lock, and the record if it is none that is deleted.

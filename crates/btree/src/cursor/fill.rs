@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use foreshore_base::{PageId, SlotIndex};
 use foreshore_lock::KeyRef;
 use foreshore_pages::{OptimisticPage, SlottedView};
 
@@ -29,7 +30,6 @@ impl Cursor {
         let handle = self.tree.clone();
         let tree = handle.tree();
         let limit = self.ahead;
-        self.ahead = (limit * 2).min(MOST_AHEAD);
         let plan = Plan {
             direction: self.direction,
             kind: self.kind,
@@ -57,12 +57,13 @@ impl Cursor {
             if !page.validate() {
                 continue;
             }
+            self.check_order(page.id())?;
             for (key, mode) in self.batch.locks() {
                 session.acquire(tree.table, key, mode)?;
             }
             if page.validate() {
-                self.leaf = page.id();
                 tree.adopt_on_the_way(&landing, target);
+                self.filled(page.id());
                 return Ok(());
             }
         }
@@ -71,6 +72,7 @@ impl Cursor {
             let landing = tree.leaf(target)?;
             let Some(page) = tree.share(landing.page, target, 0)? else { continue };
             self.batch.collect(page.view(), &plan);
+            self.check_order(page.id())?;
             let mut refused = None;
             for (key, mode) in self.batch.locks() {
                 if !session.try_acquire(tree.table, key, mode)? {
@@ -78,19 +80,39 @@ impl Cursor {
                     break;
                 }
             }
-            self.leaf = page.id();
+            let leaf = page.id();
             drop(page);
             match refused {
-                None => return Ok(()),
+                None => {
+                    self.filled(leaf);
+                    return Ok(());
+                }
                 Some((key, mode)) => session.acquire(tree.table, key, mode)?,
             }
         }
     }
 }
 
+impl Cursor {
+    /// A batch was read. A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
+    fn filled(&mut self, leaf: PageId) {
+        self.leaf = leaf;
+        if self.batch.current().is_some() {
+            self.ahead = (self.ahead * 2).min(MOST_AHEAD);
+        }
+    }
+
+    fn check_order(&self, leaf: PageId) -> Result<()> {
+        if self.batch.is_disordered() {
+            return Err(node::damaged(leaf, "its keys are out of order").into());
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Tree<'a> {
     /// The leaf of an earlier read, if it still is the target's; to be validated after use.
-    fn leaf_by_hint(&self, hint: foreshore_base::PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
+    fn leaf_by_hint(&self, hint: PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
         if !hint.is_some() {
             return None;
         }
@@ -103,13 +125,12 @@ impl<'a> Tree<'a> {
 /// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked the
 /// ghosts it is too late. A look that is not validated: the worst that comes of it is a needless visit.
 fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, plan: &Plan<'_>) -> bool {
-    let slots = plan.slots(view);
-    let (near, count) = (slots.clone(), view.slot_count());
+    let (near, count) = (plan.slots(view), view.slot_count());
     let looked = match plan.direction {
         super::Direction::Ascending => near.start..near.end.min(near.start.saturating_add(LOOK_AHEAD)),
         super::Direction::Descending => near.start.max(near.end.saturating_sub(LOOK_AHEAD))..near.end,
     };
-    let mut ghosts = looked.map(foreshore_base::SlotIndex).filter(|slot| view.is_ghost(*slot));
+    let mut ghosts = looked.map(SlotIndex).filter(|slot| view.is_ghost(*slot));
     let Some(first) = ghosts.next() else { return false };
     let ghosts = 1 + ghosts.count();
     if ghosts < MANY_GHOSTS && ghosts < usize::from(count) {

@@ -1,1 +1,187 @@
-//! x
+//! Redo and undo after a crash: BTREE-9 to BTREE-11.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use foreshore_base::{Lsn, StorageError, TxnId};
+use foreshore_env::{disk::Disk, random::Xorshift, sync::Arc};
+use foreshore_pages::BufferPool;
+use foreshore_testkit::FaultyDisk;
+use foreshore_wal::{FIRST_LSN, Log, LogOptions};
+
+use super::support::{Rig, TABLE, pool_options};
+use crate::{BTree, NoLocks, Session, TreeEnv, TreeError, TxnChain, is_undoable, undo, undo_next};
+
+/// The transactions in the log that are not in `committed`, each with its chain.
+fn losers(log: &Log, committed: &BTreeSet<TxnId>) -> Vec<TxnChain> {
+    let mut chains: BTreeMap<TxnId, TxnChain> = BTreeMap::new();
+    let (mut reader, mut payload) = (log.reader(FIRST_LSN), Vec::new());
+    while let Some(header) = reader.next(&mut payload).unwrap() {
+        if header.txn != TxnId::SYSTEM && !committed.contains(&header.txn) {
+            chains.entry(header.txn).or_insert_with(|| TxnChain::new(header.txn)).note(header.lsn);
+        }
+    }
+    chains.into_values().collect()
+}
+
+/// Undoes losers until `steps` changes are taken back; returns how many there were to take back.
+fn undo_steps(rig: &Rig, losers: Vec<TxnChain>, steps: usize) -> usize {
+    let (tables, mut payload, mut done) = (rig.tables(), Vec::new(), 0);
+    for mut chain in losers {
+        let mut lsn = chain.last;
+        while lsn > Lsn::ZERO {
+            let header = rig.log.read(lsn, &mut payload).unwrap();
+            lsn = match undo_next(&header, &payload) {
+                Some(next) => next,
+                None => {
+                    if is_undoable(header.kind) {
+                        if done == steps {
+                            return done;
+                        }
+                        undo(&rig.env, &tables, &header, &payload, &mut chain).unwrap();
+                        done += 1;
+                    }
+                    header.prev
+                }
+            };
+        }
+    }
+    done
+}
+
+/// Transactions with keys of their own, in turns; some commit.
+fn interleave(rig: &Rig, seed: u64, steps: u64) -> (BTreeMap<Vec<u8>, Vec<u8>>, BTreeSet<TxnId>) {
+    const TXNS: u64 = 4;
+    let mut random = Xorshift::new(seed);
+    let mut sessions: Vec<NoLocks> = (1..=TXNS).map(|txn| NoLocks::new(TxnId(txn))).collect();
+    let mut committed = BTreeMap::new();
+    // Everybody's records before.
+    let mut setup = NoLocks::new(TxnId(9));
+    for number in 0..60_u8 {
+        rig.tree.insert(&mut setup, &[number], &[1; 20]).unwrap();
+        committed.insert(vec![number], vec![1; 20]);
+    }
+    let mut mine: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>> = vec![BTreeMap::new(); TXNS as usize];
+    for step in 0..steps {
+        let txn = random.below(TXNS) as usize;
+        let key = vec![(random.below(24) * TXNS) as u8 + txn as u8];
+        let session = &mut sessions[txn];
+        // Lengths that force moves, and now and then a long value.
+        let length = if random.below(12) == 0 { 4000 } else { random.below(60) as usize };
+        let value = vec![step as u8; length];
+        if random.below(3) == 0 {
+            rig.tree.delete(session, &key).unwrap();
+            mine[txn].insert(key, None);
+        } else {
+            rig.tree.put(session, &key, &value).unwrap();
+            mine[txn].insert(key, Some(value));
+        }
+    }
+    let winners = [1, 3];
+    for winner in winners {
+        for (key, value) in &mine[winner - 1] {
+            match value {
+                Some(value) => drop(committed.insert(key.clone(), value.clone())),
+                None => drop(committed.remove(key)),
+            }
+        }
+    }
+    let ids = winners.into_iter().map(|winner| TxnId(winner as u64)).chain([TxnId(9)]).collect();
+    (committed, ids)
+}
+
+/// Crash, redo, undo; and a crash after each step of the undo. What was taken back once is not taken back twice.
+#[test]
+fn undo_survives_a_crash_at_every_step() {
+    for seed in 1..4 {
+        let mut total = usize::MAX;
+        let mut interrupted = 0;
+        while interrupted <= total {
+            let rig = Rig::with_frames(4, 256);
+            let (expected, committed) = interleave(&rig, seed, 60);
+            let once = rig.redone("db/once", 4);
+            let done = undo_steps(&once, losers(&rig.log, &committed), interrupted);
+            if done < interrupted {
+                total = done;
+            }
+            // The crash: what the log says so far is redone into an empty file, and undo goes on from there.
+            let twice = rig.redone("db/twice", 4);
+            undo_steps(&twice, losers(&rig.log, &committed), usize::MAX);
+            assert_eq!(twice.contents(), expected, "seed {seed}, interrupted after {interrupted}");
+            twice.verify();
+            // A third recovery finds nothing to do.
+            let tail = rig.log.tail();
+            let thrice = rig.redone("db/thrice", 4);
+            assert_eq!(undo_steps(&thrice, losers(&rig.log, &committed), usize::MAX), 0);
+            assert_eq!(rig.log.tail(), tail);
+            assert_eq!(thrice.contents(), expected);
+            interrupted += 1;
+        }
+        assert!(total > 20, "only {total} steps");
+    }
+}
+
+/// A table that is gone needs no undo, but its compensation moves rollback on.
+#[test]
+fn undo_without_a_table_only_moves_on() {
+    let rig = Rig::new(4);
+    let mut session = NoLocks::new(TxnId(3));
+    rig.tree.insert(&mut session, b"k", b"v").unwrap();
+    let (mut payload, mut chain) = (Vec::new(), *session.chain());
+    let header = rig.log.read(chain.last, &mut payload).unwrap();
+    undo(&rig.env, &|_| None, &header, &payload, &mut chain).unwrap();
+    let header = rig.log.read(chain.last, &mut payload).unwrap();
+    assert_eq!(undo_next(&header, &payload), Some(Lsn::ZERO));
+    assert!(!is_undoable(header.kind));
+    crate::redo(&rig.env, &header, &payload).unwrap();
+    assert_eq!(rig.contents().len(), 1);
+}
+
+/// When the log refuses more work, what was done can still be taken back, although undo has to split leaves.
+#[test]
+fn rollback_has_room_when_the_log_is_full() {
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+    disk.create_directory(Path::new("db")).unwrap();
+    let options = LogOptions {
+        segment_bytes: 128 << 10,
+        buffer_bytes: 256 << 10,
+        capacity_bytes: 4 << 20,
+        ..LogOptions::default()
+    };
+    let log = Log::create(Arc::clone(&disk), Path::new("db/log"), 7, &options).unwrap();
+    let pool =
+        BufferPool::create(&disk, Path::new("db/data"), Arc::clone(&log), &pool_options(1024)).unwrap();
+    let env = TreeEnv::new(pool, Arc::clone(&log), usize::MAX);
+    let overflow = BTree::create(&env, foreshore_base::TableId::OVERFLOW).unwrap();
+    env.set_overflow(&overflow);
+    let tree = BTree::create(&env, TABLE).unwrap();
+    let rig = Rig { disk, log, env, tree, overflow };
+    let key = |number: u32| number.to_be_bytes();
+    let mut setup = NoLocks::new(TxnId(1));
+    for number in 0..3000 {
+        rig.tree.insert(&mut setup, &key(number * 2), &[1; 100]).unwrap();
+    }
+    let before = rig.contents();
+    // Without locks, these ghosts are purged by the inserts of the other, and undo must insert them again.
+    let mut loser = NoLocks::new(TxnId(2));
+    for number in 0..3000 {
+        rig.tree.delete(&mut loser, &key(number * 2)).unwrap();
+    }
+    let mut other = NoLocks::new(TxnId(3));
+    let mut inserted = 0;
+    let error = loop {
+        match rig.tree.insert(&mut other, &key(inserted * 2 + 1), &[2; 100]) {
+            Ok(true) => inserted += 1,
+            Ok(false) => unreachable!("odd keys are new"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, TreeError::Storage(StorageError::LogFull { .. })), "{error}");
+    assert!(inserted > 3000, "only {inserted} inserts");
+    rig.roll_back(loser.chain(), Lsn::ZERO);
+    rig.roll_back(other.chain(), Lsn::ZERO);
+    assert_eq!(rig.contents(), before);
+    rig.verify();
+}
