@@ -117,6 +117,12 @@ pub(crate) fn lsn_of(page: &[u8; PAGE_BYTES]) -> Lsn {
     Lsn(u64::from_le_bytes(number(page, PAGE_LSN)))
 }
 
+/// The image LSN in a private copy.
+#[cfg(test)]
+pub(crate) fn image_lsn_of(page: &[u8; PAGE_BYTES]) -> Lsn {
+    Lsn(u64::from_le_bytes(number(page, IMAGE_LSN)))
+}
+
 /// Sets the checksum in a private copy.
 pub(crate) fn seal(page: &mut [u8; PAGE_BYTES]) {
     let checksum = crc32c::crc32c(&page[PAGE_ID..]);

@@ -133,7 +133,7 @@ impl DiskFile for WatchedFile {
         for (index, page) in (first..).zip(bytes.as_chunks::<PAGE_BYTES>().0) {
             self.watch.enter(index, "written");
             self.watch.pages_written.fetch_add(1, Ordering::Relaxed);
-            let lsn = layout::lsn_of(page);
+            let lsn = layout::lsn_of(page).max(layout::image_lsn_of(page));
             if lsn > Lsn::ZERO && !log.is_durable(lsn) {
                 self.watch
                     .fault(format!("page {index} is written with LSN {lsn}, durable is {}", log.durable()));

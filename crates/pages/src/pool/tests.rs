@@ -159,6 +159,23 @@ fn a_failed_preparation_changes_nothing() {
     assert_eq!(world.pool.stats().frames_dirty, 0);
 }
 
+/// A page that was prepared and then not changed depends on its image all the same (PAGE-3; the disk looks on).
+#[test]
+fn an_image_is_durable_before_its_page() {
+    let world = World::create(16);
+    let pages: Vec<_> = (0..10).map(|number| world.allocate(number).unwrap()).collect();
+    for round in 0..10 {
+        world.pool.sweep().unwrap();
+        let images = world.pool.stats().images;
+        for page in &pages {
+            world.pool.exclusive(*page).unwrap().prepare().unwrap();
+        }
+        assert_eq!(world.pool.stats().images, images + 10, "round {round}");
+        world.pool.flush_all().unwrap();
+    }
+    world.watch.check();
+}
+
 #[test]
 fn a_pool_opens_what_it_closed() {
     let world = World::create(16);

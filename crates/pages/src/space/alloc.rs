@@ -103,7 +103,7 @@ impl Extent {
 
 impl Space {
     /// A page that is free and that nobody else is given, until [`Space::settle`].
-    fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
+    pub(super) fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
         let Reservations { shards, map } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
         let take_from = |shard: &Mutex<Option<Extent>>| shard.lock().as_mut()?.take(map);
@@ -124,7 +124,7 @@ impl Space {
     }
 
     /// Ends the handing out of a page. Used, its bit is set; else it will be found again.
-    fn settle(&self, page: PageId, used: bool) {
+    pub(super) fn settle(&self, page: PageId, used: bool) {
         let mut map = self.reservations.map.lock();
         map.handed_out.retain(|other| *other != page);
         if !used {

@@ -105,6 +105,33 @@ fn an_allocation_can_be_dropped() {
     panic!("the freed page was not found again");
 }
 
+/// Between the choice of a page and the latch of its bitmap page the bit says that the page is free. Threads of all
+/// shards, which change extents meanwhile, are told otherwise.
+#[test]
+fn a_page_that_is_handed_out_is_not_found_again() {
+    let world = World::create(64);
+    let given = Mutex::new(BTreeSet::new());
+    for round in 0..2 {
+        thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let page = world.pool.space.candidate(&world.pool, PageId::NONE).unwrap();
+                        assert!(given.lock().insert(page), "page {page} was handed out twice");
+                    }
+                });
+            }
+        });
+        assert_eq!(given.lock().len(), 200);
+        // Given back, they are found again, all of them.
+        let pages = std::mem::take(&mut *given.lock());
+        let count = world.pool.page_count();
+        pages.into_iter().for_each(|page| world.pool.space.settle(page, false));
+        assert!(round == 0 || world.pool.page_count() == count);
+    }
+    assert!(world.pool.page_count() <= 384, "{} pages for 200", world.pool.page_count());
+}
+
 /// Threads allocate and free; no page is ever given to two.
 #[test]
 fn no_page_is_given_to_two() {
