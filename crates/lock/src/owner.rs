@@ -15,6 +15,7 @@ use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
 use crate::request::{FreeRequests, RequestIndex};
 use crate::slot::{SlotId, WaitDescription, WaitWord};
+use crate::stats::WaitCounters;
 use crate::table::Withdrawn;
 use crate::wait::{Stopped, WaitPolicy};
 use held::{HeldLock, HeldLocks};
@@ -304,11 +305,18 @@ impl LockOwner {
         let in_the_way = if stopped == Stopped::Deadline { holders() } else { Vec::new() };
         match (wish.withdraw(manager, self.slot), stopped) {
             (Withdrawn::Granted, _) => Ok(wish.tag(manager)),
-            (Withdrawn::Victim, _) => Err(LockError::Deadlock(
-                slot.take_verdict().expect("a victim is told why before its wait ends"),
-            )),
-            (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => Err(LockError::Cancelled),
-            (Withdrawn::Gone, Stopped::Deadline) => Err(LockError::Timeout(in_the_way)),
+            (Withdrawn::Victim, _) => {
+                let report = slot.take_verdict();
+                Err(LockError::Deadlock(report.expect("a victim is told why before its wait ends")))
+            }
+            (Withdrawn::Gone, Stopped::Deadline) => {
+                WaitCounters::add(&manager.counters.timeouts);
+                Err(LockError::Timeout(in_the_way))
+            }
+            (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => {
+                WaitCounters::add(&manager.counters.cancelled);
+                Err(LockError::Cancelled)
+            }
         }
     }
 }

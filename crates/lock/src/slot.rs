@@ -358,10 +358,8 @@ impl Slots {
         age: u64,
         label: Option<Arc<str>>,
     ) -> Option<(SlotId, Box<OwnerState>)> {
-        let mut hint = HINT.try_with(Cell::get).unwrap_or(0);
-        if hint == usize::MAX {
-            hint = self.next_hint.fetch_add(1, Relaxed);
-        }
+        let found_last = HINT.try_with(Cell::get).unwrap_or(0);
+        let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
         for offset in 0..MAX_TRANSACTIONS {
             let index = (hint.wrapping_add(offset)) % MAX_TRANSACTIONS;
             let slot = &self.slots[index];
@@ -386,7 +384,7 @@ impl Slots {
                 *slot.label.lock() = label;
                 slot.labelled.store(true, Relaxed);
             }
-            if hint != index {
+            if found_last != index {
                 let _ = HINT.try_with(|hint| hint.set(index));
             }
             return Some((id, state));

@@ -17,7 +17,8 @@ pub struct LockStats {
     pub longest_wait_ns: u64,
     /// Deadlocks resolved, each by one victim.
     pub deadlocks: u64,
-    /// Times that digests showed a circle and the exact walk did not: nobody was harmed.
+    /// Times that digests showed a circle and the exact walk did not, or somebody else had resolved it by then. Nobody was
+    /// harmed.
     pub suspicions_refuted: u64,
     /// Waits that ended at their deadline.
     pub timeouts: u64,

@@ -9,7 +9,6 @@ use foreshore_latch::rank;
 
 use crate::manager::LockManager;
 use crate::slot::{SlotId, WaitWord};
-use crate::stats::WaitCounters;
 
 /// Looks at the own wait word before going to sleep, if there is another processor that could change it: about as long
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
@@ -94,11 +93,6 @@ impl LockManager {
             }
         };
         self.counters.waited(began.elapsed());
-        match stopped {
-            Stopped::Over => {}
-            Stopped::Deadline => WaitCounters::add(&self.counters.timeouts),
-            Stopped::Cancelled => WaitCounters::add(&self.counters.cancelled),
-        }
         stopped
     }
 }

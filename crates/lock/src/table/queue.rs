@@ -122,8 +122,9 @@ impl Queue {
             }
             (last, next) = (next, other.next());
         }
-        requests.get(request).set(name, slot, Modes { granted: mode, requested: mode });
-        self.append_after(requests, last, request);
+        let added = requests.get(request);
+        added.set(name, slot, Modes { granted: mode, requested: mode });
+        self.append_after(requests, last, request, added);
         Some(self.tag())
     }
 
@@ -153,12 +154,13 @@ impl Queue {
         if let Some(tag) = self.try_request(view.requests, view.name, slot, request, mode) {
             return Ok(tag);
         }
-        view.requests.get(request).set(view.name, slot, Modes { granted: Mode::N, requested: mode });
+        let added = view.requests.get(request);
+        added.set(view.name, slot, Modes { granted: Mode::N, requested: mode });
         let (mut last, mut next) = (RequestIndex::NONE, self.head());
         while next != RequestIndex::NONE {
             (last, next) = (next, view.requests.get(next).next());
         }
-        self.append_after(view.requests, last, request);
+        self.append_after(view.requests, last, request, added);
         Err(self.begin_wait(view, slot, request))
     }
 
@@ -192,7 +194,7 @@ impl Queue {
         self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
         let granted = withdrawn.modes().granted;
         if granted == Mode::N {
-            self.unlink(view.requests, request);
+            self.unlink(view.requests, withdrawn);
         } else {
             withdrawn.set_modes(Modes { granted, requested: granted });
         }
@@ -208,9 +210,10 @@ impl Queue {
         tag: Option<Lsn>,
         wakes: &mut Wakes,
     ) {
-        self.unlink(view.requests, request);
+        let released = view.requests.get(request);
+        self.unlink(view.requests, released);
         if let Some(tag) = tag
-            && view.requests.get(request).modes().granted.is_exclusive()
+            && released.modes().granted.is_exclusive()
         {
             // Release: partner is the Acquire in `tag`. Before anybody is granted what is released here.
             self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
@@ -272,17 +275,15 @@ impl Queue {
 
     /// Puts a request at the end, where `last` is the last one. Who appends has walked the list anyway.
     #[inline]
-    fn append_after(&self, requests: &Requests, last: RequestIndex, request: RequestIndex) {
-        let appended = requests.get(request);
-        appended.set_previous(last);
-        appended.set_next(RequestIndex::NONE);
-        self.link(requests, last, request);
+    fn append_after(&self, requests: &Requests, last: RequestIndex, index: RequestIndex, request: &Request) {
+        request.set_previous(last);
+        request.set_next(RequestIndex::NONE);
+        self.link(requests, last, index);
     }
 
     #[inline]
-    fn unlink(&self, requests: &Requests, request: RequestIndex) {
-        let unlinked = requests.get(request);
-        let (previous, next) = (unlinked.previous(), unlinked.next());
+    fn unlink(&self, requests: &Requests, request: &Request) {
+        let (previous, next) = (request.previous(), request.next());
         self.link(requests, previous, next);
         if next != RequestIndex::NONE {
             requests.get(next).set_previous(previous);

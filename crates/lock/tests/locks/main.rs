@@ -5,6 +5,7 @@ mod cost;
 mod deadlocks;
 mod intents;
 mod shadow;
+mod specs;
 
 mod storms;
 mod waits;
