@@ -176,15 +176,11 @@ pub(crate) fn create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Res
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    let mut attempt = 0;
-    loop {
-        let created = try_create_table(engine, name, meta);
-        match created {
-            Err(TxnError::Storage(StorageError::LogFull { .. }))
-                if attempt == 0 && engine.core().shorten_log()? => {}
-            created => return created,
+    match try_create_table(engine, name, meta) {
+        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
+            try_create_table(engine, name, meta)
         }
-        attempt += 1;
+        created => created,
     }
 }
 
@@ -261,11 +257,11 @@ fn limit(what: &'static str, limit: usize, got: usize) -> Result<()> {
     Err(StorageError::LimitExceeded { what, limit: limit as u64, got: got as u64 })
 }
 
-/// The error of an operation that takes no locks.
-pub(crate) fn without_locks(error: TreeError) -> StorageError {
+/// The error of an operation that asks for no locks.
+fn without_locks(error: TreeError) -> StorageError {
     match error {
         TreeError::Storage(error) => error,
-        error => {
+        TreeError::Lock(error) => {
             StorageError::Poisoned { cause: format!("a lock was refused where none is needed: {error}") }
         }
     }

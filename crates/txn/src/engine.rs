@@ -7,6 +7,7 @@ use foreshore_env::{
     disk::Disk,
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
+    time::Duration,
 };
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
@@ -21,7 +22,7 @@ use crate::{
     options::{BeginOptions, EngineOptions},
     stats::EngineStats,
     transaction::Txn,
-    verify::{self, VerifyReport},
+    verify::{self, VERIFY_WAIT, VerifyReport},
 };
 
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
@@ -108,11 +109,16 @@ impl Engine {
         self.core.checkpoint()
     }
 
-    /// Checks everything that can be checked: trees, free space, the log. Waits until nobody is writing, and lets
-    /// nobody write meanwhile.
+    /// Checks everything that can be checked: trees, free space, the log. Waits until nobody is writing (at most
+    /// [`VERIFY_WAIT`], then it fails with the names of those who are), and lets nobody write meanwhile.
     pub fn verify(self: &Arc<Engine>) -> Result<VerifyReport, TxnError> {
+        self.verify_within(VERIFY_WAIT)
+    }
+
+    /// As [`Engine::verify`], with another limit to the wait.
+    pub fn verify_within(self: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
         self.core.check_open()?;
-        verify::verify(self)
+        verify::verify(self, wait)
     }
 
     /// The engine in numbers.

@@ -50,7 +50,6 @@ impl From<TreeError> for TxnError {
         match error {
             TreeError::Storage(error) => TxnError::Storage(error),
             TreeError::Lock(error) => TxnError::Lock(error),
-            error => TxnError::Storage(StorageError::Poisoned { cause: error.to_string() }),
         }
     }
 }

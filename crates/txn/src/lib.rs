@@ -57,6 +57,6 @@ mod api {
         recovery::RecoveryReport,
         stats::EngineStats,
         transaction::{MAX_SAVEPOINTS, Savepoint, Txn, TxnCursor},
-        verify::{MAX_PROBLEMS, VerifyReport},
+        verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},
     };
 }

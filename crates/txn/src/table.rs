@@ -219,8 +219,7 @@ struct Seen {
 impl Slot {
     #[inline]
     fn try_claim(&self, txn: TxnId) -> bool {
-        self.txn.load(Ordering::Relaxed) == FREE
-            && self.txn.compare_exchange(FREE, txn.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.txn.compare_exchange(FREE, txn.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// `None` when it is free. Reads again when the owner changed meanwhile: ids are never used twice.

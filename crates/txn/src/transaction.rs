@@ -94,7 +94,8 @@ impl Txn {
         self.session.waiting.no_wait = no_wait;
     }
 
-    /// A handle by which any thread can cancel it: operations then give [`LockError::Cancelled`].
+    /// A handle by which any thread can cancel it: operations, the commit among them, then give
+    /// [`LockError::Cancelled`].
     pub fn cancel_token(&mut self) -> CancelToken {
         self.session.waiting.cancel.get_or_insert_with(CancelToken::new).clone()
     }

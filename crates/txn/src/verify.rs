@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, VerifyReport as TreeReport};
-use foreshore_env::sync::Arc;
+use foreshore_env::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use foreshore_lock::IntentMode;
 
 use crate::{
@@ -15,6 +18,8 @@ use crate::{
     transaction::VOLUME,
 };
 
+/// How long a check waits until nobody is writing. A transaction of the caller's own would let it wait for ever.
+pub const VERIFY_WAIT: Duration = Duration::from_secs(60);
 /// Most problems that a report keeps; the rest is counted.
 pub const MAX_PROBLEMS: usize = 1000;
 
@@ -62,8 +67,9 @@ impl VerifyReport {
 }
 
 /// Checks the database while nobody writes: an S lock on the volume sees to that.
-pub(crate) fn verify(engine: &Arc<Engine>) -> Result<VerifyReport, TxnError> {
+pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
     let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("verify")) })?;
+    txn.set_deadline(Some(Instant::now() + wait));
     txn.session.intent(VOLUME, IntentMode::S)?;
     let mut report = VerifyReport::default();
     let core = engine.core();

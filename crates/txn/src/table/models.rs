@@ -8,7 +8,7 @@
 //! thread does all the work. A checkpoint looks at tail and table; then analysis, begun where the checkpoint says and ended at
 //! any place behind the checkpoint's record, must find the same losers as analysis of the whole log.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::AtomicUsize};
 
 use foreshore_env::sync::{
     Arc,
@@ -75,24 +75,23 @@ fn append(tail: &AtomicU64) -> Lsn {
     Lsn(tail.fetch_add(RECORD, Ordering::AcqRel))
 }
 
+/// Only this thread appends, so it knows the tail. (Loom remembers one load of each word: if this thread loaded the tail
+/// before it appends, loom would forget that the other one did.)
 fn run(work: Work, table: &TxnTable, tail: &AtomicU64) {
-    let tail_now = || Lsn(tail.load(Ordering::Acquire));
+    let mut next = Lsn(RECORD);
     for (index, steps) in work.iter().enumerate() {
-        let slot = table.claim(TxnId(index as u64 + 1), tail_now()).unwrap();
+        let slot = table.claim(TxnId(index as u64 + 1), next).unwrap();
         for step in *steps {
-            table.begin_change(slot, tail_now());
+            table.begin_change(slot, next);
+            let records = if let Step::Change(records) = step { *records } else { 1 };
+            let mut last = Lsn::ZERO;
+            for _ in 0..records {
+                last = append(tail);
+                next = last.advance(RECORD);
+            }
             match step {
-                Step::Change(records) => {
-                    let mut last = Lsn::ZERO;
-                    for _ in 0..*records {
-                        last = append(tail);
-                    }
-                    table.end_change(slot, last);
-                }
-                Step::Commit => {
-                    append(tail);
-                    table.release(slot);
-                }
+                Step::Change(_) => table.end_change(slot, last),
+                Step::Commit => table.release(slot),
             }
         }
     }
@@ -106,10 +105,13 @@ fn look(table: &TxnTable, tail: &AtomicU64, horizon_first: bool) -> (Lsn, Captur
     (horizon, captured, tail.load(Ordering::Acquire))
 }
 
-fn model(work: Work, horizon_first: bool) {
+fn model(work: Work, horizon_first: bool, preemptions: usize) {
+    let executions = std::sync::Arc::new(AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = None;
+    builder.preemption_bound = Some(preemptions);
     builder.check(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
         let table = Arc::new(TxnTable::new(1, 1));
         let tail = Arc::new(empty_log());
         let worker = {
@@ -134,26 +136,29 @@ fn model(work: Work, horizon_first: bool) {
             }
         }
     });
+    let executions = executions.load(Ordering::Relaxed);
+    println!("{work:?}: {executions} executions, up to {preemptions} preemptions");
+    assert!(executions > 100, "{executions} executions are too few to be all");
 }
 
 #[test]
 fn a_checkpoint_during_one_transaction() {
-    model(&[&[Step::Change(1), Step::Change(2), Step::Commit]], true);
+    model(&[&[Step::Change(1), Step::Change(2), Step::Commit]], true, 3);
 }
 
 #[test]
 fn a_checkpoint_while_a_slot_changes_hands() {
-    model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1)]], true);
+    model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1)]], true, 3);
 }
 
 #[test]
 fn a_checkpoint_while_a_slot_changes_hands_twice() {
-    model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1), Step::Commit], &[Step::Change(1)]], true);
+    model(&[&[Step::Change(1), Step::Commit], &[Step::Change(1), Step::Commit], &[Step::Change(1)]], true, 2);
 }
 
 /// The models can fail: RELIABILITY's trap 10, the horizon taken after the table.
 #[test]
 #[should_panic(expected = "the log ends at")]
 fn a_horizon_that_is_taken_last_is_wrong() {
-    model(&[&[Step::Change(1), Step::Change(1), Step::Commit]], false);
+    model(&[&[Step::Change(1), Step::Change(1), Step::Commit]], false, 2);
 }

@@ -29,8 +29,9 @@ impl Waiting {
 /// The locks of a transaction and its place in the log. Only its own transaction uses it.
 #[derive(Debug)]
 pub(crate) struct TxnSession {
-    pub(crate) engine: Arc<Engine>,
     pub(crate) owner: LockOwner,
+    /// After the owner: dropping the last use of an engine closes it.
+    pub(crate) engine: Arc<Engine>,
     pub(crate) chain: TxnChain,
     pub(crate) waiting: Waiting,
     /// The slot in the table of transactions, from the first change on.
@@ -48,8 +49,8 @@ impl TxnSession {
         let chain = TxnChain::new(owner.txn());
         let waiting = Waiting::default();
         TxnSession {
-            engine,
             owner,
+            engine,
             chain,
             waiting,
             slot: None,

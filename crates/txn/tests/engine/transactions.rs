@@ -399,3 +399,37 @@ fn keys_and_values_are_limited() {
     txn.commit(Durability::Sync).unwrap();
     assert_eq!(read_all(&engine).unwrap().len(), 1);
 }
+
+/// A check waits until nobody writes, and says who does if that takes too long: the caller itself, perhaps.
+#[test]
+fn a_check_does_not_wait_for_ever() {
+    let (_, engine, table) = engine();
+    let mut txn = begin(&engine);
+    txn.put(&table, b"a", b"1").unwrap();
+    let error = engine.verify_within(Duration::from_millis(20)).unwrap_err();
+    match error {
+        TxnError::Lock(LockError::Timeout(holders)) => assert_eq!(holders[0].txn, txn.id()),
+        error => panic!("{error}"),
+    }
+    txn.put(&table, b"b", b"2").unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    assert_sound(&engine, "nobody writes");
+}
+
+/// What a check is for: a page that is in no tree and not free, a row that is gone, are found.
+#[test]
+fn a_check_finds_what_is_wrong() {
+    let (_, engine, table) = engine();
+    for number in 0..100_u32 {
+        put(&engine, &table, &number.to_be_bytes(), &[1; 100]);
+    }
+    assert_sound(&engine, "before");
+    let leaked = engine.pool().allocate(foreshore_base::PageId(1)).unwrap();
+    let id = leaked.id();
+    let kind = foreshore_wal::RecordKind(66);
+    let lsn = engine.log().append(foreshore_base::TxnId::SYSTEM, Lsn::ZERO, kind, &[]).unwrap();
+    drop(leaked.commit(lsn));
+    let report = engine.verify().unwrap();
+    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+    assert!(report.problems[0].contains(&format!("page {id} ")), "{:?}", report.problems);
+}
