@@ -33,8 +33,8 @@
 //! | 28 | insert again (of delete, when the ghost is gone) | – | the value |
 //! | 29 | nothing (the table is gone) | – | – |
 //!
-//! A *structure change* is a system transaction, one record for all its pages, redone and never undone. Page ids take 4
-//! bytes, slots and counts 2; `node` is a node's content as `image.rs` encodes it:
+//! A *structure change* is a system transaction, one record for all its pages, redone and never undone (BTREE-10). Page
+//! ids take 4 bytes, slots and counts 2; `node` is a node's content as `image.rs` encodes it:
 //!
 //! | kind | name | payload |
 //! | --- | --- | --- |

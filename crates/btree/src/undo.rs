@@ -1,4 +1,4 @@
-//! Undo: taking a change back, by key, with a compensation record.
+//! Undo: taking a change back, by key, with a compensation record (BTREE-11).
 //!
 //! The record may have moved to another page since; it is found again by its key. The transaction still holds its locks,
 //! or it is recovery and nobody else is there, so no lock is needed, and the record is as the change left it.

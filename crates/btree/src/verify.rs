@@ -1,4 +1,4 @@
-//! Verification: a walk over the whole tree that believes nothing.
+//! Verification: a walk over the whole tree that believes nothing (BTREE-2).
 
 use std::collections::HashSet;
 

@@ -458,7 +458,7 @@ fn with_steps(sabotage: Sabotage, stride: usize, between: &dyn Fn(usize) -> Betw
     let looks = looks();
     for (index, state) in states().into_iter().enumerate().step_by(stride) {
         for (number, look) in looks.iter().enumerate() {
-            if (index / stride + number) % 8 == 0 {
+            if (index / stride + number).is_multiple_of(8) {
                 let model = bench.set(&state, number % 3 == 0);
                 bench.scan_then_change(*look, between(number), &state, &model);
             }

@@ -141,13 +141,16 @@ impl Rig {
     }
 }
 
+/// Key and value.
+pub(super) type Record = (Vec<u8>, Vec<u8>);
+
 /// All records of a range.
 pub(super) fn scan(
     tree: &BTree,
     session: &mut impl Session,
     range: (Bound<&[u8]>, Bound<&[u8]>),
     direction: Direction,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TreeError> {
+) -> Result<Vec<Record>, TreeError> {
     let mut cursor = tree.cursor(range, direction, LockKind::Shared, Isolation::Serializable);
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut records = Vec::new();
