@@ -219,7 +219,7 @@ fn draw_table_id(catalog: &Catalog) -> Result<TableId> {
     drawn.map(TableId).map_err(|_| limit())
 }
 
-/// The tree and its row. The announcement comes first: if there is no commit, undo finds the root by it.
+/// The tree and its row. The announcement comes first: if there is no commit, undo finds the root by it (TXN-11).
 fn add_tree(session: &mut TxnSession, table: TableId, name: &str, meta: &[u8]) -> Result<BTree, TreeError> {
     session.append(records::TREE_CREATION, &[&records::encode_tree_creation(table)])?;
     let engine = session.engine.clone();
@@ -237,7 +237,7 @@ fn add_tree(session: &mut TxnSession, table: TableId, name: &str, meta: &[u8]) -
     }
 }
 
-/// No early release here: nobody shall find a table that a crash may take back.
+/// No early release here: nobody shall find a table that a crash may take back (TXN-11).
 fn durable_then_seen(txn: &Txn, lsn: Lsn, table: &TableInfo) -> Result<(), TxnError> {
     let core = txn.session.core();
     core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;

@@ -49,8 +49,9 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Opens the database in a directory, recovers it from a crash, or makes it when there is none (and the options say
     /// so). Whatever is no database of ours is left as it is.
+    #[allow(clippy::needless_pass_by_value, reason = "the engine keeps using the disk")]
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
-        let opened = open::open(disk, directory, options)?;
+        let opened = open::open(&disk, directory, options)?;
         let core = Arc::new(opened.core);
         let for_thread = Arc::clone(&core);
         let checkpointer = thread::Builder::new()

@@ -123,7 +123,7 @@ fn undo_in_tree(
     Ok(header.prev)
 }
 
-/// Frees the root of a tree whose creation did not commit. Between the announcement and the end of the log there is
+/// Frees the root of a tree whose creation did not commit (TXN-11). Between the announcement and the end of the log there is
 /// at most one record that created it; nobody else has ever seen the tree.
 fn undo_tree_creation(
     core: &Core,

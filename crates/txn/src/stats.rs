@@ -87,7 +87,7 @@ impl Core {
             pages: self.pool.page_count(),
             locks: self.locks.stats(),
             pool: self.pool.stats(),
-            recovery: self.recovery.clone(),
+            recovery: self.recovery,
         }
     }
 }

@@ -69,8 +69,8 @@ struct Place<'a> {
     options: &'a EngineOptions,
 }
 
-pub(super) fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
-    let place = Place { disk: &disk, directory, options };
+pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
+    let place = Place { disk, directory, options };
     // Before anything is made, so that nothing is made in a stranger's directory.
     let found = place.look()?;
     if found != Found::Database && !options.create {

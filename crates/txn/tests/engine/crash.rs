@@ -50,7 +50,7 @@ fn modes(change: u64) -> [CrashMode; 3] {
 static CRASHES: AtomicU64 = AtomicU64::new(0);
 
 /// Opens what a crash has left, and compares it with what was promised. Then the same for a crash of that recovery.
-fn check(disk: FaultyDisk, promises: &Promises, context: &str, depth: usize, stride: u64) {
+fn check(disk: &FaultyDisk, promises: &Promises, context: &str, depth: usize, stride: u64) {
     CRASHES.fetch_add(1, Ordering::Relaxed);
     if depth > 0 {
         let (promises, context) = (promises.clone(), context.to_owned());
@@ -62,7 +62,7 @@ fn check(disk: FaultyDisk, promises: &Promises, context: &str, depth: usize, str
                 if change % stride == 0 {
                     for mode in modes(change) {
                         let context = format!("{context}, then at change {change} of recovery, {mode:?}");
-                        check(snapshots.after_crash(mode), &promises, &context, depth - 1, stride * 7);
+                        check(&snapshots.after_crash(mode), &promises, &context, depth - 1, stride * 7);
                     }
                 }
             }),
@@ -71,7 +71,7 @@ fn check(disk: FaultyDisk, promises: &Promises, context: &str, depth: usize, str
         let engine = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny());
         drop(engine);
     }
-    compare(&disk, &tiny(), promises, context);
+    compare(disk, &tiny(), promises, context);
 }
 
 fn compare(disk: &FaultyDisk, options: &EngineOptions, promises: &Promises, context: &str) {
@@ -101,7 +101,7 @@ fn crash_everywhere(plan: Plan, effort: Effort) -> (u64, u64) {
                 let deep = change % effort.recovery_stride == 0;
                 let context = format!("{plan:?}, crash at change {change}, {mode:?}");
                 let depth = if deep { effort.depth } else { 0 };
-                check(left, &promises, &context, depth, effort.nested_stride);
+                check(&left, &promises, &context, depth, effort.nested_stride);
             }
         }),
     );

@@ -19,6 +19,9 @@ use foreshore_txn::{
     Txn, TxnError,
 };
 
+/// Keys and values, in order.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// All of a database: table and key to value.
 type Content = std::collections::BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
@@ -67,7 +70,7 @@ fn put(engine: &Arc<Engine>, table: &TableInfo, key: &[u8], value: &[u8]) {
 }
 
 /// Reads a whole table, in the direction of its keys.
-fn scan(txn: &mut Txn, table: &TableInfo) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TxnError> {
+fn scan(txn: &mut Txn, table: &TableInfo) -> Result<Entries, TxnError> {
     let whole = (Bound::Unbounded, Bound::Unbounded);
     let mut cursor = txn.cursor(table, whole, Direction::Ascending, LockKind::Shared)?;
     let (mut key, mut value, mut entries) = (Vec::new(), Vec::new(), Vec::new());
