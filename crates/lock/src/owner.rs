@@ -255,7 +255,7 @@ impl LockOwner {
         Ok(())
     }
 
-    /// Releases all locks. With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
+    /// Releases all locks: there is no way to release one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
     /// Alg. 7), and the LSN stays as a tag where something may have been changed.
     pub fn release_all(&mut self, tag: Option<Lsn>) {
         let LockOwner { manager, slot, state, .. } = self;

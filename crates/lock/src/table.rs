@@ -67,9 +67,14 @@ impl LockTable {
     /// Runs `operation` on the queue of a name, alone.
     #[inline]
     fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+        let checked = |queue: &Queue| {
+            let result = operation(queue);
+            queue.check_state(&self.requests, name);
+            result
+        };
         match &self.queues {
-            Queues::Latched(latched) => latched.alone(name, operation),
-            Queues::GlobalMutex(global) => global.alone(name, operation),
+            Queues::Latched(latched) => latched.alone(name, checked),
+            Queues::GlobalMutex(global) => global.alone(name, checked),
         }
     }
 
@@ -146,7 +151,7 @@ impl LockTable {
         }
     }
 
-    /// Wakes those whose waits were ended, not under the latch, and looks for more if they were too many for one step.
+    /// LOCK-5: wakes those whose waits were ended, not under the latch, and looks for more if they were too many for one step.
     #[cold]
     fn wake(&self, slots: &Slots, name: LockName, mut wakes: Wakes) {
         loop {

@@ -33,7 +33,7 @@ impl LogReader {
     /// The next record, or `None` at the end; `payload` gets its payload. Skips the log's own records.
     ///
     /// An error is for good: the next call gives it again.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "it lends its buffer and can fail: no iterator")]
     pub fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<RecordHeader>> {
         while self.position < self.end {
             let start = self.core.geometry.next_start(self.position);

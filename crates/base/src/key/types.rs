@@ -224,14 +224,14 @@ macro_rules! tuple_key {
                 self.$last_index.encode_inner(out);
             }
 
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, reason = "the fields of a tuple are named by their type parameters")]
             fn decode(bytes: &[u8]) -> Result<Self::Owned, KeyDecodeError> {
                 $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
                 let $last = $last::decode(bytes)?;
                 Ok(($($field,)+ $last,))
             }
 
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, reason = "the fields of a tuple are named by their type parameters")]
             fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError> {
                 $(let ($field, bytes) = $field::decode_inner(bytes)?;)+
                 let ($last, bytes) = $last::decode_inner(bytes)?;

@@ -30,6 +30,7 @@ fn measure(name: &str, rounds: u64, mut call: impl FnMut(&mut Locking, u64)) {
     println!("{name}: {} ns", (processor_ns() - start) / rounds);
 }
 
+// cargo test --release -p foreshore-btree figures -- --ignored --nocapture
 #[test]
 #[ignore = "measures"]
 fn figures() {

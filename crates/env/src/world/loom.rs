@@ -85,6 +85,8 @@ pub mod cell {
 
 /// Threads.
 pub mod thread {
+    pub use std::thread::panicking;
+
     pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
 
     /// Loom has no time: lets the others run.

@@ -115,7 +115,8 @@ pub mod cell {
 /// Threads.
 pub mod thread {
     pub use std::thread::{
-        Builder, JoinHandle, ScopedJoinHandle, Thread, current, park, scope, sleep, spawn, yield_now,
+        Builder, JoinHandle, ScopedJoinHandle, Thread, current, panicking, park, scope, sleep, spawn,
+        yield_now,
     };
 
     /// How many threads can run at the same time; 1 if that is unknown.

@@ -11,7 +11,7 @@
 //!   detectors agree on the victim, because only one at a time confirms and resolves.
 //!
 //! # Why a confirmed circle is one
-//! 2PL: a transaction that waits releases nothing. Let the walk find a circle, then note nothing but its members' wait
+//! LOCK-7. A transaction that waits releases nothing (LOCK-10). Let the walk find a circle, then note nothing but its members' wait
 //! words, then check every edge under its latch, then find the words unchanged. Each member has been in one and the same
 //! wait from before the first check to after the last, since words never repeat (LOCK-4); so it has neither released nor
 //! asked for anything, its request has not been granted, and two requests of one queue do not change places. Every edge

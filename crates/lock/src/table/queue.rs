@@ -301,6 +301,44 @@ impl Queue {
     }
 }
 
+/// Requests of a bucket that [`Queue::check_state`] looks at.
+const CHECKED: usize = 48;
+
+impl Queue {
+    /// What must be true whenever the latch is released, in debug builds: LOCK-3 for the name, the links, the count.
+    #[inline]
+    pub(super) fn check_state(&self, requests: &Requests, name: LockName) {
+        if cfg!(debug_assertions) {
+            self.check_requests(requests, name);
+        }
+    }
+
+    fn check_requests(&self, requests: &Requests, name: LockName) {
+        let (mut previous, mut next) = (RequestIndex::NONE, self.head());
+        let mut granted: Vec<Modes> = Vec::new();
+        let (mut seen, mut waiting) = (0, 0);
+        while next != RequestIndex::NONE && seen < CHECKED {
+            let request = requests.get(next);
+            let modes = request.modes();
+            assert_eq!(request.previous(), previous, "the list is linked both ways");
+            assert!(modes.requested.covers(modes.granted) && modes.requested != Mode::N, "{modes:?}");
+            if request.name() == name {
+                let fits = |other: &Modes| other.granted.compatible(modes.granted);
+                assert!(granted.iter().all(fits), "LOCK-3: {modes:?} beside {granted:?}");
+                granted.push(modes);
+            }
+            seen += 1;
+            waiting += u32::from(modes.is_waiting());
+            (previous, next) = (next, request.next());
+        }
+        let counted = self.waiting.load(Relaxed);
+        assert!(
+            waiting == counted || next != RequestIndex::NONE && waiting < counted,
+            "{waiting} of {counted} wait"
+        );
+    }
+}
+
 /// How many hold each part of a name, shared or exclusively, so that a conversion's own share can be taken out.
 #[derive(Clone, Copy, Default)]
 struct Holds {

@@ -15,6 +15,7 @@ fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
     println!("{what:44} {:8.1} ns", began.elapsed().as_nanos() as f64 / operations as f64);
 }
 
+// cargo test --release -p foreshore-lock --test locks cost -- --ignored --nocapture
 #[test]
 #[ignore = "prints figures, for release builds"]
 fn cost() {

@@ -47,7 +47,7 @@ struct Farewell<'a>(&'a Core);
 
 impl Drop for Farewell<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             self.0.poison("the flusher of the log died");
         }
         self.0.flusher_ends();
