@@ -260,7 +260,7 @@ fn a_crash_while_a_database_is_made_leaves_something_that_opens() {
                     let left = snapshots.after_crash(mode);
                     let depth = usize::from(mode == CrashMode::TornRandom(change));
                     check(
-                        left,
+                        &left,
                         &Promises::default(),
                         &format!("making, change {change}, {mode:?}"),
                         depth,
