@@ -189,7 +189,7 @@ mod tests {
             Checkpoint::decode(&header(63, CHECKPOINT), &bytes).is_err(),
             "redo would start after the end"
         );
-        let mut counts_wrong = bytes.clone();
+        let mut counts_wrong = checkpoint().encode();
         counts_wrong[36..40].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(Checkpoint::decode(&header(64, CHECKPOINT), &counts_wrong).is_err());
         let redo_before_analysis = Checkpoint { analysis: Lsn(65), ..checkpoint() }.encode();
