@@ -206,7 +206,11 @@ impl Session for TxnSession {
 
     #[inline]
     fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        self.covered(table, mode) || self.owner.check(table, key, mode)
+        // What is held already is allowed, whoever waits behind: a `false` here would be followed by an `acquire` that
+        // has nothing to do, and by the same question again.
+        self.covered(table, mode)
+            || self.owner.check(table, key, mode)
+            || self.owner.held(table, key).covers(mode)
     }
 
     #[inline]
