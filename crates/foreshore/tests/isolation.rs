@@ -163,7 +163,7 @@ fn pmp_write(db: &Database, level: Isolation) -> bool {
     t1.step(|tx| tx.update(TEST, 2, 30));
     let committed = [t1.commit(), t2.commit()];
     // T1 before T2 leaves 2 → 30, and T2 before T1 leaves 1 → 20.
-    committed == [true, true] && rows(db) == []
+    committed == [true, true] && rows(db).is_empty()
 }
 
 /// Lost update.
