@@ -1,7 +1,7 @@
 //! Splitting a node: its upper part moves to a new foster child. A system transaction: one record.
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError};
-use foreshore_pages::{ExclusivePage, PageBuilder, SlottedView};
+use foreshore_pages::{ExclusivePage, PageBuilder, RECORD_OVERHEAD_BYTES, SlottedView};
 
 use crate::{
     env::Urgency,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Where a node is split.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Cut {
     /// Records that stay.
     kept: u16,
@@ -48,33 +48,17 @@ impl<'a> Tree<'a> {
     fn split(&self, mut page: ExclusivePage<'a>, key: &[u8], urgency: Urgency) -> Result<Vec<u8>> {
         // Whatever is moved must be whole.
         node::inspect(page.view())?;
-        let outline = Outline::of(page.view());
-        let mut new = None;
-        let cuts =
-            cuts(page.view(), key).ok_or_else(|| damaged(page.id(), "a node without records has no room"))?;
-        for cut in cuts {
-            // The first cut whose halves fit; the last one always does (README, "Where to split").
-            if let Some(left) = fit(page.view(), &outline, &cut) {
-                new = Some((left, cut));
-                break;
-            }
-        }
-        let Some((node, cut)) = new else {
-            return Err(damaged(page.id(), "a node with room for its records cannot be split"));
-        };
+        let Halves { cut, node, left, right } = halves(page.view(), key).ok_or_else(|| {
+            damaged(page.id(), "a node that has no room for another record cannot be split")
+        })?;
         prepare(&mut page, urgency)?;
         let mut new_page = self.env.pool.allocate(page.id())?;
         let foster = new_page.id();
-        let (Some(right), Ok(left)) = (
-            Image::parse(self.table, &node).and_then(|image| image.build().ok()),
-            image::left_half(page.view(), cut.kept, Some(&cut.separator), foster),
-        ) else {
-            return Err(damaged(page.id(), "the halves of a node do not fit a page each"));
-        };
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
         let lsn = self.env.append_system(urgency, record::SPLIT, &[&head, &node])?;
         right.store(new_page.page().words());
         left.store(page.words());
+        page.edit().set_foster(foster);
         page.applied(lsn);
         drop(new_page.commit(lsn));
         Ok(cut.separator)
@@ -89,60 +73,69 @@ pub(crate) fn prepare(page: &mut ExclusivePage<'_>, urgency: Urgency) -> Result<
     }
 }
 
-/// The new node, encoded, if both halves fit.
-fn fit(view: SlottedView<'_>, outline: &Outline, cut: &Cut) -> Option<Vec<u8>> {
-    let right = Outline { low: Some(cut.separator.clone()), leftmost: cut.leftmost, ..outline.clone() };
-    let node = image::encode(&right, view, cut.moved..view.slot_count());
-    let builder: PageBuilder = Image::parse(outline.table, &node)?.build().ok()?;
-    drop(builder);
-    // Any page id does: it takes the same room.
-    image::left_half(view, cut.kept, Some(&cut.separator), view.page_id()).ok()?;
-    Some(node)
+/// Both halves of a node. The left one still lacks the new page's id.
+struct Halves {
+    cut: Cut,
+    /// The right half, encoded.
+    node: Vec<u8>,
+    left: PageBuilder,
+    right: PageBuilder,
 }
 
-/// Where the node could be split for `key`, best first; `None` when it has no records.
-fn cuts(view: SlottedView<'_>, key: &[u8]) -> Option<Vec<Cut>> {
+/// Splits a node for `key` at the best place where both halves fit; `None` when it has no records.
+fn halves(view: SlottedView<'_>, key: &[u8]) -> Option<Halves> {
+    let outline = Outline::of(view);
     let count = view.slot_count();
     let (Ok(position) | Err(position)) = view.find(key).map(|slot| slot.0).map_err(|slot| slot.0);
-    let inner = view.level() > 0;
-    if count == 0 {
-        return None;
-    }
-    if !inner && count == 1 {
+    let last = count.checked_sub(1)?;
+    if view.level() == 0 && last == 0 {
         // One record and no room for a second: the new one gets a leaf of its own.
         let separator = if position == 0 { node::key_of(view, SlotIndex(0)) } else { key.to_vec() };
-        return Some(vec![Cut { kept: position, moved: position, separator, leftmost: PageId::NONE }]);
+        return fit(
+            view,
+            &outline,
+            Cut { kept: position, moved: position, separator, leftmost: PageId::NONE },
+        );
     }
-    let last = count - 1;
-    let first = if position == count {
-        // Ascending keys fill their leaves: only the last record moves.
-        last
-    } else {
-        middle(view, count)
-    };
-    let cut = |at: u16| Cut {
-        kept: at,
-        moved: if inner { at + 1 } else { at },
-        separator: node::key_of(view, SlotIndex(at)),
-        leftmost: if inner { view.child(SlotIndex(at)) } else { PageId::NONE },
-    };
-    let least = if inner { 0 } else { 1 };
-    Some((first.clamp(least, last)..=last).map(cut).collect())
+    // Ascending keys fill their nodes: only the last record moves.
+    let best = if position == count { last } else { middle(view, count) };
+    let least = if view.level() > 0 { 0 } else { 1 };
+    // The last cut always fits (README, "Where to split").
+    (best.clamp(least, last)..=last).find_map(|at| fit(view, &outline, Cut::at(view, SlotIndex(at))))
 }
 
-/// The record at which half of the bytes lie on each side.
+impl Cut {
+    /// The cut before the record in `slot`, whose key is the border.
+    fn at(view: SlottedView<'_>, slot: SlotIndex) -> Cut {
+        let separator = node::key_of(view, slot);
+        if view.level() > 0 {
+            Cut { kept: slot.0, moved: slot.0 + 1, separator, leftmost: view.child(slot) }
+        } else {
+            Cut { kept: slot.0, moved: slot.0, separator, leftmost: PageId::NONE }
+        }
+    }
+}
+
+/// The halves of a cut, if each fits a page.
+fn fit(view: SlottedView<'_>, outline: &Outline, cut: Cut) -> Option<Halves> {
+    let right = Outline { low: Some(cut.separator.clone()), leftmost: cut.leftmost, ..outline.clone() };
+    let node = image::encode(&right, view, cut.moved..view.slot_count());
+    let right = Image::parse(outline.table, &node)?.build().ok()?;
+    let left = image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?;
+    Some(Halves { cut, node, left, right })
+}
+
+/// The first record up to which the node has half of its bytes.
 fn middle(view: SlottedView<'_>, count: u16) -> u16 {
     let bytes = |slot: u16| {
         let slot = SlotIndex(slot);
-        foreshore_pages::RECORD_OVERHEAD_BYTES + view.slot(slot).suffix_len() + view.value_len(slot)
+        RECORD_OVERHEAD_BYTES + view.slot(slot).suffix_len() + view.value_len(slot)
     };
     let total: usize = (0..count).map(bytes).sum();
     let mut left = 0;
-    (0..count)
-        .find(|slot| {
-            left += bytes(*slot);
-            left * 2 >= total
-        })
-        // The record in the middle goes to the smaller side by a byte count that includes half of itself.
-        .unwrap_or(count / 2)
+    let half = (0..count).find(|slot| {
+        left += bytes(*slot);
+        left * 2 >= total
+    });
+    half.unwrap_or(count / 2)
 }
