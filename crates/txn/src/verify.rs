@@ -15,6 +15,7 @@ use crate::{
     engine::Engine,
     error::TxnError,
     options::{BeginOptions, Durability},
+    records,
     transaction::VOLUME,
 };
 
@@ -37,6 +38,8 @@ pub struct VerifyReport {
     pub trees: TreeReport,
     /// Records in the log.
     pub log_records: u64,
+    /// Somebody held locks when the check was over. If no transaction is open, nobody should.
+    pub locks_held: bool,
 }
 
 impl VerifyReport {
@@ -76,6 +79,7 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
     check_trees(core, &mut report)?;
     check_log(core, &mut report)?;
     txn.commit(Durability::Lazy)?;
+    report.locks_held = !core.locks.is_empty();
     Ok(report)
 }
 
@@ -150,7 +154,9 @@ fn check_log(core: &Core, report: &mut VerifyReport) -> Result<()> {
             report.problem(format!("the log's record {} refers forward, to {}", header.lsn, header.prev));
         }
         if header.txn != TxnId::SYSTEM {
-            let before = newest.insert(header.txn, header.lsn);
+            let ended = header.kind == records::COMMIT || header.kind == records::END;
+            let before =
+                if ended { newest.remove(&header.txn) } else { newest.insert(header.txn, header.lsn) };
             if before.is_some_and(|before| before != header.prev) {
                 report.problem(format!(
                     "the log's record {} of transaction {} does not refer to the one before it",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use foreshore_base::{CorruptionSite, StorageError};
 use foreshore_env::disk::Disk;
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, EngineOptions};
+use foreshore_txn::{Durability, EngineOptions, TxnError};
 
 use crate::{assert_sound, begin, directory, open, open_with, put, read_all, tiny};
 
@@ -162,6 +162,29 @@ fn a_log_that_is_too_short_is_reported() {
     assert!(matches!(error, StorageError::Corrupted { .. }), "{error}");
 }
 
+/// RELIABILITY's cases 11 and 13: the disk lied about a sync of the log, or log and pages were copied at different times.
+#[test]
+fn pages_that_are_newer_than_the_log_are_reported() {
+    let disk = made();
+    let log_then: Vec<_> =
+        everything(&disk).into_iter().filter(|(path, _)| !path.ends_with("data")).collect();
+    let engine = open(&disk).unwrap();
+    let table = engine.table("t").unwrap().unwrap();
+    for number in 0..50_u32 {
+        put(&engine, &table, &number.to_be_bytes(), &[8; 100]);
+    }
+    engine.close().unwrap();
+    drop(engine);
+    for (path, bytes) in log_then {
+        disk.write_file(&path, &bytes).unwrap();
+    }
+    let result = open(&disk).map_err(Into::into).and_then(|engine| read_all(&engine));
+    match result {
+        Err(TxnError::Storage(StorageError::Corrupted { .. })) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Every byte of the files of a small database, flipped: a typed error, or the right content.
 #[test]
 fn a_flipped_bit_anywhere_is_never_wrong_data() {
@@ -211,8 +234,8 @@ fn closing_ends_what_is_open() {
     let mut txn = begin(&engine);
     txn.put(&table, b"never", b"committed").unwrap();
     engine.close().unwrap();
-    let closed = |error: foreshore_txn::TxnError| {
-        assert!(matches!(error, foreshore_txn::TxnError::Storage(StorageError::Closed)), "{error}");
+    let closed = |error: TxnError| {
+        assert!(matches!(error, TxnError::Storage(StorageError::Closed)), "{error}");
     };
     closed(txn.put(&table, b"x", b"y").unwrap_err());
     closed(txn.commit(Durability::Sync).unwrap_err());
