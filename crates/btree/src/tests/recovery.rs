@@ -5,10 +5,10 @@ use std::{
     path::Path,
 };
 
-use foreshore_base::{Lsn, StorageError, TxnId};
+use foreshore_base::{Lsn, StorageError, TableId, TxnId};
 use foreshore_env::{disk::Disk, random::Xorshift, sync::Arc};
 use foreshore_pages::BufferPool;
-use foreshore_testkit::FaultyDisk;
+use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::{FIRST_LSN, Log, LogOptions};
 
 use super::support::{Rig, TABLE, pool_options};
@@ -24,6 +24,12 @@ fn losers(log: &Log, committed: &BTreeSet<TxnId>) -> Vec<TxnChain> {
         }
     }
     chains.into_values().collect()
+}
+
+/// Records, without the log's own.
+fn count_records(log: &Log) -> usize {
+    let (mut reader, mut payload) = (log.reader(FIRST_LSN), Vec::new());
+    std::iter::from_fn(|| reader.next(&mut payload).unwrap()).count()
 }
 
 /// Undoes losers until `steps` changes are taken back; returns how many there were to take back.
@@ -53,6 +59,15 @@ fn undo_steps(rig: &Rig, losers: Vec<TxnChain>, steps: usize) -> usize {
 
 /// Transactions with keys of their own, in turns; some commit.
 fn interleave(rig: &Rig, seed: u64, steps: u64) -> (BTreeMap<Vec<u8>, Vec<u8>>, BTreeSet<TxnId>) {
+    interleave_with(rig, seed, steps, &mut |_| {})
+}
+
+fn interleave_with(
+    rig: &Rig,
+    seed: u64,
+    steps: u64,
+    each: &mut dyn FnMut(u64),
+) -> (BTreeMap<Vec<u8>, Vec<u8>>, BTreeSet<TxnId>) {
     const TXNS: u64 = 4;
     let mut random = Xorshift::new(seed);
     let mut sessions: Vec<NoLocks> = (1..=TXNS).map(|txn| NoLocks::new(TxnId(txn))).collect();
@@ -65,6 +80,7 @@ fn interleave(rig: &Rig, seed: u64, steps: u64) -> (BTreeMap<Vec<u8>, Vec<u8>>, 
     }
     let mut mine: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>> = vec![BTreeMap::new(); TXNS as usize];
     for step in 0..steps {
+        each(step);
         let txn = random.below(TXNS) as usize;
         let key = vec![(random.below(24) * TXNS) as u8 + txn as u8];
         let session = &mut sessions[txn];
@@ -112,14 +128,68 @@ fn undo_survives_a_crash_at_every_step() {
             assert_eq!(twice.contents(), expected, "seed {seed}, interrupted after {interrupted}");
             twice.verify();
             // A third recovery finds nothing to do.
-            let tail = rig.log.tail();
+            let records = count_records(&rig.log);
             let thrice = rig.redone("db/thrice", 4);
             assert_eq!(undo_steps(&thrice, losers(&rig.log, &committed), usize::MAX), 0);
-            assert_eq!(rig.log.tail(), tail);
+            assert_eq!(count_records(&rig.log), records);
             assert_eq!(thrice.contents(), expected);
             interrupted += 1;
         }
         assert!(total > 20, "only {total} steps");
+    }
+}
+
+/// A crash that leaves pages of every age in the file, torn ones too, beside a log that is whole: redo from the last
+/// sweep's point, undo, compare.
+#[test]
+fn redo_meets_pages_of_every_age() {
+    for seed in 1..40 {
+        let disk = FaultyDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        shared.create_directory(Path::new("/db")).unwrap();
+        shared.sync_directory(Path::new("/")).unwrap();
+        let options = LogOptions { buffer_bytes: 1 << 20, ..LogOptions::default() };
+        let log = Log::create(Arc::clone(&shared), Path::new("/db/log"), 7, &options).unwrap();
+        // So few frames that pages are written all the time.
+        let pool =
+            BufferPool::create(&shared, Path::new("/db/data"), Arc::clone(&log), &pool_options(16)).unwrap();
+        let env = TreeEnv::new(pool, Arc::clone(&log), 4);
+        let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
+        env.set_overflow(&overflow);
+        let tree = BTree::create(&env, TABLE).unwrap();
+        let rig = Rig { disk: shared, log, env, tree, overflow };
+        let mut horizon = FIRST_LSN;
+        let (expected, committed) = interleave_with(&rig, seed, 150, &mut |step| {
+            if step % 41 == seed % 41 {
+                horizon = rig.env.pool.sweep().unwrap();
+            }
+        });
+        let mut marker = NoLocks::new(TxnId(8));
+        rig.tree.insert(&mut marker, b"\xFFlast", b"").unwrap();
+        rig.log.flush(marker.chain().last).unwrap();
+        let mode = if seed % 3 == 0 { CrashMode::KeepAll } else { CrashMode::TornRandom(seed) };
+        let disk: Arc<dyn Disk> = Arc::new(disk.after_crash(mode));
+        let (tree, overflow) = (rig.tree.root(), rig.overflow.root());
+        drop(rig);
+        let log = Log::open(Arc::clone(&disk), Path::new("/db/log"), 7, FIRST_LSN, &options).unwrap();
+        let pool =
+            BufferPool::open(&disk, Path::new("/db/data"), Arc::clone(&log), &pool_options(64)).unwrap();
+        pool.set_redo_horizon(horizon);
+        let env = TreeEnv::new(pool, Arc::clone(&log), 4);
+        let (mut reader, mut payload) = (log.reader(horizon), Vec::new());
+        while let Some(header) = reader.next(&mut payload).unwrap() {
+            if !env.pool.redo_record(&header, &payload).unwrap() {
+                crate::redo(&env, &header, &payload).unwrap();
+            }
+        }
+        env.pool.finish_redo().unwrap();
+        let overflow = BTree::open(&env, TableId::OVERFLOW, overflow);
+        env.set_overflow(&overflow);
+        let tree = BTree::open(&env, TABLE, tree);
+        let rig = Rig { disk, log, env, tree, overflow };
+        undo_steps(&rig, losers(&rig.log, &committed), usize::MAX);
+        rig.verify();
+        assert_eq!(rig.contents(), expected, "seed {seed}, {mode:?}, redo from {horizon}");
     }
 }
 
@@ -154,7 +224,7 @@ fn rollback_has_room_when_the_log_is_full() {
     let pool =
         BufferPool::create(&disk, Path::new("db/data"), Arc::clone(&log), &pool_options(1024)).unwrap();
     let env = TreeEnv::new(pool, Arc::clone(&log), usize::MAX);
-    let overflow = BTree::create(&env, foreshore_base::TableId::OVERFLOW).unwrap();
+    let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
     env.set_overflow(&overflow);
     let tree = BTree::create(&env, TABLE).unwrap();
     let rig = Rig { disk, log, env, tree, overflow };
