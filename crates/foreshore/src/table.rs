@@ -190,7 +190,7 @@ impl TableCache {
 
 impl Inner {
     /// The table of a definition, made if it is not there. A table is made even when it is only read: a transaction
-    /// that found it absent would have nothing to lock against somebody who makes and fills it.
+    /// that found it absent would have nothing to lock against somebody who makes and fills it (DB-1).
     #[inline]
     pub(crate) fn table<K: Key, V: Value>(
         &self,

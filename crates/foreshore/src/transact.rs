@@ -75,10 +75,11 @@ pub(crate) fn run<R>(
     let mut attempts = 0;
     loop {
         let mut tx = database.begin_aged(options, deadline, age)?;
+        // DB-4.
         age = Some(tx.age());
         attempts += 1;
         let result = body(&mut tx);
-        // A body may have swallowed the error: what it then computed is worth nothing.
+        // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
         let victim = tx.take_victim();
         let error = match (result, victim) {
             (Ok(value), None) => match tx.commit() {

@@ -74,7 +74,7 @@ impl CancelHandle {
     }
 }
 
-/// A key in the order-preserving encoding, refused when it is too long.
+/// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7).
 pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     key.encode(out);
@@ -439,6 +439,7 @@ impl Transaction {
     /// Commits with another durability.
     pub fn commit_with(self, durability: Durability) -> Result<()> {
         let Transaction { txn, database, cancel, .. } = self;
+        // DB-6.
         if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
             txn.rollback().map_err(|error| Error::from_txn(error, database.path()))?;
             return Err(Error::Cancelled);

@@ -33,7 +33,7 @@ fn open_on(disk: &FaultyDisk) -> Result<Database> {
 
 /// The value of a key: long enough that a few hundred fill some dozen pages, some of them in overflow chunks.
 fn value(key: u64) -> Vec<u8> {
-    let length = if key % 20 == 0 { 4000 } else { 300 };
+    let length = if key.is_multiple_of(20) { 4000 } else { 300 };
     key.to_le_bytes().into_iter().cycle().take(length).collect()
 }
 

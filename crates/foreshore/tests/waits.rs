@@ -1,7 +1,10 @@
 //! Every wait ends: granted, as a deadlock's victim, at its deadline, refused, or cancelled; and leaves nothing behind.
 
 use std::{
-    sync::{Barrier, mpsc},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -153,19 +156,28 @@ fn a_deadline_ends_a_transact_as_a_whole() {
         tx.get(TABLE, 10)
     });
     assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+    // DB-5.
     assert_eq!(runs, 1, "what has waited to its deadline is not run again");
 }
 
-/// Two threads that take two keys in opposite order, met by a barrier so that each has its first.
+/// Waits until two threads have come here.
+fn meet(arrived: &AtomicU32) {
+    arrived.fetch_add(1, Ordering::SeqCst);
+    while arrived.load(Ordering::SeqCst) < 2 {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Two threads that take two keys in opposite order, and meet when each has its first.
 fn clash(db: &Database) -> [Result<()>; 2] {
-    let barrier = Barrier::new(2);
+    let arrived = AtomicU32::new(0);
     thread::scope(|scope| {
         let threads = [(10, 20), (20, 10)].map(|(first, second)| {
-            let barrier = &barrier;
+            let arrived = &arrived;
             scope.spawn(move || {
                 let mut tx = db.begin_with(&labelled(&format!("first {first}"))).unwrap();
                 tx.put(TABLE, first, 100)?;
-                barrier.wait();
+                meet(arrived);
                 tx.put(TABLE, second, 100)?;
                 tx.commit()
             })
@@ -217,14 +229,15 @@ fn a_victim_can_only_be_rolled_back() {
 
 #[test]
 fn transact_runs_a_victim_again_even_when_its_body_hides_the_error() {
+    // DB-3.
     let (_directory, db) = open();
     for hides in [false, true] {
-        let barrier = Barrier::new(2);
+        let arrived = AtomicU32::new(0);
         let runs: Vec<u32> = thread::scope(|scope| {
             let threads: Vec<_> = [(10, 20), (20, 10)]
                 .into_iter()
                 .map(|(first, second)| {
-                    let (barrier, db) = (&barrier, &db);
+                    let (arrived, db) = (&arrived, &db);
                     scope.spawn(move || {
                         let mut runs = 0;
                         db.transact(|tx| {
@@ -232,7 +245,7 @@ fn transact_runs_a_victim_again_even_when_its_body_hides_the_error() {
                             let count = tx.get_for_update(TABLE, first)?.unwrap_or(0);
                             tx.put(TABLE, first, count + 100)?;
                             if runs == 1 {
-                                barrier.wait();
+                                meet(arrived);
                             }
                             let result = tx
                                 .get_for_update(TABLE, second)

@@ -1,0 +1,336 @@
+//! `foreshore load`, `dump`, `stat` and `verify` from outside: real files in, the same data out, damage found, mistakes
+//! explained.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use foreshore::{Database, TableDefinition};
+use serde_json::Value as Json;
+
+struct Scene {
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Runs the program in the scene's directory.
+    fn run(&self, arguments: &str) -> Output {
+        self.run_with_input(arguments, b"")
+    }
+
+    fn run_with_input(&self, arguments: &str, input: &[u8]) -> Output {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(arguments.split_whitespace())
+            .current_dir(self.directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || {
+            // A program that does not want its input closes the pipe.
+            let _ = stdin.write_all(&input);
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        output
+    }
+
+    fn succeed(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Fails with status 2 and gives what was said.
+    fn fail(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", text(&output.stdout));
+        assert_eq!(text(&output.stdout), "");
+        text(&output.stderr)
+    }
+
+    fn json(&self, arguments: &str) -> Json {
+        serde_json::from_str(&self.succeed(arguments)).unwrap()
+    }
+
+    fn dump(&self, arguments: &str) -> Vec<Json> {
+        self.succeed(&format!("dump {arguments}"))
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn parsed(line: &str) -> Json {
+    serde_json::from_str(line).unwrap()
+}
+
+/// A database with a table of each kind of type.
+fn make_database(path: &Path) {
+    const NAMES: TableDefinition<&str, u64> = TableDefinition::new("names");
+    const PAIRS: TableDefinition<(u32, &str), (f64, Option<&str>)> = TableDefinition::new("pairs");
+    const BYTES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("bytes");
+    const EMPTY: TableDefinition<i64, bool> = TableDefinition::new("empty");
+    let db = Database::open(path).unwrap();
+    db.transact(|tx| {
+        tx.put(NAMES, "alice", u64::MAX)?;
+        tx.put(NAMES, "ängström \"\\", 7)?;
+        tx.put(PAIRS, (7, "x"), (0.1, Some("ü")))?;
+        tx.put(PAIRS, (8, ""), (f64::NAN, None))?;
+        for length in [0_usize, 1, 300, 100_000] {
+            let value: Vec<u8> = (0..length).map(|place| (place * 7) as u8).collect();
+            tx.put(BYTES, &length.to_be_bytes(), &value[..])?;
+        }
+        tx.get(EMPTY, 1)
+    })
+    .unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn a_dump_loads_back_to_the_same_dump() {
+    let scene = Scene::new();
+    make_database(&scene.path("one"));
+    let dump = scene.succeed("dump one");
+    assert!(dump.contains(r#"{"table":"names","key_type":"str","value_type":"u64"}"#), "{dump}");
+    assert!(dump.contains(r#"{"key":"alice","value":18446744073709551615}"#), "{dump}");
+    scene.write("dump.jsonl", &dump);
+    let report = scene.json("load two dump.jsonl --json");
+    assert_eq!((&report["entries"], report["tables"].as_array().unwrap().len()), (&8.into(), 4));
+    assert_eq!(scene.succeed("dump two"), dump);
+    let output = scene.run_with_input("load three - --format jsonl --batch 1 --quiet", dump.as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(scene.succeed("dump three"), dump);
+    // One table alone, and under another name.
+    scene.write("names.jsonl", scene.succeed("dump one names"));
+    scene.succeed("load four names.jsonl --table people");
+    assert_eq!(scene.dump("four people")[1], parsed(r#"{"key":"alice","value":18446744073709551615}"#));
+    // With its own types, so that the program that made it can use the copy.
+    const PEOPLE: TableDefinition<&str, u64> = TableDefinition::new("people");
+    let db = Database::open(scene.path("four")).unwrap();
+    assert_eq!(db.transact(|tx| tx.get(PEOPLE, "alice")).unwrap(), Some(u64::MAX));
+}
+
+#[test]
+fn csv_comes_in_by_a_key_column() {
+    let scene = Scene::new();
+    let rows = "id,name,city\n10,\"Smith, John\",Zürich\n9,Ann,\"New\nYork\"\n100,Bob,\n";
+    scene.write("people.v1.csv", rows);
+    scene.succeed("load db people.v1.csv --key-column id --key-type u32");
+    assert_eq!(
+        scene.dump("db people"),
+        [
+            r#"{"table":"people","key_type":"u32","value_type":"str"}"#,
+            r#"{"key":9,"value":"{\"name\":\"Ann\",\"city\":\"New\\nYork\"}"}"#,
+            r#"{"key":10,"value":"{\"name\":\"Smith, John\",\"city\":\"Zürich\"}"}"#,
+            r#"{"key":100,"value":"{\"name\":\"Bob\",\"city\":\"\"}"}"#,
+        ]
+        .map(parsed)
+    );
+    scene.write("words.tsv", "word\tmeaning\ttimes\nshore\tedge of the sea\t3\n");
+    scene.succeed("load db words.tsv --value-column meaning --table dictionary");
+    assert_eq!(scene.dump("db dictionary")[1], parsed(r#"{"key":"shore","value":"edge of the sea"}"#));
+}
+
+#[test]
+fn json_lines_come_in_by_a_key_field() {
+    let scene = Scene::new();
+    scene.write(
+        "events.jsonl",
+        "{\"t\":-5,\"what\":\"start\",\"x\":1.10}\n\n  {\"what\":\"end\",\"t\":3}  \n",
+    );
+    scene.succeed("load db events.jsonl --key-column t --key-type i64");
+    let dump = scene.dump("db");
+    assert_eq!(dump[1]["key"], -5);
+    assert_eq!(dump[1]["value"], r#"{"t":-5,"what":"start","x":1.10}"#, "as it stands in the file");
+    assert_eq!(dump[2]["key"], 3);
+    scene.succeed("load db events.jsonl --key-column t --key-type i64 --value-column what --table kinds");
+    assert_eq!(scene.dump("db kinds")[1], parsed(r#"{"key":-5,"value":"start"}"#));
+    let said = scene.fail("load db events.jsonl --table more");
+    assert!(said.contains("--key-column"), "{said}");
+}
+
+#[test]
+fn many_entries_come_in_batches() {
+    let scene = Scene::new();
+    let rows: String = (0..5000).map(|row| format!("{row},value {row}\n")).collect();
+    scene.write("rows.csv", format!("key,value\n{rows}"));
+    let report = scene.json(
+        "load db rows.csv --key-type u64 --value-column value --batch 300 --json --set pool_bytes=1MiB",
+    );
+    assert_eq!(report["entries"], 5000);
+    let dump = scene.dump("db");
+    assert_eq!(dump.len(), 5001);
+    assert_eq!(dump[5000], parsed(r#"{"key":4999,"value":"value 4999"}"#));
+    let report = scene.json("verify db --json");
+    assert_eq!((&report["sound"], &report["tables"]), (&true.into(), &1.into()));
+}
+
+#[test]
+fn a_bad_line_is_named_and_what_came_before_it_is_kept() {
+    let scene = Scene::new();
+    for (name, content, arguments, line, complaint) in [
+        ("short.csv", "a,b\n1,2\n3,4\n5\n", "", 4, "1 fields, where the header names 2"),
+        ("latin.csv", "a,b\n1,2\n3,4\n5,\u{FF}\n", "", 4, "not UTF-8"),
+        ("number.csv", "a,b\n1,2\n3,4\nfive,6\n", "--key-type u8", 4, "five"),
+        ("twice.csv", "a,b\n1,2\n3,4\n1,6\n", "", 4, "--replace"),
+        ("bad.jsonl", "{\"a\":\"1\"}\n{\"a\":\"2\"}\n{\"a\":\n", "--key-column a", 3, "EOF"),
+        (
+            "field.jsonl",
+            "{\"a\":\"1\"}\n{\"a\":\"2\"}\n{\"b\":1}\n",
+            "--key-column a",
+            3,
+            "there is no field \"a\"",
+        ),
+        ("kind.jsonl", "{\"a\":\"1\"}\n{\"a\":\"2\"}\n{\"a\":7}\n", "--key-column a", 3, "expected a string"),
+    ] {
+        let latin: Vec<u8> = content.chars().map(|character| character as u8).collect();
+        scene.write(name, if name == "latin.csv" { latin } else { content.into() });
+        for batch in [1, 1000] {
+            let said =
+                scene.fail(&format!("load db {name} --table {name}{batch} --batch {batch} {arguments}"));
+            assert!(said.contains(&format!("line {line}:")) && said.contains(complaint), "{name}: {said}");
+            assert_eq!(scene.dump(&format!("db {name}{batch}")).len(), 3, "{name}: two entries and a header");
+        }
+    }
+    scene.succeed("load db twice.csv --table replaced --replace");
+    assert_eq!(scene.dump("db replaced").len(), 3);
+    let key = "k".repeat(3072);
+    scene.write("long.csv", format!("a,b\n1,2\n{key},3\n"));
+    let said = scene.fail("load db long.csv");
+    assert!(said.contains("line 3:") && said.contains("3072") && said.contains("2048"), "{said}");
+}
+
+#[test]
+fn mistakes_are_explained_and_make_nothing() {
+    let scene = Scene::new();
+    scene.write("data.csv", "a,b\n1,2\n");
+    scene.write("data.bin", "a,b\n1,2\n");
+    scene.write("empty.csv", "");
+    for (arguments, complaint) in [
+        ("load db absent.csv", "absent.csv"),
+        ("load db data.bin", "--format"),
+        ("load db data.csv --key-type float", "u64"),
+        ("load db data.csv --set pool=1", "pool_bytes"),
+        ("load db data.csv --set pool_bytes=lots", "16MiB"),
+        ("dump db", "db"),
+        ("stat db", "db"),
+        ("verify db", "db"),
+    ] {
+        let said = scene.fail(arguments);
+        assert!(said.contains(complaint), "{arguments}: {said}");
+        assert!(!scene.path("db").exists(), "{arguments} made a database");
+    }
+    for (arguments, complaint) in [
+        ("load db data.csv --key-column c", "name one of: a, b"),
+        ("load db data.csv --value-column c", "name one of: a, b"),
+        ("load db empty.csv", "empty"),
+        ("verify data.csv", "not a Foreshore database"),
+        ("stat .", "not a Foreshore database"),
+    ] {
+        let said = scene.fail(arguments);
+        assert!(said.contains(complaint), "{arguments}: {said}");
+    }
+    scene.succeed("load db data.csv");
+    let said = scene.fail("dump db nothing");
+    assert!(said.contains("there is no table \"nothing\""), "{said}");
+    let said = scene.fail("load db data.csv --table data --key-type u64");
+    assert!(said.contains("str → str") && said.contains("u64 → str"), "{said}");
+}
+
+#[test]
+fn stat_counts() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let report = scene.json("stat db --json");
+    let tables = report["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 4);
+    let names = tables.iter().find(|table| table["name"] == "names").unwrap();
+    assert_eq!((&names["entries"], &names["value_bytes"]), (&2.into(), &16.into()));
+    assert_eq!((&names["key_type"], &names["value_type"]), (&"str".into(), &"u64".into()));
+    assert_eq!(report["counters"]["tables"], 4);
+    assert!(report["counters"]["pages"].as_u64().unwrap() > 10);
+    assert_eq!(scene.json("stat db --quick --json")["tables"][0].get("entries"), None);
+    let printed = scene.succeed("stat db");
+    assert!(
+        printed.contains("names") && printed.contains("2 entries") && printed.contains("log_tail"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn verify_finds_damage() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let printed = scene.succeed("verify db");
+    assert!(printed.contains("is sound: 4 tables"), "{printed}");
+    let data = scene.path("db/data");
+    let sound = fs::read(&data).unwrap();
+    let mut found = 0;
+    // The middle of each page.
+    for place in (4096..sound.len()).step_by(8192) {
+        let mut damaged = sound.clone();
+        damaged[place] ^= 0x10;
+        fs::write(&data, &damaged).unwrap();
+        let output = scene.run("verify db --json");
+        let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+        let problems = report["problems"].as_array().unwrap();
+        match output.status.code() {
+            Some(0) => assert!(report["sound"] == true && problems.is_empty()),
+            Some(1) => {
+                assert!(report["sound"] == false && !problems.is_empty());
+                let page = format!("page {}", place / 8192);
+                assert!(problems[0].as_str().unwrap().contains(&page), "{problems:?}");
+                found += 1;
+            }
+            other => panic!("{other:?}: {}", text(&output.stderr)),
+        }
+    }
+    assert!(found >= 10, "{found}");
+    fs::write(&data, &sound).unwrap();
+    scene.succeed("verify db");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let scene = Scene::new();
+    let rows: String = (0..20_000).map(|row| format!("{row},value\n")).collect();
+    scene.write("rows.csv", format!("key,value\n{rows}"));
+    scene.succeed("load db rows.csv");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(["dump", "db"])
+        .current_dir(scene.directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    // Ended early, but in good order.
+    scene.succeed("verify db");
+}
