@@ -41,6 +41,35 @@ fn every_workload_reports_json_with_stable_names() {
 }
 
 #[test]
+fn foreshore_keeps_its_directory_when_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let run = format!(
+        "bench tpcb --branches 1 --accounts 100 --seconds 0.1 --durability lazy --set pool_bytes=2MiB --json --dir {}",
+        path.display()
+    );
+    let report = report(&run);
+    assert_eq!((&report["engine"], &report["consistent"]), (&"foreshore".into(), &true.into()));
+    assert_eq!(report["options"]["pool_bytes"], "2MiB");
+    assert!(path.join("control").exists());
+    let again = foreshore(&run);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("name a new directory"));
+}
+
+#[test]
+fn a_temporary_directory_does_not_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args("bench insert --threads 1 --commit-every 10 --seconds 0.1 --durability lazy --quiet".split(' '))
+        .env("TMPDIR", directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
 fn iterations_are_exact() {
     let report = report("bench tpcb --engine btreemap --branches 1 --accounts 100 --iterations 500 --json");
     assert_eq!((&report["commits"], &report["threads"]), (&500.into(), &1.into()));
@@ -68,6 +97,8 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcb --engine btreemap --set pool_bytes", "option=value"),
         ("bench tpcb --engine btreemap --set pool_bytes=1MiB", "pool_bytes"),
         ("bench tpcb --engine btreemap --dir /nowhere", "leave out --dir"),
+        ("bench tpcb --set pool_size=1MiB", "pool_bytes"),
+        ("bench tpcb --set pool_bytes=big", "16MiB"),
         ("bench tpcb --branches 0", "1..=10000"),
         ("bench tpcc --mix all", "neworder-payment"),
         ("bench tpcc --seconds=-3", "seconds"),
