@@ -115,15 +115,17 @@ impl Place<'_> {
         };
         let names: Vec<_> = paths.iter().filter_map(|path| path.file_name()?.to_str()).collect();
         let has = |name| names.contains(&name);
+        for name in [CONTROL, CONTROL_NEW] {
+            if has(name) && !ControlFile::may_be_ours(&**self.disk, &self.path(name))? {
+                return Err(self.stranger(format!("`{name}` does not begin with the magic number")));
+            }
+        }
         if has(CONTROL) {
             return Ok(Found::Database);
         }
         let known = [LOCK, CONTROL_NEW, DATA, LOG];
         if names.len() != paths.len() || !names.iter().all(|name| known.contains(name)) {
             return Err(self.stranger("it has no control file, but other files"));
-        }
-        if has(CONTROL_NEW) && !ControlFile::may_be_ours(&**self.disk, &self.path(CONTROL_NEW))? {
-            return Err(self.stranger("it has no control file, and what is in `control.new` is none"));
         }
         if !has(CONTROL_NEW) && has(DATA) && has(LOG) {
             return Err(StorageError::corrupt_file(self.path(CONTROL), "it is missing"));

@@ -11,6 +11,9 @@ use crate::{core::Core, engine::Engine, records, table::SlotNumber};
 /// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
 pub(crate) const VOLUME: TableId = TableId(u32::MAX);
 
+/// Intent locks of most transactions, the volume's among them: more of them cost an allocation.
+const USUAL_INTENTS: usize = 8;
+
 /// How long a transaction waits for locks.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -55,7 +58,7 @@ impl TxnSession {
             waiting,
             slot: None,
             changing: false,
-            intents: Vec::new(),
+            intents: Vec::with_capacity(USUAL_INTENTS),
             absolute: false,
         }
     }
