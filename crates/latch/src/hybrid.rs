@@ -112,12 +112,11 @@ impl HybridLatch {
     /// Begins an optimistic read: the version to validate afterwards, `None` while somebody is changing the content.
     #[inline]
     pub fn optimistic(&self) -> Option<Version> {
-        // Acquire: partner is the release of `release_exclusive` and `leave`. All changes of whoever left are seen.
-        if self.word.load(Acquire) & EXCLUSIVE != 0 {
+        // Relaxed: this only spares a read that would be in vain. `validate` decides, by the word as it is then.
+        if self.word.load(Relaxed) & EXCLUSIVE != 0 {
             return None;
         }
-        // Acquire: partner is the Release store in `raise_version`. The word above may be older than this version; then
-        // the changes that the version stands for are seen nevertheless.
+        // Acquire: partner is the Release store in `raise_version`. All changes that the version counts are seen.
         Some(Version(self.version.load(Acquire)))
     }
 

@@ -100,7 +100,7 @@ pub(crate) struct Next {
 }
 
 /// What to do with the next sleepers.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pass {
     /// Let them sleep.
     Leave,
@@ -320,6 +320,12 @@ fn next(queue: &VecDeque<Waiter>, address: usize) -> Option<Next> {
 /// Whether anybody sleeps at `address`.
 fn any(queue: &VecDeque<Waiter>, address: usize) -> bool {
     queue.iter().any(|waiter| waiter.address == address)
+}
+
+/// The first sleeper at `address`.
+#[cfg(all(test, not(foreshore_loom)))]
+pub(crate) fn first(address: usize) -> Option<Wait> {
+    space(address).lock().iter().find(|waiter| waiter.address == address).map(|waiter| waiter.wait)
 }
 
 /// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing).

@@ -53,7 +53,7 @@ pub(crate) fn validate_version_only(latch: &HybridLatch, version: Version) -> bo
 }
 
 pub(crate) fn optimistic_relaxed(latch: &HybridLatch) -> Option<Version> {
-    (latch.word.load(Acquire) & EXCLUSIVE == 0).then(|| Version(latch.version.load(Relaxed)))
+    (latch.word.load(Relaxed) & EXCLUSIVE == 0).then(|| Version(latch.version.load(Relaxed)))
 }
 
 pub(crate) fn free_the_word(latch: &HybridLatch) {

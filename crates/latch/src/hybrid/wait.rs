@@ -21,7 +21,7 @@ use super::{EXCLUSIVE, HOLDERS, HybridLatch, PARKED, SHARER, WAKING, WaitEnded, 
 use crate::parking::{self, Ended, Next, Pass, Wait};
 
 /// Races that a woken thread may lose before the latch is handed to it. Models are smaller.
-const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
+pub(super) const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
 
 /// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times.
 const SPIN_ROUNDS: u32 = 5;
@@ -185,7 +185,7 @@ impl HybridLatch {
 }
 
 /// The word after a holder has left `rest` behind, and what to do with the first sleeper.
-fn successor(rest: u64, next: Option<Next>) -> (u64, Pass) {
+pub(super) fn successor(rest: u64, next: Option<Next>) -> (u64, Pass) {
     let Some(next) = next else { return (rest & !PARKED, Pass::Leave) };
     let (Some(wish), 0) = (next.wish, rest & WAKING) else { return (rest, Pass::Leave) };
     if !wish.may_enter(rest) {
