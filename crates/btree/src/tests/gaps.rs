@@ -11,8 +11,8 @@ use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::Arc;
 use foreshore_lock::{KeyRef, LockError, LockManager, Mode};
 
-use super::support::{Locking, Rig, TABLE, lock_manager, scan};
-use crate::{Direction, Isolation, NoLocks, Session, TreeError, TxnChain, node::Target};
+use super::support::{Locking, Rig, lock_manager, scan};
+use crate::{Direction, Isolation, LockKind, NoLocks, Session, TreeError, TxnChain, node::Target};
 
 const KEYS: u8 = 6;
 
@@ -481,6 +481,92 @@ fn inserts_into_the_own_gap_lose_no_lock() {
     report("own insert taken back", 3, true, &with_steps(Sabotage::None, 3, &own));
 }
 
+/// The weaker levels lock no gaps, and still see nothing that is not committed.
+#[test]
+fn weaker_isolation_reads_only_what_is_committed() {
+    let mut bench = Bench::new(3, Sabotage::None);
+    let (mut seen, mut waited) = (0, 0);
+    for (index, state) in states().into_iter().enumerate().step_by(7) {
+        let model = bench.set(&state, index % 2 == 0);
+        for change in changes() {
+            let mut writer = bench.begin();
+            bench.change(&mut writer, change).unwrap();
+            for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+                for direction in [Direction::Ascending, Direction::Descending] {
+                    let mut reader = bench.begin();
+                    let all = (Bound::Unbounded, Bound::Unbounded);
+                    let mut cursor = bench.rig.tree.cursor(all, direction, LockKind::Shared, isolation);
+                    let (mut key, mut value, mut result) = (Vec::new(), Vec::new(), Model::new());
+                    let outcome = loop {
+                        match cursor.next(&mut reader, &mut key, &mut value) {
+                            Ok(true) => drop(result.insert(key[0] / 2, value[0])),
+                            other => break other,
+                        }
+                    };
+                    match outcome {
+                        Ok(_) => {
+                            seen += 1;
+                            assert_eq!(result, model, "{change:?} on {state:?}");
+                        }
+                        Err(_) => {
+                            waited += 1;
+                            assert_ne!(change.applied(&model), model, "{change:?} on {state:?}");
+                        }
+                    }
+                    // The reader has locked no gap: there is room for a new key. (A writer that missed its key has.)
+                    if change.applied(&model) == model {
+                        continue;
+                    }
+                    let mut other = bench.begin();
+                    assert!(bench.rig.tree.insert(&mut other, &[2 * KEYS + 1], &[1]).unwrap());
+                    bench.roll_back(&mut other, Lsn::ZERO);
+                    drop(other);
+                    bench.purge(2 * KEYS + 1);
+                }
+                let mut reader = bench.begin();
+                let number = change.number();
+                let got = bench.rig.tree.get(&mut reader, &key(number), isolation, |value| value[0]);
+                if let Ok(got) = got {
+                    assert_eq!(got.as_ref(), model.get(&number), "{change:?} on {state:?}");
+                }
+            }
+            bench.restore(writer, change, &state);
+        }
+    }
+    assert!(seen > 1000 && waited > 1000, "{seen} scans, {waited} waits");
+}
+
+/// A cursor for changes keeps others from reading the keys it gave, and from filling the gaps between them.
+#[test]
+fn an_exclusive_cursor_excludes_readers_of_its_keys() {
+    let mut bench = Bench::new(3, Sabotage::None);
+    let state =
+        [State::Present, State::Present, State::Absent, State::Present, State::Present, State::Present];
+    let model = bench.set(&state, true);
+    let mut owner = bench.begin();
+    let (low, high) = (key(2), key(5));
+    let range = (Bound::Included(&low[..]), Bound::Included(&high[..]));
+    let mut cursor =
+        bench.rig.tree.cursor(range, Direction::Ascending, LockKind::Exclusive, Isolation::Serializable);
+    let (mut key_out, mut value) = (Vec::new(), Vec::new());
+    while cursor.next(&mut owner, &mut key_out, &mut value).unwrap() {}
+    for number in 1..=KEYS {
+        let mut reader = bench.begin();
+        let read = bench.look(&mut reader, Look::Get(number));
+        // A gap locked shared lets others see that nothing is in it.
+        let locked = (2..=5).contains(&number) && model.contains_key(&number);
+        assert_eq!(read.is_err(), locked, "key {number}");
+        if let Ok(read) = read {
+            assert_eq!(read, oracle(Look::Get(number), &model));
+        }
+        drop(reader);
+        let mut writer = bench.begin();
+        let inserted = bench.change(&mut writer, Change::Put(number));
+        assert_eq!(inserted.is_err(), (2..=5).contains(&number), "key {number}");
+        bench.restore(writer, Change::Put(number), &state);
+    }
+}
+
 /// The tests above can fail: each with its kind of locking left out.
 #[test]
 fn sabotage_is_noticed() {
@@ -495,5 +581,4 @@ fn sabotage_is_noticed() {
     let tally = with_steps(Sabotage::Purge, 9, &|_| Between::Tidying);
     println!("locked ghosts purged: {tally:?}");
     assert!(tally.missed > 0);
-    let _ = TABLE;
 }
