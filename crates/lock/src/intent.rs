@@ -3,5 +3,5 @@
 mod lightweight;
 mod mode;
 
-pub(crate) use lightweight::{EntryIndex, Lightweight};
+pub(crate) use lightweight::{EntryIndex, IntentHold, Lightweight};
 pub use mode::IntentMode;

@@ -9,7 +9,7 @@ use foreshore_env::time::Instant;
 
 use crate::deadlock::KeyBytes;
 use crate::error::{LockError, LockMode};
-use crate::intent::{EntryIndex, IntentMode};
+use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -240,12 +240,11 @@ impl LockOwner {
             return Ok(());
         }
         let wanted = held.map_or(mode, |held| held.join(mode));
-        let tag = match self.manager.intents.try_request(entry, held, wanted) {
+        let hold = IntentHold { slot: self.slot, place: place.unwrap_or(intents.len()), held };
+        let tag = match self.manager.intents.try_request(&self.manager.slots, entry, hold, wanted) {
             Some(tag) => tag,
-            None => self.wait_for(&Wish::Table { entry, held, wanted }, table, None, wait)?,
+            None => self.wait_for(&Wish::Table { entry, hold, wanted }, table, None, wait)?,
         };
-        let slot = self.manager.slots.get(self.slot);
-        slot.publish_intent(place.unwrap_or(self.state().intents.len()), entry, wanted);
         let state = self.state_mut();
         state.max_tag = state.max_tag.max(tag);
         match place {
@@ -274,7 +273,7 @@ impl LockOwner {
         if !state.intents.is_empty() {
             published.withdraw_intents();
             for (entry, mode) in state.intents.drain(..).rev() {
-                manager.intents.release(&manager.slots, entry, mode, tag);
+                manager.intents.release(&manager.slots, entry, *slot, mode, tag);
             }
         }
     }
@@ -326,7 +325,7 @@ impl OwnerState {
     fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: Mode) -> Attempt {
         let lock = self.held.get(place);
         let wanted = lock.mode.join(mode);
-        match manager.table.try_convert(lock.name, lock.request, wanted) {
+        match manager.table.try_convert(&manager.slots, lock.name, lock.request, wanted) {
             Some(tag) => {
                 self.max_tag = self.max_tag.max(tag);
                 self.held.set_mode(place, wanted);
@@ -361,7 +360,7 @@ enum Wish {
     /// A stronger lock.
     More { name: LockName, request: RequestIndex, held: Mode, wanted: Mode },
     /// An intent lock.
-    Table { entry: EntryIndex, held: Option<IntentMode>, wanted: IntentMode },
+    Table { entry: EntryIndex, hold: IntentHold, wanted: IntentMode },
 }
 
 impl Wish {
@@ -370,7 +369,7 @@ impl Wish {
         match *self {
             Wish::New { wanted, .. } => (LockMode::Key(wanted), None),
             Wish::More { held, wanted, .. } => (LockMode::Key(wanted), Some(LockMode::Key(held))),
-            Wish::Table { held, wanted, .. } => (LockMode::Table(wanted), held.map(LockMode::Table)),
+            Wish::Table { hold, wanted, .. } => (LockMode::Table(wanted), hold.held.map(LockMode::Table)),
         }
     }
 
@@ -379,7 +378,7 @@ impl Wish {
         match *self {
             Wish::New { name, request, wanted } => manager.table.request(slots, name, slot, request, wanted),
             Wish::More { name, request, wanted, .. } => manager.table.convert(slots, name, request, wanted),
-            Wish::Table { entry, held, wanted } => manager.intents.request(slots, entry, slot, held, wanted),
+            Wish::Table { entry, hold, wanted } => manager.intents.request(slots, entry, hold, wanted),
         }
     }
 
@@ -403,8 +402,8 @@ impl Wish {
         match *self {
             Wish::New { name, wanted, .. } => manager.table.holders(name, slot, wanted, false),
             Wish::More { name, wanted, .. } => manager.table.holders(name, slot, wanted, true),
-            Wish::Table { entry, held, wanted } => {
-                manager.intents.holders(&manager.slots, entry, slot, held, wanted)
+            Wish::Table { entry, hold, wanted } => {
+                manager.intents.holders(&manager.slots, entry, hold, wanted)
             }
         }
     }

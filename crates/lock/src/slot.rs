@@ -106,10 +106,8 @@ pub(crate) struct Wait {
     word: AtomicU64,
     /// What the wait is for. Written by the owner before the word; read by those who found the word WAITING.
     subject: AtomicU64,
-    /// The digest is older than the release of a lock that this wait was for. Set by the releaser under the exclusive
-    /// latch of the queue, cleared by the owner under the latch as it takes a new digest.
-    outdated: AtomicBool,
-    /// Whom the owner waits for. Written by the owner alone, read by everybody.
+    /// Whom the owner waits for, while it waits (LOCK-11). Written under the latch of the queue, by the owner as it begins
+    /// and by whoever changes that; read by everybody.
     digest: Digest,
 }
 
@@ -124,11 +122,10 @@ impl Wait {
         (&raw const self.word).addr()
     }
 
-    /// Begins a wait. By the owner, under the latch of the queue.
-    pub(crate) fn begin(&self, subject: Subject) -> WaitWord {
+    /// Begins a wait for `blockers`. By the owner, under the exclusive latch of the queue.
+    pub(crate) fn begin(&self, subject: Subject, blockers: &SlotSet) -> WaitWord {
         self.subject.store(subject.encode(), Relaxed);
-        // What the digest says is of an earlier wait.
-        self.outdated.store(true, Relaxed);
+        self.digest.store(blockers);
         let word = WaitWord(((self.word.load(Relaxed) & !STATE) + EPOCH) | WAITING);
         self.word.store(word.0, Release);
         word
@@ -159,20 +156,14 @@ impl Wait {
         Subject::decode(self.subject.load(Relaxed))
     }
 
-    /// A lock that this wait is for was released.
-    pub(crate) fn mark_outdated(&self) {
-        self.outdated.store(true, Relaxed);
+    /// Whom the owner waits for, to be changed under the exclusive latch of the queue.
+    pub(crate) fn digest(&self) -> &Digest {
+        &self.digest
     }
 
-    /// Publishes whom the owner waits for. By the owner, under the latch of the queue.
-    pub(crate) fn publish(&self, blockers: &SlotSet) {
-        self.digest.store(blockers);
-        self.outdated.store(false, Relaxed);
-    }
-
-    /// Adds the digest to `set` if it says anything: if the owner waits, and since the digest was taken nobody has left.
+    /// Adds those whom the owner waits for, if it waits.
     pub(crate) fn union_into(&self, set: &mut SlotSet) {
-        if self.word().is_waiting() && !self.outdated.load(Relaxed) {
+        if self.word().is_waiting() {
             self.digest.union_into(set);
         }
     }
@@ -216,8 +207,8 @@ pub(crate) struct Slot {
     label: Mutex<Option<Arc<str>>>,
     /// Locks released by owners of this slot. Written by the owner.
     pub(crate) released: AtomicU64,
-    /// The intent locks that the owner holds, as entry × 8 + mode. Written by the owner, under the latch of the entry
-    /// except when the wait for it was ended by a grant; read by who looks for deadlocks (LOCK-8).
+    /// The intent locks that the owner holds, as entry × 8 + mode. Written under the latch of the entry by the owner, or by
+    /// whoever grants it the lock that it waits for; read by who looks for deadlocks (LOCK-8).
     intents: [AtomicU64; PUBLISHED_INTENTS],
     /// How many there are. As `intents`; those beyond the array are in `more_intents`.
     intent_count: AtomicU32,
@@ -276,7 +267,8 @@ impl Slot {
         self.verdict.lock().take()
     }
 
-    /// Publishes the intent lock at `place` in the owner's list; a new one stands behind all others.
+    /// Publishes the intent lock at `place` in the owner's list; a new one stands behind all others. Under the latch of the
+    /// entry, by the owner or while it waits for that entry.
     pub(crate) fn publish_intent(&self, place: usize, entry: EntryIndex, mode: IntentMode) {
         let encoded = u64::from(entry.0) << 3 | mode as u64;
         if let Some(published) = self.intents.get(place) {

@@ -14,12 +14,14 @@ use crate::error::LockMode;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
-use crate::request::{Modes, RequestIndex, Requests};
+#[cfg(test)]
+use crate::request::Modes;
+use crate::request::{RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
 use global::GlobalMutex;
 use latched::Latched;
 pub(crate) use queue::Wakes;
-use queue::{Queue, View};
+use queue::{Change, Queue, View};
 
 /// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is taken
 /// under them.
@@ -104,8 +106,14 @@ impl LockTable {
     }
 
     /// Strengthens a granted request to `mode`, which covers its own, if that can be granted at once; returns the tag.
-    pub(crate) fn try_convert(&self, name: LockName, request: RequestIndex, mode: Mode) -> Option<Lsn> {
-        self.alone(name, |queue| queue.try_convert(&self.requests, name, request, mode))
+    pub(crate) fn try_convert(
+        &self,
+        slots: &Slots,
+        name: LockName,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        self.alone(name, |queue| queue.try_convert(&self.view(slots, name), request, mode))
     }
 
     /// Puts a new request into the queue: granted at once (`Ok`), or its owner begins a wait.
@@ -161,7 +169,7 @@ impl LockTable {
                 return;
             }
             wakes = Wakes::default();
-            self.alone(name, |queue| queue.pass(&self.view(slots, name), &mut wakes));
+            self.alone(name, |queue| queue.pass(&self.view(slots, name), Change::Nothing, &mut wakes));
         }
     }
 
@@ -205,27 +213,23 @@ impl LockTable {
         }
     }
 
-    /// If `slot` is still in the wait `word`, for this request: whom it waits for. With `publish`, they become its digest.
+    /// If `slot` is still in the wait `word`, for this request: whom it waits for. `see` is called under the latch.
     pub(crate) fn blockers(
         &self,
         slots: &Slots,
         slot: SlotId,
         word: WaitWord,
         request: RequestIndex,
-        publish: bool,
+        see: impl FnOnce(&SlotSet),
     ) -> Option<SlotSet> {
         // While the slot is in that wait the request keeps its name; if it is not, the name is of no consequence.
-        let name = self.requests.get(request).name();
+        let request = self.requests.get(request);
+        let name = request.name();
         self.beside(name, |queue| {
-            let wait = slots.wait_of(slot);
-            (wait.word() == word).then(|| {
-                let mut blockers = SlotSet::default();
-                let Modes { granted, requested } = self.requests.get(request).modes();
-                let see = |other, _| blockers.insert(other);
-                queue.obstacles(&self.requests, name, slot, requested, granted != Mode::N, see);
-                if publish {
-                    wait.publish(&blockers);
-                }
+            let waits = slots.wait_of(slot).word() == word;
+            waits.then(|| {
+                let blockers = queue.blockers(&self.requests, name, request);
+                see(&blockers);
                 blockers
             })
         })

@@ -3,8 +3,8 @@
 use foreshore_env::hint::spin_loop;
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicBool, Ordering};
-use foreshore_env::time::Instant;
-use foreshore_latch::parking::{self, Parked};
+use foreshore_env::time::{Duration, Instant};
+use foreshore_latch::parking;
 use foreshore_latch::rank;
 
 use crate::manager::LockManager;
@@ -13,6 +13,9 @@ use crate::slot::{SlotId, WaitWord};
 /// Looks at the own wait word before going to sleep, if there is another processor that could change it: about as long
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
 const SPINS: u32 = 100;
+
+/// Between two looks: bounds how late a cancellation is seen.
+const NAP: Duration = Duration::from_millis(10);
 
 /// How a request waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +73,7 @@ impl LockManager {
             }
             spin_loop();
         }
+        let mut again = false;
         let stopped = loop {
             if own.word() != word {
                 break Stopped::Over;
@@ -77,20 +81,18 @@ impl LockManager {
             if policy.cancel.is_some_and(CancelToken::is_cancelled) {
                 break Stopped::Cancelled;
             }
-            self.detector.look(self, slot, word);
-            // Asked when the thread is in the lot's queue, and again after 10 ms: then it is time for another round. The
-            // look itself takes latches, for which a thread in the queue must not wait.
-            let mut rounds = 0;
-            let nap = || {
-                rounds += 1;
-                rounds == 1
-            };
+            let now = Instant::now();
+            if policy.deadline.is_some_and(|deadline| deadline <= now) {
+                break Stopped::Deadline;
+            }
+            // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
+            // must not wait for one.
+            self.detector.look(self, slot, word, again);
+            again = true;
+            let wake_up = policy.deadline.map_or(now + NAP, |deadline| deadline.min(now + NAP));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
             // the address then, so a sleeper is either seen or sees the change.
-            match parking::park(own.address(), || own.word() == word, policy.deadline, nap) {
-                Parked::Woken | Parked::NotNeeded | Parked::GaveUp => {}
-                Parked::Deadline => break Stopped::Deadline,
-            }
+            parking::park(own.address(), || own.word() == word, Some(wake_up), || true);
         };
         self.counters.waited(began.elapsed());
         stopped

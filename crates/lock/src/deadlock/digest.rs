@@ -48,8 +48,8 @@ impl SlotSet {
     }
 }
 
-/// A set that one thread writes and all read, word by word: a reader may see half of a change. It is a hint, to be
-/// confirmed.
+/// A set that is written by one thread at a time and read by all, word by word: a reader may see half of a change. It is a
+/// hint, to be confirmed.
 #[derive(Debug, Default)]
 pub(crate) struct Digest([AtomicU64; WORDS]);
 
@@ -58,6 +58,20 @@ impl Digest {
         for (word, &bits) in self.0.iter().zip(&set.0) {
             word.store(bits, Relaxed);
         }
+    }
+
+    pub(crate) fn remove(&self, slot: SlotId) {
+        let (word, bit) = (&self.0[slot.index() / 64], 1 << (slot.index() % 64));
+        let bits = word.load(Relaxed);
+        // Looking first leaves the line shared where there is nothing to do.
+        if bits & bit != 0 {
+            word.store(bits & !bit, Relaxed);
+        }
+    }
+
+    pub(crate) fn insert(&self, slot: SlotId) {
+        let word = &self.0[slot.index() / 64];
+        word.store(word.load(Relaxed) | 1 << (slot.index() % 64), Relaxed);
     }
 
     pub(crate) fn union_into(&self, set: &mut SlotSet) {
@@ -86,6 +100,13 @@ mod tests {
             assert_eq!(set.first_not_in(&copy), Some(SlotId(0)));
             digest.union_into(&mut copy);
             assert!(copy == set && set.first_not_in(&copy).is_none());
+            digest.remove(SlotId(0));
+            digest.remove(SlotId(1));
+            digest.insert(SlotId(3));
+            let mut changed = SlotSet::default();
+            digest.union_into(&mut changed);
+            let expected = |slot| (members.contains(&slot) && slot > 1) || slot == 3;
+            assert!(all.iter().all(|&slot| changed.contains(SlotId(slot)) == expected(slot)));
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Dreadlocks: Koskinen and Herlihy 2008, as Kimura et al. 2012, §4.2 and Algorithm 5, adapt them to lock queues.
 //!
-//! Every waiter publishes a digest on its own cache lines; who finds itself in the digests of those it waits for is in a
-//! circle. Nothing is spent by those who never wait. Where this departs from the paper:
+//! Every waiter has a digest on its own cache lines: whom it waits for. Who finds itself in the digests of those it waits
+//! for is in a circle. Nothing is spent by those who never wait. Where this departs from the paper:
 //!
 //! - A digest names whom its owner waits for directly, and the looker takes the closure itself. The paper's digests hold
 //!   the closure, one step more with every look: with 10 ms of sleep between two looks a circle of eight would take 80 ms.
 //!   Here the last waiter of a circle sees all of it at once.
+//! - The digest of a sleeper gets out of date when somebody leaves its queue. The paper's backoff has the releaser flag it
+//!   as outdated, and looks pass it by until its owner wakes; circles through it are found that much later. The
+//!   releaser here takes itself out of the digest, which is one bit where the flag was one, and it stays true.
 //! - Digests are exact, and fingerprints are those of transactions (their slots), not of threads.
 //! - A circle of digests is a suspicion. Before anybody is made a victim it is confirmed under the latches, and all
 //!   detectors agree on the victim, because only one at a time confirms and resolves.
@@ -18,9 +21,12 @@
 //! that was true once in that time was true all the time, in particular all of them at its end.
 //!
 //! # Why no circle is missed
-//! A member publishes its digest, then fences, then reads. Of a circle's members the last to fence sees the digests of all
-//! others, unless one is marked outdated or an edge came into being without its owner's doing (a conversion granted past
-//! a waiter). Then the owner itself takes a new digest with its next look, 10 ms later at most, and the same holds.
+//! LOCK-11: while its owner waits, a digest has everybody in it who is in its owner's way. It is stored under the latch as the
+//! wait begins. After that somebody new gets into the way only as a holder that wants or gets more, who adds itself
+//! (`announce`), or as one that is granted what a conversion conflicts with, and the granter adds it (`pass`). Of a
+//! circle's members consider the last that fenced after its wait began. The digests of all others were stored before
+//! their fences, so it sees them; whoever was added later to one of them had been granted something, and so was running
+//! and began its own wait, with its own fence, after that.
 
 use std::collections::VecDeque;
 
@@ -70,19 +76,21 @@ impl Detector {
         self.history.lock().iter().cloned().collect()
     }
 
-    /// Refreshes the digest of a waiter and resolves the deadlock that it is in, if it is.
-    pub(crate) fn look(&self, manager: &LockManager, slot: SlotId, word: WaitWord) {
+    /// Resolves the deadlock that a waiter is in, if it is. `again`: not for the first time in this wait.
+    pub(crate) fn look(&self, manager: &LockManager, slot: SlotId, word: WaitWord, again: bool) {
         if self.policy == DeadlockPolicy::Timeout {
             return;
         }
-        let me = Member { slot, word };
-        let Some(mut reached) = blockers(manager, me, true) else { return };
-        // Partner is the same fence of every other waiter: of two that publish and then read, one sees the other.
+        if again {
+            refresh(manager, Member { slot, word });
+        }
+        // Partner is the same fence of every other waiter: of two that store and then read, one sees the other.
         fence(SeqCst);
-        let mut visited = SlotSet::default();
+        let (mut reached, mut visited) = (SlotSet::default(), SlotSet::default());
+        manager.slots.wait_of(slot).union_into(&mut reached);
         while let Some(next) = reached.first_not_in(&visited) {
             if next == slot {
-                self.confirm(manager, me);
+                self.confirm(manager, Member { slot, word });
                 return;
             }
             visited.insert(next);
@@ -139,12 +147,28 @@ impl Detector {
     }
 }
 
+/// Takes the digest of a waiter anew. It is true already (LOCK-11); should it ever not be, a deadlock would last for a nap,
+/// not for ever.
+fn refresh(manager: &LockManager, me: Member) {
+    blockers_seen(manager, me, |blockers| {
+        let wait = manager.slots.wait_of(me.slot);
+        let mut digest = SlotSet::default();
+        wait.union_into(&mut digest);
+        debug_assert!(blockers.first_not_in(&digest).is_none(), "LOCK-11: a digest lacks somebody");
+        wait.digest().store(blockers);
+    });
+}
+
 /// Whom a member waits for, while it is in its wait.
-fn blockers(manager: &LockManager, member: Member, publish: bool) -> Option<SlotSet> {
+fn blockers(manager: &LockManager, member: Member) -> Option<SlotSet> {
+    blockers_seen(manager, member, |_| {})
+}
+
+fn blockers_seen(manager: &LockManager, member: Member, see: impl FnOnce(&SlotSet)) -> Option<SlotSet> {
     let Member { slot, word } = member;
     match manager.slots.wait_of(slot).subject() {
-        Subject::Key(request) => manager.table.blockers(&manager.slots, slot, word, request, publish),
-        Subject::Table(entry) => manager.intents.blockers(&manager.slots, slot, word, entry, publish),
+        Subject::Key(request) => manager.table.blockers(&manager.slots, slot, word, request, see),
+        Subject::Table(entry) => manager.intents.blockers(&manager.slots, slot, word, entry, see),
     }
 }
 
@@ -156,7 +180,7 @@ fn find_cycle(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
     let mut members = vec![(me, 0)];
     let mut next = 0;
     while let Some(&(member, _)) = members.get(next) {
-        let blockers = blockers(manager, member, false).unwrap_or_default();
+        let blockers = blockers(manager, member).unwrap_or_default();
         if blockers.contains(me.slot) {
             let mut cycle = Vec::with_capacity(members.len());
             let mut place = next;
@@ -185,7 +209,7 @@ fn find_cycle(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
 fn stands(manager: &LockManager, cycle: &[Member]) -> bool {
     let successors = cycle.iter().cycle().skip(1);
     let edges = cycle.iter().zip(successors).all(|(&member, successor)| {
-        blockers(manager, member, false).is_some_and(|blockers| blockers.contains(successor.slot))
+        blockers(manager, member).is_some_and(|blockers| blockers.contains(successor.slot))
     });
     fence(SeqCst);
     edges && cycle.iter().all(|member| manager.slots.wait_of(member.slot).word() == member.word)

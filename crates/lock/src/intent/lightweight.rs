@@ -42,13 +42,21 @@ impl EntryIndex {
     }
 }
 
+/// What a transaction has of an entry, before it asks for more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IntentHold {
+    pub(crate) slot: SlotId,
+    /// Where the lock is, or will be, in its list.
+    pub(crate) place: usize,
+    /// What it counts as a holder for.
+    pub(crate) held: Option<IntentMode>,
+}
+
 /// A transaction that waits for an entry.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
-    slot: SlotId,
-    /// What it has, and still counts as a holder for.
-    held: Option<IntentMode>,
-    /// What it wants; covers `held`.
+    hold: IntentHold,
+    /// What it wants; covers what it holds.
     wanted: IntentMode,
 }
 
@@ -98,31 +106,33 @@ impl Lightweight {
         operation(entry)
     }
 
-    /// Grants `wanted`, which covers `held`, if that is possible at once; returns the tag that `wanted` has to see.
+    /// Grants `wanted`, which covers what is held, if that is possible at once; returns the tag that it has to see.
     #[inline]
     pub(crate) fn try_request(
         &self,
-        entry: EntryIndex,
-        held: Option<IntentMode>,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
         wanted: IntentMode,
     ) -> Option<Lsn> {
-        self.alone(entry, |entry| entry.try_request(held, wanted))
+        self.alone(index, |entry| entry.try_request(slots, index, hold, wanted))
     }
 
-    /// As [`Lightweight::try_request`], but the owner of `slot` begins a wait if need be.
+    /// As [`Lightweight::try_request`], but the owner begins a wait if need be.
     pub(crate) fn request(
         &self,
         slots: &Slots,
         index: EntryIndex,
-        slot: SlotId,
-        held: Option<IntentMode>,
+        hold: IntentHold,
         wanted: IntentMode,
     ) -> Result<Lsn, WaitWord> {
         self.alone(index, |entry| {
-            entry.try_request(held, wanted).ok_or_else(|| {
-                entry.waiters.lock().push(Waiter { slot, held, wanted });
+            entry.try_request(slots, index, hold, wanted).ok_or_else(|| {
+                let waiter = Waiter { hold, wanted };
+                let blockers = entry.blockers(slots, index, &entry.waiters.lock(), &waiter);
+                entry.waiters.lock().push(waiter);
                 entry.waiting.store(entry.waiting.load(Relaxed) + 1, Relaxed);
-                slots.wait_of(slot).begin(Subject::Table(index))
+                slots.wait_of(hold.slot).begin(Subject::Table(index), &blockers)
             })
         })
     }
@@ -137,8 +147,8 @@ impl Lightweight {
             if word.is_granted() {
                 return Withdrawn::Granted;
             }
-            entry.remove_waiter(slot);
-            entry.pass(slots, &mut wakes);
+            let holds = entry.remove_waiter(slot);
+            entry.pass(slots, index, (!holds).then_some(slot), &mut wakes);
             if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
         });
         self.wake(slots, index, wakes);
@@ -147,7 +157,14 @@ impl Lightweight {
 
     /// Gives a lock back. With a tag, one that announces or is a change leaves it behind (LOCK-9).
     #[inline]
-    pub(crate) fn release(&self, slots: &Slots, index: EntryIndex, mode: IntentMode, tag: Option<Lsn>) {
+    pub(crate) fn release(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        slot: SlotId,
+        mode: IntentMode,
+        tag: Option<Lsn>,
+    ) {
         let mut wakes = Wakes::default();
         self.alone(index, |entry| {
             entry.count(mode, u32::wrapping_sub);
@@ -155,7 +172,7 @@ impl Lightweight {
                 entry.leave_tag(mode, tag);
             }
             if entry.waiting.load(Relaxed) > 0 {
-                entry.pass(slots, &mut wakes);
+                entry.pass(slots, index, Some(slot), &mut wakes);
             }
         });
         if !wakes.is_empty() {
@@ -172,7 +189,7 @@ impl Lightweight {
                 return;
             }
             wakes = Wakes::default();
-            self.alone(index, |entry| entry.pass(slots, &mut wakes));
+            self.alone(index, |entry| entry.pass(slots, index, None, &mut wakes));
         }
     }
 
@@ -181,23 +198,21 @@ impl Lightweight {
         self.entry(index).tag(mode)
     }
 
-    /// If `slot` is still in the wait `word`, for this entry: whom it waits for. With `publish`, they become its digest.
+    /// If `slot` is still in the wait `word`, for this entry: whom it waits for. `see` is called under the latch.
     pub(crate) fn blockers(
         &self,
         slots: &Slots,
         slot: SlotId,
         word: WaitWord,
         index: EntryIndex,
-        publish: bool,
+        see: impl FnOnce(&SlotSet),
     ) -> Option<SlotSet> {
         self.alone(index, |entry| {
-            let wait = slots.wait_of(slot);
-            (wait.word() == word).then(|| {
-                let mut blockers = SlotSet::default();
-                entry.obstacles(slots, index, slot, None, &mut |other, _| blockers.insert(other));
-                if publish {
-                    wait.publish(&blockers);
-                }
+            let waiters = entry.waiters.lock();
+            let waiter = waiters.iter().find(|waiter| waiter.hold.slot == slot)?;
+            (slots.wait_of(slot).word() == word).then(|| {
+                let blockers = entry.blockers(slots, index, &waiters, waiter);
+                see(&blockers);
                 blockers
             })
         })
@@ -222,19 +237,18 @@ impl Lightweight {
         })
     }
 
-    /// Who is in the way of `slot`: of its wait, or, if it does not wait, of `wanted`.
+    /// Who is in the way of a wish, which may be waited for already.
     pub(crate) fn holders(
         &self,
         slots: &Slots,
         index: EntryIndex,
-        slot: SlotId,
-        held: Option<IntentMode>,
+        hold: IntentHold,
         wanted: IntentMode,
     ) -> Vec<(SlotId, LockMode)> {
         let mut holders = Vec::new();
         self.alone(index, |entry| {
-            let mut add = |other, mode| holders.push((other, LockMode::Table(mode)));
-            entry.obstacles(slots, index, slot, Some((held, wanted)), &mut add);
+            let see = |other, mode| holders.push((other, LockMode::Table(mode)));
+            entry.obstacles(slots, index, &entry.waiters.lock(), &Waiter { hold, wanted }, see);
         });
         holders
     }
@@ -270,11 +284,21 @@ impl Entry {
     }
 
     #[inline]
-    fn try_request(&self, held: Option<IntentMode>, wanted: IntentMode) -> Option<Lsn> {
-        let free = self.holders_allow(held, wanted)
-            && (held.is_some() || self.waiting.load(Relaxed) == 0 || self.waiters_allow(wanted));
+    fn try_request(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
+        wanted: IntentMode,
+    ) -> Option<Lsn> {
+        let waiting = self.waiting.load(Relaxed) > 0;
+        let free = self.holders_allow(hold.held, wanted)
+            && (hold.held.is_some() || !waiting || self.waiters_allow(wanted));
         free.then(|| {
-            self.grant(held, wanted);
+            self.grant(slots, index, hold, wanted);
+            if waiting {
+                Entry::announce(slots, &self.waiters.lock(), hold.slot, wanted);
+            }
             self.tag(wanted)
         })
     }
@@ -286,69 +310,89 @@ impl Entry {
     }
 
     #[inline]
-    fn grant(&self, held: Option<IntentMode>, wanted: IntentMode) {
-        if let Some(held) = held {
+    fn grant(&self, slots: &Slots, index: EntryIndex, hold: IntentHold, wanted: IntentMode) {
+        if let Some(held) = hold.held {
             self.count(held, u32::wrapping_sub);
         }
         self.count(wanted, u32::wrapping_add);
+        slots.get(hold.slot).publish_intent(hold.place, index, wanted);
     }
 
-    /// Grants to waiters what can be granted, conversions first, then oldest first; marks the digests of the others as
-    /// outdated. Stops when `wakes` is full.
+    /// LOCK-11: somebody holds a mode now that may be in the way of those who wait.
     #[cold]
-    fn pass(&self, slots: &Slots, wakes: &mut Wakes) {
+    fn announce(slots: &Slots, waiters: &[Waiter], slot: SlotId, granted: IntentMode) {
+        for waiter in waiters.iter().filter(|waiter| !waiter.wanted.compatible(granted)) {
+            slots.wait_of(waiter.hold.slot).digest().insert(slot);
+        }
+    }
+
+    /// Grants to waiters what can be granted, conversions first, then oldest first. `left` has neither a lock nor a wish here
+    /// any more. Stops granting when `wakes` is full.
+    #[cold]
+    fn pass(&self, slots: &Slots, index: EntryIndex, left: Option<SlotId>, wakes: &mut Wakes) {
         let mut waiters = self.waiters.lock();
+        if let Some(left) = left {
+            waiters.iter().for_each(|waiter| slots.wait_of(waiter.hold.slot).digest().remove(left));
+        }
         for conversions in [true, false] {
             let mut place = 0;
-            while let Some(&waiter) = waiters.get(place) {
-                let wait = slots.wait_of(waiter.slot);
-                let free = waiter.held.is_some() == conversions
+            while let Some(&Waiter { hold, wanted }) = waiters.get(place) {
+                let wait = slots.wait_of(hold.slot);
+                let free = hold.held.is_some() == conversions
                     && wait.word().is_waiting()
                     && !wakes.is_full()
-                    && self.holders_allow(waiter.held, waiter.wanted)
+                    && self.holders_allow(hold.held, wanted)
                     && (conversions
-                        || waiters[..place].iter().all(|before| before.wanted.compatible(waiter.wanted)));
+                        || waiters[..place].iter().all(|before| before.wanted.compatible(wanted)));
                 if free {
                     waiters.remove(place);
                     self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
-                    self.grant(waiter.held, waiter.wanted);
+                    self.grant(slots, index, hold, wanted);
+                    Entry::announce(slots, &waiters, hold.slot, wanted);
                     wait.grant();
-                    wakes.add(waiter.slot);
+                    wakes.add(hold.slot);
                 } else {
-                    wait.mark_outdated();
                     place += 1;
                 }
             }
         }
     }
 
-    fn remove_waiter(&self, slot: SlotId) {
-        self.waiters.lock().retain(|waiter| waiter.slot != slot);
-        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+    /// Takes a waiter off the list; whether it holds a lock nevertheless.
+    fn remove_waiter(&self, slot: SlotId) -> bool {
+        let mut waiters = self.waiters.lock();
+        let place = waiters.iter().position(|waiter| waiter.hold.slot == slot);
+        let removed = place.map(|place| waiters.remove(place));
+        self.waiting.store(waiters.len() as u32, Relaxed);
+        removed.is_some_and(|waiter| waiter.hold.held.is_some())
     }
 
-    /// Visits those who are in the way of `slot` as it waits, or of the wish that it might have.
+    /// Whom a waiter, or somebody who is about to become one, waits for.
+    fn blockers(&self, slots: &Slots, index: EntryIndex, waiters: &[Waiter], waiter: &Waiter) -> SlotSet {
+        let mut blockers = SlotSet::default();
+        self.obstacles(slots, index, waiters, waiter, |other, _| blockers.insert(other));
+        blockers
+    }
+
+    /// Visits those who are in the way of a waiter, with the mode that conflicts. Who is not in the list stands behind
+    /// everybody.
     fn obstacles(
         &self,
         slots: &Slots,
         index: EntryIndex,
-        slot: SlotId,
-        wish: Option<(Option<IntentMode>, IntentMode)>,
-        see: &mut dyn FnMut(SlotId, IntentMode),
+        waiters: &[Waiter],
+        waiter: &Waiter,
+        mut see: impl FnMut(SlotId, IntentMode),
     ) {
-        let waiters = self.waiters.lock();
-        let place = waiters.iter().position(|waiter| waiter.slot == slot);
-        let own = place.map(|place| (waiters[place].held, waiters[place].wanted));
-        let Some((held, wanted)) = own.or(wish) else { return };
-        if held.is_none() {
-            for before in &waiters[..place.unwrap_or(waiters.len())] {
-                if !before.wanted.compatible(wanted) {
-                    see(before.slot, before.wanted);
-                }
+        let Waiter { hold, wanted } = *waiter;
+        if hold.held.is_none() {
+            let before = waiters.iter().take_while(|before| before.hold.slot != hold.slot);
+            for before in before.filter(|before| !before.wanted.compatible(wanted)) {
+                see(before.hold.slot, before.wanted);
             }
         }
         for (other, published) in slots.used() {
-            if other != slot
+            if other != hold.slot
                 && let Some(mode) = published.published_intent(index)
                 && !mode.compatible(wanted)
             {

@@ -10,6 +10,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_latch::parking;
 
 use super::Withdrawn;
+use crate::deadlock::SlotSet;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request::{Modes, Request, RequestIndex, Requests};
@@ -40,6 +41,17 @@ pub(super) struct View<'a> {
     pub(super) requests: &'a Requests,
     pub(super) slots: &'a Slots,
     pub(super) name: LockName,
+}
+
+/// What happened to a queue before its waiters are looked at again.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    /// A request of this slot left.
+    Left(SlotId),
+    /// A holder wants no longer more than it has.
+    Contented,
+    /// Nothing: there is more to grant than one step allowed.
+    Nothing,
 }
 
 /// Whether `other` is in the way of a wish, and with which mode (LOCK-2; Kimura et al. 2012, Alg. 5).
@@ -128,18 +140,13 @@ impl Queue {
         Some(self.tag())
     }
 
-    pub(super) fn try_convert(
-        &self,
-        requests: &Requests,
-        name: LockName,
-        request: RequestIndex,
-        mode: Mode,
-    ) -> Option<Lsn> {
+    pub(super) fn try_convert(&self, view: &View<'_>, request: RequestIndex, mode: Mode) -> Option<Lsn> {
         let mut free = true;
-        let slot = requests.get(request).slot();
-        self.obstacles(requests, name, slot, mode, true, |_, _| free = false);
+        let converted = view.requests.get(request);
+        self.obstacles(view.requests, view.name, converted.slot(), mode, true, |_, _| free = false);
         free.then(|| {
-            requests.get(request).set_modes(Modes { granted: mode, requested: mode });
+            converted.set_modes(Modes { granted: mode, requested: mode });
+            self.announce(view, converted);
             self.tag()
         })
     }
@@ -170,17 +177,47 @@ impl Queue {
         request: RequestIndex,
         mode: Mode,
     ) -> Result<Lsn, WaitWord> {
-        if let Some(tag) = self.try_convert(view.requests, view.name, request, mode) {
+        if let Some(tag) = self.try_convert(view, request, mode) {
             return Ok(tag);
         }
         let converted = view.requests.get(request);
         converted.set_modes(Modes { requested: mode, ..converted.modes() });
+        self.announce(view, converted);
         Err(self.begin_wait(view, converted.slot(), request))
     }
 
     fn begin_wait(&self, view: &View<'_>, slot: SlotId, request: RequestIndex) -> WaitWord {
         self.waiting.store(self.waiting.load(Relaxed) + 1, Relaxed);
-        view.slots.wait_of(slot).begin(Subject::Key(request))
+        let blockers = self.blockers(view.requests, view.name, view.requests.get(request));
+        view.slots.wait_of(slot).begin(Subject::Key(request), &blockers)
+    }
+
+    /// Whom a waiting request waits for.
+    pub(super) fn blockers(&self, requests: &Requests, name: LockName, request: &Request) -> SlotSet {
+        let Modes { granted, requested } = request.modes();
+        let mut blockers = SlotSet::default();
+        let see = |other, _| blockers.insert(other);
+        self.obstacles(requests, name, request.slot(), requested, granted != Mode::N, see);
+        blockers
+    }
+
+    /// LOCK-11: a holder wants more, or has got more past those who wait, and may be in their way now.
+    #[cold]
+    fn announce(&self, view: &View<'_>, converted: &Request) {
+        if self.waiting.load(Relaxed) == 0 {
+            return;
+        }
+        let mut before = false;
+        self.each(view.requests, view.name, |other| {
+            let wish = other.modes();
+            if other.slot() == converted.slot() {
+                before = true;
+            } else if wish.is_waiting()
+                && obstructs(converted.modes(), before, wish.requested, wish.granted != Mode::N).is_some()
+            {
+                view.slots.wait_of(other.slot()).digest().insert(converted.slot());
+            }
+        });
     }
 
     pub(super) fn withdraw(&self, view: &View<'_>, request: RequestIndex, wakes: &mut Wakes) -> Withdrawn {
@@ -195,10 +232,11 @@ impl Queue {
         let granted = withdrawn.modes().granted;
         if granted == Mode::N {
             self.unlink(view.requests, withdrawn);
+            self.pass(view, Change::Left(withdrawn.slot()), wakes);
         } else {
             withdrawn.set_modes(Modes { granted, requested: granted });
+            self.pass(view, Change::Contented, wakes);
         }
-        self.pass(view, wakes);
         if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
     }
 
@@ -219,14 +257,14 @@ impl Queue {
             self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
         }
         if self.waiting.load(Relaxed) > 0 {
-            self.pass(view, wakes);
+            self.pass(view, Change::Left(released.slot()), wakes);
         }
     }
 
-    /// Grants what can be granted on a name, conversions first, then oldest first, and marks the digests of the others as
-    /// outdated: the backoff of Kimura et al. 2012, §4.2. Stops when `wakes` is full.
+    /// Grants what can be granted on a name, conversions first, then oldest first, and brings the digests of those who wait
+    /// on up to date. Stops granting when `wakes` is full.
     #[cold]
-    pub(super) fn pass(&self, view: &View<'_>, wakes: &mut Wakes) {
+    pub(super) fn pass(&self, view: &View<'_>, change: Change, wakes: &mut Wakes) {
         let mut holds = Holds::default();
         self.each(view.requests, view.name, |request| holds.add(request.modes().granted));
         self.each(view.requests, view.name, |request| {
@@ -244,6 +282,20 @@ impl Queue {
             }
             wanted = wanted.join(modes.requested);
         });
+        self.each(view.requests, view.name, |request| {
+            let modes = request.modes();
+            if modes.is_waiting() {
+                let digest = view.slots.wait_of(request.slot()).digest();
+                match change {
+                    // A new request gets no new obstacles by grants to others like it: those before it counted with what
+                    // they wanted, those behind it are granted only what does not conflict with it. Conversions have
+                    // announced themselves.
+                    Change::Left(slot) if modes.granted == Mode::N => digest.remove(slot),
+                    Change::Nothing if modes.granted == Mode::N => {}
+                    _ => digest.store(&self.blockers(view.requests, view.name, request)),
+                }
+            }
+        });
     }
 
     /// Grants a request, if it still waits and what is in its way is compatible.
@@ -258,19 +310,18 @@ impl Queue {
         let modes = request.modes();
         let wait = view.slots.wait_of(request.slot());
         // A victim that has not left yet is no waiter any more.
-        if !modes.is_waiting() || !wait.word().is_waiting() {
-            return;
+        let waits = modes.is_waiting() && wait.word().is_waiting();
+        if waits && !wakes.is_full() && in_the_way.compatible(modes.requested) {
+            *holds = holds.without(modes.granted);
+            holds.add(modes.requested);
+            request.set_modes(Modes { granted: modes.requested, ..modes });
+            self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+            if modes.granted != Mode::N {
+                self.announce(view, request);
+            }
+            wait.grant();
+            wakes.add(request.slot());
         }
-        if wakes.is_full() || !in_the_way.compatible(modes.requested) {
-            wait.mark_outdated();
-            return;
-        }
-        *holds = holds.without(modes.granted);
-        holds.add(modes.requested);
-        request.set_modes(Modes { granted: modes.requested, ..modes });
-        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
-        wait.grant();
-        wakes.add(request.slot());
     }
 
     /// Puts a request at the end, where `last` is the last one. Who appends has walked the list anyway.

@@ -7,6 +7,7 @@ use foreshore_base::{Lsn, TxnId};
 use foreshore_env::random::Xorshift;
 
 use super::{LockTable, Withdrawn};
+use crate::deadlock::SlotSet;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
@@ -148,7 +149,7 @@ impl Harness {
             (true, Mode::N) => self.table.request(&self.slots, lock_name, id, request, wanted).ok(),
             (true, _) => self.table.convert(&self.slots, lock_name, request, wanted).ok(),
             (false, Mode::N) => self.table.try_request(lock_name, id, request, wanted),
-            (false, _) => self.table.try_convert(lock_name, request, wanted),
+            (false, _) => self.table.try_convert(&self.slots, lock_name, request, wanted),
         };
         assert_eq!(outcome, free.then_some(tag));
         if free || may_wait {
@@ -213,8 +214,11 @@ impl Harness {
             let word = self.slots.wait_of(id).word();
             assert_eq!(word.is_waiting(), waits.is_some());
             if let Some(name) = *waits {
-                let blockers =
-                    self.table.blockers(&self.slots, id, word, self.requests[&(slot, name)], true).unwrap();
+                let request = self.requests[&(slot, name)];
+                let blockers = self.table.blockers(&self.slots, id, word, request, |_| ()).unwrap();
+                let mut digest = SlotSet::default();
+                self.slots.wait_of(id).union_into(&mut digest);
+                assert!(digest == blockers, "LOCK-11");
                 let model = &self.models[name];
                 let place = model.place(id).unwrap();
                 let (_, own) = model.queue[place];
@@ -243,7 +247,7 @@ impl Harness {
 #[test]
 fn random_operations_agree_with_the_rules() {
     for kind in KINDS {
-        for seed in 1..30 {
+        for seed in 1..200 {
             let mut random = Xorshift::new(seed);
             let mut harness = Harness::new(kind);
             for step in 0..600 {

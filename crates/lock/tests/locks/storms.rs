@@ -1,11 +1,11 @@
 //! Many threads, random locks, and the shadow that sees every grant.
 
-use foreshore_base::TxnId;
+use foreshore_base::{TableId, TxnId};
 use foreshore_env::random::Xorshift;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{LockError, LockManager, LockOptions, Mode, WaitPolicy};
+use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, Mode, WaitPolicy};
 
 use super::shadow::Shadow;
 use super::{Gate, TABLE, WAIT, key, over_all_tables};
@@ -17,6 +17,8 @@ struct Storm {
     locks: u64,
     /// One in so many waits has a deadline of up to 2 ms; 0: none.
     hurried: u64,
+    /// One in so many requests is for a table; 0: none.
+    tables: u64,
 }
 
 /// Every thread runs its transactions, each until it commits, with the age it was born with.
@@ -48,7 +50,15 @@ fn run(options: &LockOptions, storm: &Storm) {
                             let deadline =
                                 hurried.then(|| Instant::now() + Duration::from_micros(random.below(2000)));
                             let policy = WaitPolicy { deadline, ..WAIT };
-                            match owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &policy) {
+                            let on_table = storm.tables > 0 && random.below(storm.tables) == 0;
+                            let result = if on_table {
+                                let mode = IntentMode::ALL[random.below(5) as usize];
+                                owner.intent(TableId(random.below(3) as u32), mode, &policy)
+                            } else {
+                                owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &policy)
+                            };
+                            match result {
+                                Ok(()) if on_table => {}
                                 Ok(()) => {
                                     shadow.granted(number as usize, txn, mode);
                                     // Somebody else's turn, so that transactions overlap on few processors.
@@ -88,14 +98,22 @@ fn run(options: &LockOptions, storm: &Storm) {
 #[test]
 fn few_threads() {
     over_all_tables(|options| {
-        run(&options, &Storm { threads: 6, transactions: 300, keys: 12, locks: 4, hurried: 0 });
+        run(&options, &Storm { threads: 6, transactions: 300, keys: 12, locks: 4, hurried: 0, tables: 0 });
     });
 }
 
 #[test]
 fn with_waiters_that_leave() {
     over_all_tables(|options| {
-        run(&options, &Storm { threads: 8, transactions: 200, keys: 8, locks: 4, hurried: 3 });
+        run(&options, &Storm { threads: 8, transactions: 200, keys: 8, locks: 4, hurried: 3, tables: 0 });
+    });
+}
+
+/// RELIABILITY C4, 52: circles through tables and keys.
+#[test]
+fn with_tables() {
+    over_all_tables(|options| {
+        run(&options, &Storm { threads: 12, transactions: 100, keys: 20, locks: 5, hurried: 7, tables: 3 });
     });
 }
 
@@ -103,7 +121,7 @@ fn with_waiters_that_leave() {
 #[test]
 fn many_more_threads_than_processors() {
     over_all_tables(|options| {
-        run(&options, &Storm { threads: 64, transactions: 20, keys: 40, locks: 4, hurried: 0 });
+        run(&options, &Storm { threads: 64, transactions: 20, keys: 40, locks: 4, hurried: 0, tables: 0 });
     });
 }
 
@@ -112,6 +130,6 @@ fn many_more_threads_than_processors() {
 fn one_bucket() {
     over_all_tables(|options| {
         let options = LockOptions { buckets: 1, ..options };
-        run(&options, &Storm { threads: 6, transactions: 100, keys: 10, locks: 4, hurried: 5 });
+        run(&options, &Storm { threads: 6, transactions: 100, keys: 10, locks: 4, hurried: 5, tables: 0 });
     });
 }
