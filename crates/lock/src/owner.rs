@@ -140,9 +140,14 @@ impl LockOwner {
         }
     }
 
-    /// Whether `mode` is compatible with everything that others hold or wait for. Takes nothing.
+    /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing.
     pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        self.manager.table.check(self.manager.name(table, key), self.slot, mode)
+        let name = self.manager.name(table, key);
+        let held = &self.state().held;
+        match held.find(name).map(|place| held.get(place).mode) {
+            Some(held) => held.covers(mode) || self.manager.table.check(name, self.slot, mode, true),
+            None => self.manager.table.check(name, self.slot, mode, false),
+        }
     }
 
     /// Takes a lock if it is free.

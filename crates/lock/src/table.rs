@@ -173,16 +173,14 @@ impl LockTable {
         }
     }
 
-    /// Whether a new request of `slot` could be granted, its own locks aside.
-    pub(crate) fn check(&self, name: LockName, slot: SlotId, mode: Mode) -> bool {
+    /// Whether a new request of `slot`, or with `converts` a stronger one, could be granted at once.
+    pub(crate) fn check(&self, name: LockName, slot: SlotId, mode: Mode, converts: bool) -> bool {
         if self.is_bucket_empty(name) {
             return true;
         }
         let mut free = true;
         self.beside(name, |queue| {
-            queue.each(&self.requests, name, |request| {
-                free &= request.slot() == slot || request.modes().requested.compatible(mode);
-            });
+            queue.obstacles(&self.requests, name, slot, mode, converts, |_, _| free = false);
         });
         free
     }

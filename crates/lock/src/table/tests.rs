@@ -123,10 +123,6 @@ impl Harness {
                 (self.requests[&(slot, name)], granted, granted.join(mode))
             }
             None => {
-                assert_eq!(
-                    self.table.check(lock_name, id, mode),
-                    model.queue.iter().all(|(_, other)| other.requested.compatible(mode))
-                );
                 let held = self.requests.keys().filter(|(owner, _)| *owner == slot).count();
                 (self.free[slot].take(self.table.requests(), held).unwrap(), Mode::N, mode)
             }
@@ -145,6 +141,7 @@ impl Harness {
             model.queue[place].1.granted = wanted;
         }
         let tag = self.tag(name);
+        assert_eq!(self.table.check(lock_name, id, wanted, granted != Mode::N), free);
         let outcome = match (may_wait, granted) {
             (true, Mode::N) => self.table.request(&self.slots, lock_name, id, request, wanted).ok(),
             (true, _) => self.table.convert(&self.slots, lock_name, request, wanted).ok(),

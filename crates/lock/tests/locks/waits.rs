@@ -73,6 +73,40 @@ fn a_conversion_goes_before_new_requests() {
     });
 }
 
+/// What may be acquired is found free, and the other way round, whoever waits: a holder that adds to what it holds is not
+/// told to wait for somebody who waits for it.
+#[test]
+fn checking_agrees_with_acquiring_while_others_wait() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        for held in Mode::ALL.into_iter().filter(|mode| mode.is_exclusive()) {
+            let (mut holder, mut newcomer) = (begin(&manager, 1), begin(&manager, 3));
+            holder.acquire(TABLE, key(b"k"), held, &WAIT).unwrap();
+            let token = CancelToken::new();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let policy = WaitPolicy { cancel: Some(&token), ..WAIT };
+                    let refused = begin(&manager, 2).acquire(TABLE, key(b"k"), Mode::S, &policy);
+                    assert!(matches!(refused, Err(LockError::Cancelled)));
+                });
+                until_waiting(&manager, 2);
+                for mode in Mode::ALL {
+                    let (free, covered) = (newcomer.check(TABLE, key(b"k"), mode), held.covers(mode));
+                    assert_eq!(free, newcomer.try_acquire(TABLE, key(b"k"), mode).unwrap(), "{held} {mode}");
+                    newcomer.release_all(None);
+                    assert!(holder.check(TABLE, key(b"k"), mode), "the waiter holds nothing: {held} {mode}");
+                    if covered {
+                        assert!(holder.try_acquire(TABLE, key(b"k"), mode).unwrap());
+                    }
+                }
+                token.cancel();
+            });
+            drop((holder, newcomer));
+            assert!(manager.is_empty());
+        }
+    });
+}
+
 #[test]
 fn deadlines_are_kept_and_followers_go_on() {
     over_all_tables(|options| {
