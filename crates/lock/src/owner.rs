@@ -1,24 +1,23 @@
 //! A transaction as the lock manager sees it: what it holds, and how it asks for more.
 
 mod held;
+mod wish;
 
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
-use foreshore_env::time::Instant;
 
 use crate::deadlock::KeyBytes;
-use crate::error::{LockError, LockMode};
+use crate::error::LockError;
 use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
 use crate::request::{FreeRequests, RequestIndex};
-use crate::slot::{SlotId, WaitDescription, WaitWord};
-use crate::stats::WaitCounters;
-use crate::table::Withdrawn;
-use crate::wait::{Stopped, WaitPolicy};
+use crate::slot::SlotId;
+use crate::wait::WaitPolicy;
 use held::{HeldLock, HeldLocks};
+use wish::Wish;
 
 /// What a slot keeps for its owners, one after another.
 #[derive(Debug)]
@@ -210,7 +209,7 @@ impl LockOwner {
             (None, Some(held)) => Wish::More { name, request: held.request, held: held.mode, wanted },
             (None, None) => return Ok(()),
         };
-        match self.wait_for(&wish, table, key, wait) {
+        match wish.wait(&self.manager, self.slot, table, key, wait) {
             Ok(tag) => {
                 let state = self.state_mut();
                 state.max_tag = state.max_tag.max(tag);
@@ -248,7 +247,7 @@ impl LockOwner {
         let hold = IntentHold { slot: self.slot, place: place.unwrap_or(intents.len()), held };
         let tag = match self.manager.intents.try_request(&self.manager.slots, entry, hold, wanted) {
             Some(tag) => tag,
-            None => self.wait_for(&Wish::Table { entry, hold, wanted }, table, None, wait)?,
+            None => Wish::Table { entry, hold, wanted }.wait(&self.manager, self.slot, table, None, wait)?,
         };
         let state = self.state_mut();
         state.max_tag = state.max_tag.max(tag);
@@ -279,47 +278,6 @@ impl LockOwner {
             published.withdraw_intents();
             for (entry, mode) in state.intents.drain(..).rev() {
                 manager.intents.release(&manager.slots, entry, *slot, mode, tag);
-            }
-        }
-    }
-
-    /// Waits for what was not free. Returns the tag that the lock has to see.
-    #[cold]
-    fn wait_for(
-        &self,
-        wish: &Wish,
-        table: TableId,
-        key: Option<KeyBytes>,
-        policy: &WaitPolicy<'_>,
-    ) -> Result<Lsn, LockError> {
-        let manager = &*self.manager;
-        let holders = || manager.describe(wish.holders(manager, self.slot));
-        if policy.no_wait {
-            return Err(LockError::WouldBlock(holders()));
-        }
-        let (requested, held) = wish.modes();
-        let slot = manager.slots.get(self.slot);
-        // Before the wait begins: who finds it looks at the description.
-        slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
-        let word = match wish.enqueue(manager, self.slot) {
-            Ok(tag) => return Ok(tag),
-            Err(word) => word,
-        };
-        let stopped = manager.wait(self.slot, word, policy);
-        let in_the_way = if stopped == Stopped::Deadline { holders() } else { Vec::new() };
-        match (wish.withdraw(manager, self.slot), stopped) {
-            (Withdrawn::Granted, _) => Ok(wish.tag(manager)),
-            (Withdrawn::Victim, _) => {
-                let report = slot.take_verdict();
-                Err(LockError::Deadlock(report.expect("a victim is told why before its wait ends")))
-            }
-            (Withdrawn::Gone, Stopped::Deadline) => {
-                WaitCounters::add(&manager.counters.timeouts);
-                Err(LockError::Timeout(in_the_way))
-            }
-            (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => {
-                WaitCounters::add(&manager.counters.cancelled);
-                Err(LockError::Cancelled)
             }
         }
     }
@@ -356,60 +314,4 @@ enum Attempt {
     Done,
     /// Somebody is in the way. For a new lock the request that was taken for it, in no queue.
     Blocked(Option<RequestIndex>),
-}
-
-/// What a transaction waits for, as it asks for it.
-enum Wish {
-    /// A lock on a name on which it has none.
-    New { name: LockName, request: RequestIndex, wanted: Mode },
-    /// A stronger lock.
-    More { name: LockName, request: RequestIndex, held: Mode, wanted: Mode },
-    /// An intent lock.
-    Table { entry: EntryIndex, hold: IntentHold, wanted: IntentMode },
-}
-
-impl Wish {
-    /// What is wanted and what is held, for reports.
-    fn modes(&self) -> (LockMode, Option<LockMode>) {
-        match *self {
-            Wish::New { wanted, .. } => (LockMode::Key(wanted), None),
-            Wish::More { held, wanted, .. } => (LockMode::Key(wanted), Some(LockMode::Key(held))),
-            Wish::Table { hold, wanted, .. } => (LockMode::Table(wanted), hold.held.map(LockMode::Table)),
-        }
-    }
-
-    fn enqueue(&self, manager: &LockManager, slot: SlotId) -> Result<Lsn, WaitWord> {
-        let slots = &manager.slots;
-        match *self {
-            Wish::New { name, request, wanted } => manager.table.request(slots, name, slot, request, wanted),
-            Wish::More { name, request, wanted, .. } => manager.table.convert(slots, name, request, wanted),
-            Wish::Table { entry, hold, wanted } => manager.intents.request(slots, entry, hold, wanted),
-        }
-    }
-
-    fn withdraw(&self, manager: &LockManager, slot: SlotId) -> Withdrawn {
-        match *self {
-            Wish::New { name, request, .. } | Wish::More { name, request, .. } => {
-                manager.table.withdraw(&manager.slots, name, request)
-            }
-            Wish::Table { entry, .. } => manager.intents.withdraw(&manager.slots, entry, slot),
-        }
-    }
-
-    fn tag(&self, manager: &LockManager) -> Lsn {
-        match *self {
-            Wish::New { name, .. } | Wish::More { name, .. } => manager.table.tag(name),
-            Wish::Table { entry, wanted, .. } => manager.intents.tag(entry, wanted),
-        }
-    }
-
-    fn holders(&self, manager: &LockManager, slot: SlotId) -> Vec<(SlotId, LockMode)> {
-        match *self {
-            Wish::New { name, wanted, .. } => manager.table.holders(name, slot, wanted, false),
-            Wish::More { name, wanted, .. } => manager.table.holders(name, slot, wanted, true),
-            Wish::Table { entry, hold, wanted } => {
-                manager.intents.holders(&manager.slots, entry, hold, wanted)
-            }
-        }
-    }
 }
