@@ -258,7 +258,7 @@ fn limit(what: &'static str, limit: usize, got: usize) -> Result<()> {
 }
 
 /// The error of an operation that asks for no locks.
-fn without_locks(error: TreeError) -> StorageError {
+pub(crate) fn without_locks(error: TreeError) -> StorageError {
     match error {
         TreeError::Storage(error) => error,
         TreeError::Lock(error) => {

@@ -1,9 +1,9 @@
 //! Checking a whole database: every tree, every page, the log.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
-use foreshore_btree::{BTree, VerifyReport as TreeReport};
+use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, VerifyReport as TreeReport};
 use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
@@ -11,6 +11,7 @@ use foreshore_env::{
 use foreshore_lock::IntentMode;
 
 use crate::{
+    catalog::without_locks,
     core::Core,
     engine::Engine,
     error::TxnError,
@@ -100,7 +101,40 @@ fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
             check_page(core, name, page, &mut owners, report)?;
         }
     }
+    check_long_values(&overflow, report)?;
     check_free_space(core, &owners, report)
+}
+
+/// The chunks of each long value are without gap, and there are as many long values as records that refer to one.
+fn check_long_values(overflow: &BTree, report: &mut VerifyReport) -> Result<()> {
+    let whole = (Bound::Unbounded, Bound::Unbounded);
+    let mut cursor = overflow.cursor(whole, Direction::Ascending, LockKind::Shared, Isolation::Serializable);
+    // Nobody writes, and nobody else knows of this table.
+    let mut session = NoLocks::new(TxnId::SYSTEM);
+    let (mut key, mut chunk) = (Vec::new(), Vec::new());
+    let (mut values, mut expected) = (0, None);
+    loop {
+        let next = cursor.next(&mut session, &mut key, &mut chunk).map_err(without_locks);
+        // Damage in a tree has been noted, and the count says nothing then.
+        let Some(found) = report.note(next)? else { return Ok(()) };
+        if !found {
+            break;
+        }
+        let id = key.first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
+        let index = key.last_chunk().map_or(0, |index| u32::from_be_bytes(*index));
+        values += u64::from(index == 0);
+        if index != 0 && expected != Some((id, index)) {
+            report.problem(format!(
+                "chunk {index} of the long value {id} does not follow on the one before it"
+            ));
+        }
+        expected = Some((id, index.saturating_add(1)));
+    }
+    if values != report.trees.long_values {
+        let referred = report.trees.long_values;
+        report.problem(format!("there are {values} long values, and {referred} records that refer to one"));
+    }
+    Ok(())
 }
 
 /// One page of a tree: in one tree once, marked as in use, and no newer than the log.

@@ -433,3 +433,17 @@ fn a_check_finds_what_is_wrong() {
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
     assert!(report.problems[0].contains(&format!("page {id} ")), "{:?}", report.problems);
 }
+
+/// A rollback that is complete is not done again by a restart.
+#[test]
+fn a_complete_rollback_is_known_as_such() {
+    let (disk, engine, table) = engine();
+    let mut txn = begin(&engine);
+    txn.put(&table, b"a", b"1").unwrap();
+    txn.rollback().unwrap();
+    put(&engine, &table, b"b", b"flushes");
+    let left = open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
+    let report = left.stats().recovery;
+    assert_eq!((report.losers, report.records_undone), (0, 0), "{report:?}");
+    assert!(begin(&left).id() >= begin(&engine).id(), "an id was used twice");
+}
