@@ -12,7 +12,7 @@ use foreshore::{Database, Direction, Error, TableDefinition, TableDescription, T
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::output::CliError;
+use crate::{output::CliError, verify::open_to_look};
 use cell::Kind;
 
 /// Writes tables as JSON lines, which `load` reads.
@@ -59,7 +59,7 @@ struct Entry {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
-    let db = Database::builder().create(false).open(&args.directory)?;
+    let db = open_to_look(&args.directory)?;
     let mut tables = db.tables()?;
     if let Some(wanted) = args.table {
         tables.retain(|table| table.name == wanted);

@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore::{Builder, Database, limits::MAX_TABLE_NAME_BYTES};
+use foreshore::{Database, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -101,7 +101,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let (reader, length) = open(&args.file)?;
     let mut builder = Database::builder();
     for (name, value) in &args.settings {
-        builder = Builder::set(builder, name, value)?;
+        builder = builder.set(name, value)?;
     }
     let db = builder.open(&args.directory)?;
 

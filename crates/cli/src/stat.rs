@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use foreshore::{Database, Direction, TableDefinition, TableDescription, TableLock};
 use serde::Serialize;
 
-use crate::output::{CliError, json_line, line};
+use crate::{
+    output::{CliError, json_line, line},
+    verify::open_to_look,
+};
 
 /// Shows the tables of a database, its sizes, and what opening it took.
 #[derive(clap::Args)]
@@ -53,7 +56,7 @@ struct Content {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: StatArgs) -> Result<ExitCode, CliError> {
-    let db = Database::builder().create(false).open(&args.directory)?;
+    let db = open_to_look(&args.directory)?;
     // Before the tables are gone through, which counts as well.
     let counters = db.stats().entries().collect();
     let mut tables = Vec::new();

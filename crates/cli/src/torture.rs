@@ -55,6 +55,9 @@ pub(crate) struct TortureArgs {
     /// Print one JSON object, on the last line of the output, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Let the child promise commits that are not yet on the disk, to see that this is found out.
+    #[arg(long, hide = true)]
+    planted_loss: bool,
     /// What the parent tells the child.
     #[arg(long, hide = true, value_names = ["SEED", "SETTINGS"], num_args = 2, requires = "dir")]
     child: Option<Vec<String>>,
@@ -105,6 +108,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         seed,
         length: Duration::from_secs(args.seconds),
         quiet: args.json,
+        planted_loss: args.planted_loss,
     };
     let score = referee.run()?;
     let outcome = Outcome {

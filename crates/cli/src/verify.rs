@@ -1,6 +1,9 @@
 //! `foreshore verify`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use foreshore::{Database, Error, VerifyReport};
 use serde::Serialize;
@@ -87,8 +90,16 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
     Ok(if outcome.sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
+/// Memory for pages while a database is looked at: everything is read once, so more would not help.
+const LOOKING_POOL_BYTES: usize = 32 << 20;
+
+/// Opens a database that must be there, for one pass over it.
+pub(crate) fn open_to_look(directory: &Path) -> foreshore::Result<Database> {
+    Database::builder().create(false).pool_bytes(LOOKING_POOL_BYTES).open(directory)
+}
+
 fn check(args: &VerifyArgs) -> foreshore::Result<VerifyReport> {
-    let db = Database::builder().create(false).open(&args.directory)?;
+    let db = open_to_look(&args.directory)?;
     let report = db.verify()?;
     db.close()?;
     Ok(report)

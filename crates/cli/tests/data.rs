@@ -211,8 +211,9 @@ fn a_bad_line_is_named_and_what_came_before_it_is_kept() {
         let latin: Vec<u8> = content.chars().map(|character| character as u8).collect();
         scene.write(name, if name == "latin.csv" { latin } else { content.into() });
         for batch in [1, 1000] {
-            let said =
-                scene.fail(&format!("load db {name} --table {name}{batch} --batch {batch} {arguments}"));
+            let said = scene.fail(&format!(
+                "load db {name} --table {name}{batch} --batch {batch} --set pool_bytes=1MiB {arguments}"
+            ));
             assert!(said.contains(&format!("line {line}:")) && said.contains(complaint), "{name}: {said}");
             assert_eq!(scene.dump(&format!("db {name}{batch}")).len(), 3, "{name}: two entries and a header");
         }

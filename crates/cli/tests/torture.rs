@@ -1,10 +1,10 @@
-//! `foreshore torture` from outside, for a few seconds.
+//! `foreshore torture` from outside, for a few seconds; and with a planted fault, which it must find.
 
 use std::process::Command;
 
 use serde_json::Value as Json;
 
-fn torture(workload: &str) -> Json {
+fn torture(workload: &str, more: &[&str], status: i32) -> Json {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
         .args([
@@ -19,13 +19,14 @@ fn torture(workload: &str) -> Json {
             "--workload",
             workload,
         ])
+        .args(more)
         .arg("--dir")
         .arg(directory.path().join("db"))
         .output()
         .unwrap();
     let (printed, said) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{printed}{said}");
+    assert_eq!(output.status.code(), Some(status), "{printed}{said}");
     serde_json::from_str(printed.lines().last().unwrap()).unwrap()
 }
 
@@ -37,17 +38,25 @@ fn assert_passed(report: &Json) {
 
 #[test]
 fn tpcb_survives_kills() {
-    assert_passed(&torture("tpcb"));
+    assert_passed(&torture("tpcb", &[], 0));
 }
 
 #[test]
 fn tpcc_survives_kills() {
-    assert_passed(&torture("tpcc"));
+    assert_passed(&torture("tpcc", &[], 0));
 }
 
 #[test]
 fn cycle_survives_kills() {
-    assert_passed(&torture("cycle"));
+    assert_passed(&torture("cycle", &[], 0));
+}
+
+#[test]
+fn commits_promised_too_early_are_found_to_be_lost() {
+    let report = torture("tpcb", &["--planted-loss"], 1);
+    assert_eq!(report["passed"], false);
+    assert!(report["losses"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["problems"][0].as_str().unwrap().starts_with("LOST"), "{report}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions};
 
-use crate::output::CliError;
+use crate::{dump::cell::escape, output::CliError};
 
 /// A batch is committed when its entries have so many bytes, however few they are.
 const MOST_BATCH_BYTES: usize = 4 << 20;
@@ -110,7 +110,7 @@ impl<'d> Sink<'d> {
                 if !fresh {
                     return Err(Error::application(format!(
                         "the key {:?} is in table {:?} already; to overwrite it, add --replace",
-                        super::super::dump::cell::escape(&entry.key),
+                        escape(&entry.key),
                         self.table
                     )));
                 }

@@ -18,15 +18,16 @@ use super::{
     draw_settings,
     ledger::{self, Page},
     remark,
-    worker::{self, join_settings},
+    worker::{self, ONLY_OPEN, join_settings},
 };
 use crate::output::CliError;
 
 /// A child is killed between these times after its start.
 const SHORTEST_LIFE: Duration = Duration::from_millis(50);
 const LONGEST_LIFE: Duration = Duration::from_secs(3);
-/// A child that recovers is killed earlier than this.
-const LONGEST_RECOVERY: Duration = Duration::from_millis(200);
+/// The same for a child that recovers: a start takes some milliseconds, recovery itself about a hundred.
+const SHORTEST_RECOVERY: Duration = Duration::from_millis(3);
+const LONGEST_RECOVERY: Duration = Duration::from_millis(300);
 /// Whoever is ready and commits nothing for so long hangs.
 const LONGEST_IDLE: Duration = Duration::from_secs(2);
 /// One crash in so many is followed by another during the recovery from it.
@@ -42,6 +43,8 @@ pub(crate) struct Referee<'r> {
     pub(crate) seed: u64,
     pub(crate) length: Duration,
     pub(crate) quiet: bool,
+    /// Whether children shall promise what is not yet on the disk: then losses must be found.
+    pub(crate) planted_loss: bool,
 }
 
 /// How it ended.
@@ -78,8 +81,11 @@ impl Score {
 }
 
 /// What a child told before it was killed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Told {
+    /// When it was dead.
+    end: Instant,
+    /// When it had opened the database.
     ready: Option<Instant>,
     /// The last number of each thread; `None` when it told nothing.
     commits: Vec<Option<u64>>,
@@ -126,20 +132,10 @@ impl Referee<'_> {
 
     /// One child, from its start until it was killed and all that it told was read.
     fn one_life(&self, random: &mut Xorshift, score: &mut Score) -> Result<Told, CliError> {
-        let life = draw_life(random, LONGEST_LIFE);
-        let mut child = self.spawn(random)?;
-        let out = child.stdout.take();
-        let threads = self.threads;
-        let reader = thread::spawn(move || listen(out, threads));
-        thread::sleep(life);
-        self.kill(&mut child, score)?;
-        // The pipe ends with the process, so this ends too.
-        let dead = Instant::now();
-        let told = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        if let Some(text) = &told.strange {
-            score.problem(format!("the child said {text:?}"));
-        }
-        let worked = told.ready.map_or(Duration::ZERO, |ready| dead.saturating_duration_since(ready));
+        let life = draw_life(random, (SHORTEST_LIFE, LONGEST_LIFE));
+        let seed = random.next_u64().to_string();
+        let told = self.live_and_die(&seed, life, random, score)?;
+        let worked = told.ready.map_or(Duration::ZERO, |ready| told.end.saturating_duration_since(ready));
         if worked >= LONGEST_IDLE && told.acknowledged == 0 {
             score.problem(format!(
                 "a child that was ready committed nothing in {:.1} s",
@@ -149,57 +145,62 @@ impl Referee<'_> {
         Ok(told)
     }
 
-    /// A child that is killed while it recovers from the last kill, or soon after.
+    /// A child that is killed while it recovers from the last kill, or soon after; counted if it was not ready yet.
     fn killed_recovery(&self, random: &mut Xorshift, score: &mut Score) -> Result<(), CliError> {
-        let life = Duration::from_nanos(random.below(LONGEST_RECOVERY.as_nanos() as u64));
-        let mut child = self.spawn_recovery(random)?;
-        thread::sleep(life);
-        self.kill(&mut child, score)?;
-        score.kills_in_recovery += 1;
+        let life = draw_life(random, (SHORTEST_RECOVERY, LONGEST_RECOVERY));
+        let told = self.live_and_die(ONLY_OPEN, life, random, score)?;
+        score.kills_in_recovery += u64::from(told.ready.is_none());
         Ok(())
     }
 
-    fn spawn(&self, random: &mut Xorshift) -> Result<Child, CliError> {
-        let settings = join_settings(&draw_settings(random));
-        self.command(&[
-            "torture",
-            "--workload",
-            self.workload.name(),
-            "--threads",
-            &self.threads.to_string(),
-        ])?
-        .arg("--dir")
-        .arg(self.directory)
-        .args(["--child", &random.next_u64().to_string(), &settings])
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(CliError::io("start a child"))
+    /// Starts a child, kills it, and gives what it told.
+    fn live_and_die(
+        &self,
+        seed: &str,
+        life: Duration,
+        random: &mut Xorshift,
+        score: &mut Score,
+    ) -> Result<Told, CliError> {
+        let mut child = self.spawn(seed, random)?;
+        let out = child.stdout.take();
+        let threads = self.threads;
+        let reader = thread::spawn(move || listen(out, threads));
+        thread::sleep(life);
+        self.kill(&mut child, score)?;
+        let end = Instant::now();
+        // The pipe ends with the process, so this ends too.
+        let told = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(text) = &told.strange {
+            score.problem(format!("the child said {text:?}"));
+        }
+        Ok(Told { end, ..told })
     }
 
-    /// A child that only opens the database, and then changes nothing: `verify` will do.
-    fn spawn_recovery(&self, _random: &mut Xorshift) -> Result<Child, CliError> {
-        self.command(&["verify"])?
+    /// Starts a child; `seed` may be [`ONLY_OPEN`].
+    fn spawn(&self, seed: &str, random: &mut Xorshift) -> Result<Child, CliError> {
+        let mut settings = draw_settings(random);
+        if self.planted_loss {
+            settings.push(worker::PLANTED_LOSS.map(str::to_owned).into());
+        }
+        let settings = join_settings(&settings);
+        let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
+        Command::new(program)
+            .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
+            .arg("--dir")
             .arg(self.directory)
-            .stdout(Stdio::null())
+            .args(["--child", seed, &settings])
+            // The child ends when this pipe does: no child outlives its parent.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .map_err(CliError::io("start a child"))
     }
 
-    fn command(&self, args: &[&str]) -> Result<Command, CliError> {
-        let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
-        let mut command = Command::new(program);
-        // The child ends when this pipe does: no child outlives its parent.
-        command.args(args).stdin(Stdio::piped());
-        Ok(command)
-    }
-
-    /// Kills a child. One that had died by itself is a problem, unless it ended well.
+    /// Kills a child. One that had died by itself is a problem.
     fn kill(&self, child: &mut Child, score: &mut Score) -> Result<(), CliError> {
         let ended = child.try_wait().map_err(CliError::io("look after a child"))?;
         if let Some(status) = ended {
-            if !status.success() {
-                score.problem(format!("a child died by itself: {status}; its last words are above"));
-            }
+            score.problem(format!("a child died by itself: {status}; its last words are above"));
             return Ok(());
         }
         child.kill().map_err(CliError::io("kill a child"))?;
@@ -257,16 +258,16 @@ impl Referee<'_> {
     }
 }
 
-/// A time between the shortest life and the longest; short ones as likely as long ones.
-fn draw_life(random: &mut Xorshift, longest: Duration) -> Duration {
+/// A time between the shortest and the longest; short ones as likely as long ones.
+fn draw_life(random: &mut Xorshift, (shortest, longest): (Duration, Duration)) -> Duration {
     let share = random.below(1 << 20) as f64 / f64::from(1 << 20);
-    let ratio = longest.as_secs_f64() / SHORTEST_LIFE.as_secs_f64();
-    SHORTEST_LIFE.mul_f64(ratio.powf(share))
+    let ratio = longest.as_secs_f64() / shortest.as_secs_f64();
+    shortest.mul_f64(ratio.powf(share))
 }
 
 /// Reads all that a child tells, until the pipe ends.
 fn listen(out: Option<ChildStdout>, threads: usize) -> Told {
-    let mut told = Told { commits: vec![None; threads], ..Told::default() };
+    let mut told = Told::nothing(threads);
     let Some(out) = out else { return told };
     for line in BufReader::new(out.take(u64::MAX)).split(b'\n') {
         let Ok(line) = line else { break };
@@ -277,6 +278,16 @@ fn listen(out: Option<ChildStdout>, threads: usize) -> Told {
 }
 
 impl Told {
+    fn nothing(threads: usize) -> Told {
+        Told {
+            end: Instant::now(),
+            ready: None,
+            commits: vec![None; threads],
+            acknowledged: 0,
+            strange: None,
+        }
+    }
+
     fn hear(&mut self, line: &str) {
         if line == "ready" {
             self.ready = Some(Instant::now());
@@ -327,7 +338,7 @@ mod tests {
     }
 
     fn told(lines: &[&str]) -> Told {
-        let mut told = Told { commits: vec![None; 2], ..Told::default() };
+        let mut told = Told::nothing(2);
         lines.iter().for_each(|line| told.hear(line));
         told
     }
@@ -370,7 +381,8 @@ mod tests {
     #[test]
     fn lives_are_as_long_as_promised() {
         let mut random = Xorshift::new(1);
-        let lives: Vec<_> = (0..1000).map(|_| draw_life(&mut random, LONGEST_LIFE)).collect();
+        let lives: Vec<_> =
+            (0..1000).map(|_| draw_life(&mut random, (SHORTEST_LIFE, LONGEST_LIFE))).collect();
         assert!(lives.iter().all(|life| (SHORTEST_LIFE..=LONGEST_LIFE).contains(life)));
         let short = lives.iter().filter(|life| **life < Duration::from_millis(387)).count();
         assert!((400..600).contains(&short), "half of them are below the geometric mean: {short}");

@@ -28,15 +28,22 @@ fn split_settings(text: &str) -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// The setting that makes a child promise what is not yet on the disk.
+pub(crate) const PLANTED_LOSS: [&str; 2] = ["durability", "lazy"];
+
 /// The engine of a workload and its ledger, over the database in a directory.
 pub(crate) fn options(directory: &Path, settings: &[(String, String)]) -> EngineOptions {
+    let planted_loss = settings.iter().any(|(name, value)| [&**name, &**value] == PLANTED_LOSS);
     EngineOptions {
         directory: directory.to_owned(),
-        durability: Durability::Sync,
+        durability: if planted_loss { Durability::Lazy } else { Durability::Sync },
         isolation: Isolation::Serializable,
         settings: settings.to_vec(),
     }
 }
+
+/// Instead of a seed: the child only opens the database, which recovers it.
+pub(crate) const ONLY_OPEN: &str = "only-open";
 
 /// Runs the child. It ends only when it is killed, or fails.
 pub(crate) fn run(
@@ -48,7 +55,6 @@ pub(crate) fn run(
     let [seed, settings] = told else {
         return Err(CliError::usage("--child is for torture itself", "leave it out"));
     };
-    let seed = seed.parse::<u64>().map_err(|error| CliError::Other(error.to_string()))?;
     thread::spawn(|| {
         // Ends with the parent, whatever the pipe says.
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -59,6 +65,12 @@ pub(crate) fn run(
     let pages =
         ledger::read(engine.as_ref(), workload, threads).map_err(foreshore_bench::BenchError::from)?;
     tell("ready")?;
+    if seed == ONLY_OPEN {
+        loop {
+            thread::park();
+        }
+    }
+    let seed = seed.parse::<u64>().map_err(|error| CliError::Other(error.to_string()))?;
     thread::scope(|scope| {
         for (number, page) in pages.into_iter().enumerate() {
             let engine = engine.as_ref();
