@@ -1,4 +1,4 @@
-//! Short byte strings without allocation.
+//! Short byte strings without allocation, and what differs between two.
 
 /// Bytes kept in place.
 const INLINE_BYTES: usize = 256;
@@ -41,6 +41,44 @@ impl SmallBytes {
         self.length = self.spill.len();
         if self.length <= INLINE_BYTES {
             self.inline[..self.length].copy_from_slice(&self.spill);
+        }
+    }
+}
+
+/// The first place where two values of equal length differ, and the end of the last; eight bytes at a time.
+#[inline]
+pub(crate) fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    let ((old_words, old_rest), (new_words, new_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+    let words = old_words.iter().zip(new_words).take_while(|(old, new)| old == new).count();
+    let start = words * 8;
+    let first = start + old[start..].iter().zip(&new[start..]).position(|(old, new)| old != new)?;
+
+    let rest = old_rest.iter().zip(new_rest).rposition(|(old, new)| old != new);
+    let last = rest.map(|last| old.len() - old_rest.len() + last).or_else(|| {
+        let word = old_words.iter().zip(new_words).rposition(|(old, new)| old != new)?;
+        let last = old_words[word].iter().zip(&new_words[word]).rposition(|(old, new)| old != new)?;
+        Some(word * 8 + last)
+    })?;
+    Some((first, last + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn the_difference_is_as_narrow_as_it_can_be() {
+        for length in 0..40 {
+            let old = vec![7; length];
+            assert_eq!(difference(&old, &old), None);
+            for first in 0..length {
+                for last in first..length {
+                    let mut new = old.clone();
+                    new[first] = 8;
+                    new[last] = 9;
+                    assert_eq!(difference(&old, &new), Some((first, last + 1)), "{length} bytes");
+                }
+            }
         }
     }
 }

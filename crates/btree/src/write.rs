@@ -6,7 +6,7 @@ use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
 use foreshore_wal::RecordKind;
 
 use crate::{
-    bytes::SmallBytes,
+    bytes::{SmallBytes, difference},
     env::Urgency,
     error::Result,
     gap::Name,
@@ -404,12 +404,4 @@ pub(crate) fn fits_in_place(
         node::inspect(view)?;
     }
     Ok(true)
-}
-
-/// The first place where two values of equal length differ, and the end of the last.
-#[inline]
-fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
-    let first = old.iter().zip(new).position(|(old, new)| old != new)?;
-    let last = old.iter().zip(new).rposition(|(old, new)| old != new)?;
-    Some((first, last + 1))
 }
