@@ -114,7 +114,10 @@ pub use foreshore_base::{
     key::{Key, KeyDecodeError},
     limits,
 };
-pub use foreshore_txn::{DeadlockEdge, DeadlockReport, Direction, Durability, Holder, Isolation};
+pub use foreshore_txn::{
+    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, Isolation,
+    VictimReason,
+};
 
 pub use crate::{
     database::{Builder, Database},

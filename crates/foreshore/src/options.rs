@@ -1,10 +1,14 @@
 //! How a database is opened.
 
+mod choices;
 mod units;
 
+use choices::Choice;
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::time::Duration;
-use foreshore_txn::{EngineOptions, LockOptions, LockTableKind, LogOptions, PoolOptions};
+use foreshore_txn::{
+    DeadlockPolicy, DigestKind, EngineOptions, LockOptions, LockTableKind, LogOptions, PoolOptions,
+};
 
 use crate::{
     Durability, Isolation,
@@ -41,6 +45,15 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// The lock table. Default: latched.
     pub lock_table: LockTable,
+    /// What is done about deadlocks. Default: dreadlocks.
+    pub deadlock_policy: DeadlockPolicy,
+    /// How digests stand for transactions, under the policies that have them. Default: exact.
+    pub deadlock_digests: DigestKind,
+    /// Whether a suspected deadlock is confirmed before a transaction has to give way. Only experiments do without.
+    /// Default: true.
+    pub deadlock_confirmation: bool,
+    /// Under the policy `timeout`, how long a transaction waits for a lock before it gives way. Default: 1 s.
+    pub deadlock_timeout: Duration,
     /// Most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
     /// Most locks that all transactions may hold together. Default: 8,000,000.
@@ -78,6 +91,10 @@ impl Default for Options {
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,
             lock_table: LockTable::default(),
+            deadlock_policy: DeadlockPolicy::default(),
+            deadlock_digests: DigestKind::default(),
+            deadlock_confirmation: true,
+            deadlock_timeout: Duration::from_secs(1),
             max_locks_per_transaction: 1_000_000,
             max_locks: 8_000_000,
             durability: Durability::default(),
@@ -97,7 +114,7 @@ const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 
 impl Options {
     /// The names that [`Options::set`] knows: those of the fields.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 16] = [
         "create",
         "pool_bytes",
         "log_bytes",
@@ -106,6 +123,10 @@ impl Options {
         "flush_interval",
         "checkpoint_bytes",
         "lock_table",
+        "deadlock_policy",
+        "deadlock_digests",
+        "deadlock_confirmation",
+        "deadlock_timeout",
         "max_locks_per_transaction",
         "max_locks",
         "durability",
@@ -122,17 +143,17 @@ impl Options {
             let expected = "a number of bytes that this machine can address";
             parsed(name, value, usize::try_from(bytes()?).ok(), expected)
         };
+        let flag = || parsed(name, value, units::flag(value), "true or false");
+        let time =
+            || parsed(name, value, units::duration(value), "a time with its unit, such as 100ms or 1s");
         let count = || parsed(name, value, value.replace('_', "").parse().ok(), "a whole number");
         match name {
-            "create" => self.create = parsed(name, value, units::flag(value), "true or false")?,
+            "create" => self.create = flag()?,
             "pool_bytes" => self.pool_bytes = size()?,
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
-            "flush_interval" => {
-                let expected = "a time with its unit, such as 100ms or 1s";
-                self.flush_interval = parsed(name, value, units::duration(value), expected)?;
-            }
+            "flush_interval" => self.flush_interval = time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
             "lock_table" => {
                 self.lock_table = match value {
@@ -141,6 +162,10 @@ impl Options {
                     _ => return Err(invalid(name, value, "latched or global_mutex")),
                 }
             }
+            "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
+            "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
+            "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
+            "deadlock_timeout" => self.deadlock_timeout = time()?,
             "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
             "max_locks" => self.max_locks = count()?,
             "durability" => {
@@ -182,6 +207,10 @@ impl Options {
                 LockTable::GlobalMutex => "global_mutex",
             }
             .to_owned(),
+            "deadlock_policy" => self.deadlock_policy.name(),
+            "deadlock_digests" => self.deadlock_digests.name(),
+            "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
+            "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
             "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
             "max_locks" => self.max_locks.to_string(),
             "durability" => match self.durability {
@@ -230,6 +259,9 @@ impl Options {
         if self.flush_interval.is_zero() {
             return refuse("flush_interval", "more than 0".to_owned());
         }
+        if self.deadlock_timeout.is_zero() {
+            return refuse("deadlock_timeout", "more than 0".to_owned());
+        }
         if self.max_locks_per_transaction == 0 {
             return refuse("max_locks_per_transaction", "at least 1".to_owned());
         }
@@ -256,6 +288,10 @@ impl Options {
                     LockTable::Latched => LockTableKind::Latched,
                     LockTable::GlobalMutex => LockTableKind::GlobalMutex,
                 },
+                deadlock: self.deadlock_policy,
+                digests: self.deadlock_digests,
+                confirm_deadlocks: self.deadlock_confirmation,
+                deadlock_timeout: self.deadlock_timeout,
                 ..LockOptions::default()
             },
             checkpoint_bytes: self.checkpoint_bytes,
@@ -263,6 +299,11 @@ impl Options {
             locking: self.locking,
         }
     }
+}
+
+/// The value of that name.
+fn choice<C: Choice>(name: &str, value: &str) -> Result<C> {
+    C::named(value).ok_or_else(|| invalid(name, value, &C::names()))
 }
 
 fn invalid(name: &str, value: &str, expected: &str) -> Error {
@@ -302,6 +343,7 @@ mod tests {
             ("log_buffer_bytes", "3MiB"),
             ("log_buffer_bytes", "1KiB"),
             ("flush_interval", "0s"),
+            ("deadlock_timeout", "0s"),
             ("max_locks", "0"),
             ("max_locks_per_transaction", "0"),
         ] {

@@ -81,6 +81,10 @@ stats! {
     lock_longest_wait_ns: |stats| stats.locks.longest_wait_ns,
     /// Deadlocks, each resolved by one victim.
     deadlocks: |stats| stats.locks.deadlocks,
+    /// Suspected deadlocks that were none when they were looked at closely.
+    deadlock_suspicions_refuted: |stats| stats.locks.suspicions_refuted,
+    /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
+    deadlock_precautions: |stats| stats.locks.precautions,
     /// Waits for locks that ended at their deadline.
     lock_timeouts: |stats| stats.locks.timeouts,
     /// Waits for locks that were cancelled.

@@ -39,6 +39,8 @@ struct Run {
     isolation: Isolation,
     locking: bool,
     lock_table: LockTable,
+    /// Other options, by name.
+    set: &'static [(&'static str, &'static str)],
     /// How long a sync takes: the time in which locks are gone and the commit is not yet durable.
     sync_delay: Duration,
 }
@@ -53,6 +55,7 @@ impl Run {
             isolation: Isolation::Serializable,
             locking: true,
             lock_table: LockTable::Latched,
+            set: &[],
             sync_delay: Duration::ZERO,
         }
     }
@@ -223,7 +226,7 @@ struct Played {
 fn play(run: Run) -> Played {
     let disk = FaultyDisk::new();
     disk.set_sync_delay(run.sync_delay);
-    let options = Options {
+    let mut options = Options {
         pool_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
         log_bytes: 64 << 20,
@@ -234,6 +237,7 @@ fn play(run: Run) -> Played {
         node_capacity: 4,
         ..Options::default()
     };
+    run.set.iter().for_each(|(name, value)| options.set(name, value).unwrap());
     let builder = Database::builder().options(options).disk(Arc::new(disk));
     let db = builder.open("/db").unwrap();
     let (history, order) = (History::new(), AtomicU64::new(1));
@@ -327,6 +331,28 @@ fn with_slow_syncs_too() {
 #[test]
 fn with_the_global_lock_table_too() {
     serializable(|seed| Run { lock_table: LockTable::GlobalMutex, ..Run::serializable(200 + seed) });
+}
+
+#[test]
+fn with_every_deadlock_policy_too() {
+    const POLICIES: [&[(&str, &str)]; 8] = [
+        &[("deadlock_policy", "dreadlocks"), ("deadlock_digests", "bloom")],
+        &[("deadlock_policy", "dreadlocks_spin")],
+        &[("deadlock_policy", "dreadlocks_sleep"), ("deadlock_confirmation", "false")],
+        &[("deadlock_policy", "dreadlocks_hybrid")],
+        &[("deadlock_policy", "wait_for_graph")],
+        &[("deadlock_policy", "wait_die")],
+        &[("deadlock_policy", "wound_wait")],
+        &[("deadlock_policy", "no_wait")],
+    ];
+    for (number, set) in (0..).zip(POLICIES) {
+        let run = Run { set, transactions: 60, threads: 5, ..Run::serializable(400 + number) };
+        let played = play(run);
+        if let Err(anomaly) = played.replayed {
+            panic!("{set:?}: {anomaly}");
+        }
+        assert!(played.committed > 50, "{set:?}: {} of 300", played.committed);
+    }
 }
 
 #[test]

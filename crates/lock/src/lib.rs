@@ -21,13 +21,13 @@ mod stats;
 mod table;
 mod wait;
 
-pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes};
+pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
 pub use error::{Holder, LockError, LockMode};
 pub use intent::IntentMode;
 pub use manager::LockManager;
 pub use mode::Mode;
 pub use name::{KeyRef, LockName};
-pub use options::{DeadlockPolicy, LockOptions, LockTableKind, VictimPolicy};
+pub use options::{DeadlockPolicy, DigestKind, LockOptions, LockTableKind, VictimPolicy};
 pub use owner::LockOwner;
 pub use stats::LockStats;
 pub use wait::{CancelToken, WaitPolicy};

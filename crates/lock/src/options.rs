@@ -1,5 +1,7 @@
 //! How a lock manager is set up.
 
+use foreshore_env::time::Duration;
+
 /// Locks that every transaction is sure of, whatever the others hold: its slot's own segment of requests.
 pub(crate) const OWN_REQUESTS: usize = 256;
 
@@ -14,15 +16,73 @@ pub enum LockTableKind {
     GlobalMutex,
 }
 
-/// What is done about deadlocks.
+/// What is done about deadlocks. All but the first are baselines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlockPolicy {
-    /// Digests, found at once, confirmed exactly, one victim.
+    /// Digests, found at once, confirmed exactly, one victim. With [`DigestKind::Bloom`]: Kimura et al. 2012, Algorithm 5
+    /// as printed, sleeping with backoff.
     #[default]
     Dreadlocks,
-    /// The baseline: nothing. Waits end at their deadlines.
+    /// Algorithm 5; waiters spin.
+    DreadlocksSpin,
+    /// Algorithm 5; waiters sleep, and their digests get out of date.
+    DreadlocksSleep,
+    /// Algorithm 5; waiters spin while no more transactions are open than there are processors, else they sleep with
+    /// backoff.
+    DreadlocksHybrid,
+    /// A wait-for graph, partitioned by transaction.
+    WaitForGraph,
+    /// Who is younger than somebody in its way gives way.
+    WaitDie,
+    /// Who is younger than somebody whose way it is in gives way when it has to wait.
+    WoundWait,
+    /// Nothing is looked for; who waits longer than [`LockOptions::deadlock_timeout`] gives way.
     Timeout,
+    /// Nobody waits; who would have to gives way.
+    NoWait,
+}
+
+impl DeadlockPolicy {
+    /// All policies.
+    pub const ALL: [DeadlockPolicy; 9] = [
+        DeadlockPolicy::Dreadlocks,
+        DeadlockPolicy::DreadlocksSpin,
+        DeadlockPolicy::DreadlocksSleep,
+        DeadlockPolicy::DreadlocksHybrid,
+        DeadlockPolicy::WaitForGraph,
+        DeadlockPolicy::WaitDie,
+        DeadlockPolicy::WoundWait,
+        DeadlockPolicy::Timeout,
+        DeadlockPolicy::NoWait,
+    ];
+
+    /// Whether circles are looked for. The other policies make transactions give way before there is one, or without
+    /// knowing of one.
+    pub fn detects(self) -> bool {
+        match self {
+            DeadlockPolicy::Dreadlocks
+            | DeadlockPolicy::DreadlocksSpin
+            | DeadlockPolicy::DreadlocksSleep
+            | DeadlockPolicy::DreadlocksHybrid
+            | DeadlockPolicy::WaitForGraph => true,
+            DeadlockPolicy::WaitDie
+            | DeadlockPolicy::WoundWait
+            | DeadlockPolicy::Timeout
+            | DeadlockPolicy::NoWait => false,
+        }
+    }
+}
+
+/// How digests stand for transactions, under the policies that have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DigestKind {
+    /// A bit for each.
+    #[default]
+    Exact,
+    /// Kimura et al. 2012, §4.2: three bits of 512 for each. Transactions may be mistaken for one another.
+    Bloom,
 }
 
 /// Who gives way in a deadlock.
@@ -50,6 +110,13 @@ pub struct LockOptions {
     pub table: LockTableKind,
     /// What is done about deadlocks.
     pub deadlock: DeadlockPolicy,
+    /// How digests stand for transactions.
+    pub digests: DigestKind,
+    /// Whether a suspected deadlock is confirmed by an exact walk before anybody gives way. Off, who suspects it gives
+    /// way itself, as in the paper: for experiments.
+    pub confirm_deadlocks: bool,
+    /// The longest wait under [`DeadlockPolicy::Timeout`].
+    pub deadlock_timeout: Duration,
     /// Who gives way in a deadlock.
     pub victim: VictimPolicy,
     /// Deadlock reports that are kept.
@@ -65,6 +132,9 @@ impl Default for LockOptions {
             seed: 0,
             table: LockTableKind::default(),
             deadlock: DeadlockPolicy::default(),
+            digests: DigestKind::default(),
+            confirm_deadlocks: true,
+            deadlock_timeout: Duration::from_secs(1),
             victim: VictimPolicy::default(),
             history: 128,
         }

@@ -194,7 +194,7 @@ enum Parked {
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Whether a transaction is in the slot: a hint that saves locking `parked`. Written under its mutex.
-    busy: AtomicBool,
+    pub(crate) busy: AtomicBool,
     /// Who finds the state here has the slot.
     parked: Mutex<Parked>,
     /// The transaction. Written by the owner at its begin, read by everybody; only for choices and reports.

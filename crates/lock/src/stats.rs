@@ -20,6 +20,8 @@ pub struct LockStats {
     /// Times that digests showed a circle and the exact walk did not, or somebody else had resolved it by then. Nobody was
     /// harmed.
     pub suspicions_refuted: u64,
+    /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
+    pub precautions: u64,
     /// Waits that ended at their deadline.
     pub timeouts: u64,
     /// Waits that were cancelled.
@@ -35,6 +37,7 @@ pub(crate) struct WaitCounters {
     pub(crate) longest_wait_ns: AtomicU64,
     pub(crate) deadlocks: AtomicU64,
     pub(crate) suspicions_refuted: AtomicU64,
+    pub(crate) precautions: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) cancelled: AtomicU64,
 }
@@ -57,6 +60,7 @@ impl WaitCounters {
         stats.longest_wait_ns = self.longest_wait_ns.load(Relaxed);
         stats.deadlocks = self.deadlocks.load(Relaxed);
         stats.suspicions_refuted = self.suspicions_refuted.load(Relaxed);
+        stats.precautions = self.precautions.load(Relaxed);
         stats.timeouts = self.timeouts.load(Relaxed);
         stats.cancelled = self.cancelled.load(Relaxed);
     }

@@ -7,6 +7,7 @@ use foreshore_env::time::{Duration, Instant};
 use foreshore_latch::parking;
 use foreshore_latch::rank;
 
+use crate::deadlock::Pause;
 use crate::manager::LockManager;
 use crate::slot::{SlotId, WaitWord};
 
@@ -87,13 +88,20 @@ impl LockManager {
             }
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
             // must not wait for one.
-            self.detector.look(self, slot, word, again);
+            let pause = self.detector.look(self, slot, word, began, again);
             again = true;
+            if pause == Pause::Spin {
+                for _ in 0..SPINS {
+                    spin_loop();
+                }
+                continue;
+            }
             let wake_up = policy.deadline.map_or(now + NAP, |deadline| deadline.min(now + NAP));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
             // the address then, so a sleeper is either seen or sees the change.
             parking::park(own.address(), || own.word() == word, Some(wake_up), || true);
         };
+        self.detector.leave(slot);
         self.counters.waited(began.elapsed());
         stopped
     }

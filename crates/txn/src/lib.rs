@@ -42,8 +42,8 @@ pub use api::*;
 mod api {
     pub use foreshore_btree::{Direction, Isolation, LockKind, VerifyReport as TreeReport};
     pub use foreshore_lock::{
-        CancelToken, DeadlockEdge, DeadlockReport, Holder, IntentMode, LockError, LockOptions, LockStats,
-        LockTableKind,
+        CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentMode, LockError,
+        LockOptions, LockStats, LockTableKind, VictimReason,
     };
     pub use foreshore_pages::{PoolOptions, PoolStats};
     pub use foreshore_wal::LogOptions;

@@ -13,7 +13,7 @@ const WORDS: usize = MAX_TRANSACTIONS / 64;
 const _: () = assert!(MAX_TRANSACTIONS.is_multiple_of(64) && MAX_TRANSACTIONS <= 1 << 16);
 
 /// A set of slots.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct SlotSet([u64; WORDS]);
 
 impl SlotSet {
@@ -25,7 +25,10 @@ impl SlotSet {
         self.0[slot.index() / 64] >> (slot.index() % 64) & 1 != 0
     }
 
-    #[cfg(test)]
+    pub(crate) fn union(&mut self, other: &SlotSet) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, others)| *mine |= others);
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = SlotId> {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             let mut left = bits;

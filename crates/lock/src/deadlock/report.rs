@@ -90,20 +90,58 @@ impl fmt::Display for DeadlockEdge {
     }
 }
 
-/// A deadlock: a circle of transactions each of which waits for the next, and the last for the first.
+/// Why a transaction has to give way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum VictimReason {
+    /// It was in a circle of transactions that waited for each other, and was chosen to break it.
+    Deadlock,
+    /// It seemed to be in a circle, and [`crate::LockOptions::confirm_deadlocks`] is off.
+    Suspicion,
+    /// Wait-die: it would have had to wait for this older transaction.
+    YoungerThan(TxnId),
+    /// Wound-wait: this older transaction had to wait for it.
+    WoundedBy(TxnId),
+    /// It waited for as long as [`crate::LockOptions::deadlock_timeout`] allows.
+    TimedOut,
+    /// [`crate::DeadlockPolicy::NoWait`]: it would have had to wait.
+    NoWait,
+}
+
+/// A deadlock: a circle of transactions each of which waits for the next, and the last for the first. Or a wait that was
+/// ended because it could have become part of one.
 #[derive(Clone, Debug)]
 pub struct DeadlockReport {
-    /// The circle.
+    /// The circle; the wait of the victim alone if [`DeadlockReport::reason`] is not a deadlock.
     pub cycle: Vec<DeadlockEdge>,
     /// Who gave way.
     pub victim: TxnId,
+    /// Why it had to.
+    pub reason: VictimReason,
     /// When it was found, in seconds since 1970.
     pub at_unix_seconds: u64,
 }
 
 impl fmt::Display for DeadlockReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "deadlock of {} transactions, transaction {} gave way: ", self.cycle.len(), self.victim)?;
+        let victim = self.victim;
+        match self.reason {
+            VictimReason::Deadlock => {
+                write!(f, "deadlock of {} transactions, transaction {victim} gave way: ", self.cycle.len())?;
+            }
+            VictimReason::Suspicion => write!(f, "transaction {victim} gave way to a suspected deadlock: ")?,
+            VictimReason::YoungerThan(older) => {
+                write!(f, "transaction {victim} gave way to the older transaction {older}: ")?;
+            }
+            VictimReason::WoundedBy(older) => {
+                write!(
+                    f,
+                    "transaction {victim} was in the way of the older transaction {older} and gave way: "
+                )?;
+            }
+            VictimReason::TimedOut => write!(f, "transaction {victim} gave way after a long wait: ")?,
+            VictimReason::NoWait => write!(f, "transaction {victim} gave way rather than wait: ")?,
+        }
         for (place, edge) in self.cycle.iter().enumerate() {
             write!(f, "{}{edge}", if place == 0 { "" } else { "; " })?;
         }

@@ -3,7 +3,7 @@
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::time::Instant;
 
-use crate::deadlock::KeyBytes;
+use crate::deadlock::{Detector, KeyBytes};
 use crate::error::{LockError, LockMode};
 use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
@@ -44,6 +44,9 @@ impl Wish {
         let slot = manager.slots.get(owner);
         // Before the wait begins: who finds it looks at the description.
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
+        if manager.detector.refuses_waits() {
+            return Err(LockError::Deadlock(Detector::refusal(manager, owner)));
+        }
         let word = match self.enqueue(manager, owner) {
             Ok(tag) => return Ok(tag),
             Err(word) => word,

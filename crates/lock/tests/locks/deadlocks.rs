@@ -9,7 +9,7 @@ use foreshore_lock::{
     DeadlockPolicy, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
 };
 
-use super::{Gate, TABLE, WAIT, begin, key, over_all_tables, until_waiting, wait_for};
+use super::{Gate, TABLE, WAIT, begin, key, over_all_tables, policies, until_waiting, wait_for};
 
 /// How a member of a circle holds what the one before it wants, and wants what the next one holds.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -112,6 +112,22 @@ fn circles_of_every_length_have_one_victim_the_youngest() {
             circle(&options, &vec![Link::Conversion; length]);
         }
     });
+}
+
+/// The same under the policies of the gallery: their digests travel a step with each look, so that it takes longer.
+#[test]
+fn every_policy_that_detects_finds_one_victim_the_youngest() {
+    for options in policies().filter(|options| options.deadlock.detects()) {
+        for length in [2, 3, 6] {
+            circle(&options, &vec![Link::Key; length]);
+            let mixed: Vec<Link> =
+                [Link::Gap, Link::Table, Link::Key].into_iter().cycle().take(length).collect();
+            circle(&options, &mixed);
+            if length > 2 {
+                circle(&options, &vec![Link::Conversion; length]);
+            }
+        }
+    }
 }
 
 /// S + S → X: of those that share a key and all want it for themselves, all but one must give way.

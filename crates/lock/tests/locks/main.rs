@@ -4,9 +4,9 @@ mod basics;
 mod cost;
 mod deadlocks;
 mod intents;
+mod policies;
 mod shadow;
 mod specs;
-
 mod storms;
 mod waits;
 
@@ -14,7 +14,9 @@ use foreshore_base::{TableId, TxnId};
 use foreshore_env::sync::{Arc, Condvar, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{KeyRef, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy};
+use foreshore_lock::{
+    DeadlockPolicy, DigestKind, KeyRef, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy,
+};
 
 const TABLE: TableId = TableId(16);
 
@@ -23,6 +25,19 @@ fn over_all_tables(test: impl Fn(LockOptions)) {
     for table in [LockTableKind::Latched, LockTableKind::GlobalMutex] {
         test(LockOptions { buckets: 64, table, ..LockOptions::default() });
     }
+}
+
+/// Every policy against deadlocks, with every kind of digest that it can have.
+fn policies() -> impl Iterator<Item = LockOptions> {
+    let with = |deadlock| LockOptions {
+        deadlock,
+        deadlock_timeout: Duration::from_millis(60),
+        buckets: 64,
+        ..LockOptions::default()
+    };
+    let bloom = [DeadlockPolicy::Dreadlocks, DeadlockPolicy::DreadlocksSleep]
+        .map(|policy| LockOptions { digests: DigestKind::Bloom, ..with(policy) });
+    DeadlockPolicy::ALL.map(with).into_iter().chain(bloom)
 }
 
 /// Waits without end.

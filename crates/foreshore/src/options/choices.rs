@@ -1,0 +1,62 @@
+//! Options whose value is one of a few, each with a name.
+
+use foreshore_txn::{DeadlockPolicy, DigestKind};
+
+/// A type all of whose values have names.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// The values by name.
+    const NAMED: &'static [(&'static str, Self)];
+
+    /// The value of that name.
+    fn named(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(named, _)| *named == name).map(|(_, value)| *value)
+    }
+
+    /// The name of the value.
+    fn name(self) -> String {
+        let named = Self::NAMED.iter().find(|(_, value)| *value == self);
+        named.map_or("unnamed", |(name, _)| *name).to_owned()
+    }
+
+    /// All names, for people.
+    fn names() -> String {
+        let names: Vec<&str> = Self::NAMED.iter().map(|(name, _)| *name).collect();
+        match names.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => names.concat(),
+        }
+    }
+}
+
+impl Choice for DeadlockPolicy {
+    const NAMED: &'static [(&'static str, DeadlockPolicy)] = &[
+        ("dreadlocks", DeadlockPolicy::Dreadlocks),
+        ("dreadlocks_spin", DeadlockPolicy::DreadlocksSpin),
+        ("dreadlocks_sleep", DeadlockPolicy::DreadlocksSleep),
+        ("dreadlocks_hybrid", DeadlockPolicy::DreadlocksHybrid),
+        ("wait_for_graph", DeadlockPolicy::WaitForGraph),
+        ("wait_die", DeadlockPolicy::WaitDie),
+        ("wound_wait", DeadlockPolicy::WoundWait),
+        ("timeout", DeadlockPolicy::Timeout),
+        ("no_wait", DeadlockPolicy::NoWait),
+    ];
+}
+
+impl Choice for DigestKind {
+    const NAMED: &'static [(&'static str, DigestKind)] =
+        &[("exact", DigestKind::Exact), ("bloom", DigestKind::Bloom)];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_one_name() {
+        for policy in DeadlockPolicy::ALL {
+            assert_eq!(DeadlockPolicy::named(&policy.name()), Some(policy));
+        }
+        assert_eq!(DeadlockPolicy::NAMED.len(), DeadlockPolicy::ALL.len());
+        assert_eq!(DigestKind::names(), "exact or bloom");
+    }
+}

@@ -1,0 +1,210 @@
+//! The seam between the policies, and what they share: confirming a suspicion, choosing a victim, telling about it.
+
+use std::collections::VecDeque;
+
+use foreshore_env::sync::{Arc, Mutex};
+use foreshore_env::time::{Duration, Instant, unix_seconds};
+use foreshore_latch::parking;
+
+use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
+use super::circle::{self, Member};
+use super::{DeadlockReport, VictimReason, dreadlocks};
+use crate::manager::LockManager;
+use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
+use crate::slot::{SlotId, WaitWord};
+use crate::stats::WaitCounters;
+
+/// Looks for deadlocks on behalf of waiters.
+#[derive(Debug)]
+pub(crate) struct Detector {
+    strategy: Strategy,
+    /// Whether a suspicion has to be confirmed.
+    confirms: bool,
+    victims: VictimPolicy,
+    history_limit: usize,
+    /// Held while a circle is confirmed and resolved, so that one circle has one victim. Queue latches are taken under it.
+    resolving: Mutex<()>,
+    /// The newest reports, oldest first.
+    history: Mutex<VecDeque<Arc<DeadlockReport>>>,
+}
+
+/// How deadlocks are found or prevented.
+#[derive(Debug)]
+enum Strategy {
+    Dreadlocks,
+    Propagated(Propagated),
+    Graph(WaitForGraph),
+    Ages(Ages),
+    Timeout(Duration),
+    NoWait,
+}
+
+/// What a waiter does between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
+    /// It sleeps until it is woken, or for a nap.
+    Sleep,
+    /// It looks again soon.
+    Spin,
+}
+
+impl Detector {
+    pub(crate) fn new(options: &LockOptions) -> Detector {
+        let strategy = match (options.deadlock, options.digests) {
+            (DeadlockPolicy::Dreadlocks, DigestKind::Exact) => Strategy::Dreadlocks,
+            (
+                policy @ (DeadlockPolicy::Dreadlocks
+                | DeadlockPolicy::DreadlocksSpin
+                | DeadlockPolicy::DreadlocksSleep
+                | DeadlockPolicy::DreadlocksHybrid),
+                digests,
+            ) => Strategy::Propagated(Propagated::new(policy, digests)),
+            (DeadlockPolicy::WaitForGraph, _) => Strategy::Graph(WaitForGraph::new()),
+            (DeadlockPolicy::WaitDie, _) => Strategy::Ages(Ages::wait_die()),
+            (DeadlockPolicy::WoundWait, _) => Strategy::Ages(Ages::wound_wait()),
+            (DeadlockPolicy::Timeout, _) => Strategy::Timeout(options.deadlock_timeout),
+            (DeadlockPolicy::NoWait, _) => Strategy::NoWait,
+        };
+        Detector {
+            strategy,
+            confirms: options.confirm_deadlocks,
+            victims: options.victim,
+            history_limit: options.history,
+            resolving: Mutex::new(()),
+            history: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    pub(crate) fn history(&self) -> Vec<Arc<DeadlockReport>> {
+        self.history.lock().iter().cloned().collect()
+    }
+
+    /// Whether nobody may wait.
+    pub(crate) fn refuses_waits(&self) -> bool {
+        matches!(self.strategy, Strategy::NoWait)
+    }
+
+    /// What a transaction is told that would have to wait and may not. Its wish has been described.
+    #[cold]
+    pub(crate) fn refusal(manager: &LockManager, slot: SlotId) -> Arc<DeadlockReport> {
+        WaitCounters::add(&manager.counters.precautions);
+        Arc::new(precaution(manager, slot, VictimReason::NoWait))
+    }
+
+    /// Resolves the deadlock that a waiter is in or could come to be in, if the policy sees one. `again`: not for the
+    /// first time in this wait, which began at `began`.
+    pub(crate) fn look(
+        &self,
+        manager: &LockManager,
+        slot: SlotId,
+        word: WaitWord,
+        began: Instant,
+        again: bool,
+    ) -> Pause {
+        let me = Member { slot, word };
+        let (suspects, pause) = match &self.strategy {
+            Strategy::Dreadlocks => (dreadlocks::suspects(manager, me, again), Pause::Sleep),
+            Strategy::Propagated(propagated) => (propagated.suspects(manager, me), propagated.pause(manager)),
+            Strategy::Graph(graph) => (graph.suspects(manager, me), Pause::Sleep),
+            Strategy::Ages(ages) => {
+                ages.look(manager, me, &mut |wound| self.wound(manager, wound));
+                (false, Pause::Sleep)
+            }
+            Strategy::Timeout(longest) => {
+                if began.elapsed() >= *longest {
+                    self.wound(manager, Wound { member: me, reason: VictimReason::TimedOut });
+                }
+                (false, Pause::Sleep)
+            }
+            Strategy::NoWait => (false, Pause::Sleep),
+        };
+        if suspects {
+            if self.confirms {
+                self.confirm(manager, me);
+            } else {
+                self.wound(manager, Wound { member: me, reason: VictimReason::Suspicion });
+            }
+        }
+        pause
+    }
+
+    /// The wait of a slot is over, by its owner: what a policy has published about it goes.
+    pub(crate) fn leave(&self, slot: SlotId) {
+        match &self.strategy {
+            Strategy::Propagated(propagated) => propagated.clear(slot),
+            Strategy::Graph(graph) => graph.clear(slot),
+            Strategy::Dreadlocks | Strategy::Ages(_) | Strategy::Timeout(_) | Strategy::NoWait => {}
+        }
+    }
+
+    /// Walks the graph of who waits for whom, and if that shows a circle through `me`, makes one of it a victim.
+    #[cold]
+    fn confirm(&self, manager: &LockManager, me: Member) {
+        let _resolving = self.resolving.lock();
+        let confirmed = circle::find(manager, me).filter(|circle| circle::stands(manager, circle));
+        let resolved = confirmed.is_some_and(|circle| self.resolve(manager, &circle));
+        if !resolved {
+            WaitCounters::add(&manager.counters.suspicions_refuted);
+        }
+    }
+
+    /// Makes a member the victim. `false` if its wait has ended meanwhile, and with it the deadlock.
+    fn resolve(&self, manager: &LockManager, circle: &[Member]) -> bool {
+        let victim = match self.victims {
+            VictimPolicy::Youngest => circle.iter().max_by_key(|member| {
+                let slot = manager.slots.get(member.slot);
+                (slot.age(), slot.txn())
+            }),
+        };
+        let Some(&victim) = victim else { return false };
+        let report = Arc::new(DeadlockReport {
+            cycle: circle.iter().filter_map(|member| circle::edge(manager, member.slot)).collect(),
+            victim: manager.slots.get(victim.slot).txn(),
+            reason: VictimReason::Deadlock,
+            at_unix_seconds: unix_seconds(),
+        });
+        let made = end(manager, victim, &report);
+        if made {
+            WaitCounters::add(&manager.counters.deadlocks);
+            self.remember(report);
+        }
+        made
+    }
+
+    /// Makes a waiter a victim without a confirmed circle.
+    #[cold]
+    fn wound(&self, manager: &LockManager, wound: Wound) {
+        let Wound { member, reason } = wound;
+        let report = Arc::new(precaution(manager, member.slot, reason));
+        if end(manager, member, &report) {
+            WaitCounters::add(&manager.counters.precautions);
+        }
+    }
+
+    fn remember(&self, report: Arc<DeadlockReport>) {
+        let mut history = self.history.lock();
+        history.push_back(report);
+        while history.len() > self.history_limit {
+            history.pop_front();
+        }
+    }
+}
+
+/// Ends the wait of a victim and tells it why. `false` if the wait has ended otherwise.
+fn end(manager: &LockManager, victim: Member, report: &Arc<DeadlockReport>) -> bool {
+    let made = victim.make_victim(manager, || manager.slots.get(victim.slot).judge(Arc::clone(report)));
+    if made {
+        parking::unpark_one(manager.slots.wait_of(victim.slot).address(), |_| {});
+    }
+    made
+}
+
+/// A report about somebody who gives way although nobody knows of a circle.
+fn precaution(manager: &LockManager, slot: SlotId, reason: VictimReason) -> DeadlockReport {
+    DeadlockReport {
+        cycle: circle::edge(manager, slot).into_iter().collect(),
+        victim: manager.slots.get(slot).txn(),
+        reason,
+        at_unix_seconds: unix_seconds(),
+    }
+}
