@@ -3,12 +3,7 @@
 mod progress;
 mod summary;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    str::FromStr,
-};
+use std::{path::PathBuf, process::ExitCode, str::FromStr};
 
 use clap::{
     Args, Subcommand,
@@ -18,10 +13,11 @@ use foreshore_bench::{
     ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Insert, Isolation, Length,
     Mix, Report, RunOptions, Scale, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
-use foreshore_env::{random, time::Duration};
+use foreshore_env::time::Duration;
 
 use crate::{
     bench::progress::Progress,
+    directory::Directory,
     output::{CHECK_FAILED, CliError, json_line},
 };
 
@@ -253,9 +249,13 @@ impl CommonArgs {
 /// Runs the subcommand.
 pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
     let (workload, args) = args.workload.into_parts()?;
-    let directory = Directory::choose(args.dir.as_deref(), args.engine)?;
+    if args.engine == EngineKind::BTreeMap && args.dir.is_some() {
+        return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));
+    }
+    let directory = Directory::choose(args.dir.as_deref(), "bench")?;
+    directory.remove_when_interrupted()?;
     let options = EngineOptions {
-        directory: directory.path.clone(),
+        directory: directory.path().to_owned(),
         durability: args.durability,
         isolation: args.isolation,
         settings: args.settings.clone(),
@@ -282,50 +282,6 @@ fn measure(workload: &dyn Workload, args: &CommonArgs, options: &EngineOptions) 
     Ok(report)
 }
 
-/// Where the database of a run lies. A temporary one is removed when the run is over.
-struct Directory {
-    path: PathBuf,
-    temporary: bool,
-}
-
-impl Directory {
-    fn choose(chosen: Option<&Path>, engine: EngineKind) -> Result<Directory, CliError> {
-        let Some(path) = chosen else {
-            let name = format!("foreshore-bench-{}-{:016x}", std::process::id(), random::seed());
-            let path = std::env::temp_dir().join(name);
-            return Ok(Directory { path, temporary: true });
-        };
-        if engine == EngineKind::BTreeMap {
-            return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));
-        }
-        let occupied = match fs::read_dir(path) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-            Err(error) => return Err(CliError::io(format!("use the directory {}", path.display()))(error)),
-        };
-        if occupied {
-            return Err(CliError::usage(
-                format!("{} is not empty, and a run loads its own data", path.display()),
-                "name a new directory, or leave out --dir for a temporary one",
-            ));
-        }
-        Ok(Directory { path: path.to_owned(), temporary: false })
-    }
-
-    fn kept(&self) -> Option<&Path> {
-        (!self.temporary).then_some(self.path.as_path())
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if self.temporary {
-            // Nothing is there when the engine has no files.
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,19 +305,5 @@ mod tests {
         for wrong in ["-1", "NaN", "inf", "1e9", "ten"] {
             assert!(parse_seconds(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_temporary_directory_is_removed_and_an_occupied_one_refused() {
-        let directory = Directory::choose(None, EngineKind::Foreshore).unwrap();
-        let path = directory.path.clone();
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("data"), "x").unwrap();
-        let occupied = Directory::choose(Some(&path), EngineKind::Foreshore);
-        assert!(matches!(occupied, Err(CliError::Usage { .. })));
-        drop(directory);
-        assert!(!path.exists());
-        let absent = Directory::choose(Some(&path), EngineKind::Foreshore).unwrap();
-        assert_eq!(absent.kept(), Some(path.as_path()));
     }
 }

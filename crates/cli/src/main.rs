@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod directory;
 mod dump;
 mod load;
 mod output;

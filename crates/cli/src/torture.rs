@@ -12,7 +12,6 @@ mod referee;
 mod worker;
 
 use std::{
-    fs,
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -25,7 +24,10 @@ use foreshore_env::{
 };
 use serde::Serialize;
 
-use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use crate::{
+    directory::Directory,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
 use referee::{Referee, Score};
 
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
@@ -100,23 +102,28 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         return worker::run(workload.as_ref(), usize::from(args.threads), directory, child);
     }
     let seed = args.seed.unwrap_or_else(random::seed);
-    let directory = Directory::choose(args.dir.as_deref(), seed)?;
+    let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
+    directory.remove_when_interrupted()?;
     let referee = Referee {
         workload: workload.as_ref(),
         threads: usize::from(args.threads),
-        directory: &directory.path,
+        directory: directory.path(),
         seed,
         length: Duration::from_secs(args.seconds),
         quiet: args.json,
         planted_loss: args.planted_loss,
     };
     let score = referee.run()?;
+    if !score.passed() {
+        // It holds the evidence.
+        directory.keep();
+    }
     let outcome = Outcome {
         workload: args.workload,
         threads: args.threads,
         seed,
         passed: score.passed(),
-        kept: directory.close(score.passed()),
+        kept: directory.kept().map(Path::to_owned),
         score,
     };
     if args.json {
@@ -166,37 +173,6 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         line(format!("the database is in {}", path.display()))?;
     }
     line(if outcome.passed { "passed" } else { "FAILED" })
-}
-
-/// Where the database lies.
-struct Directory {
-    path: PathBuf,
-    temporary: bool,
-}
-
-impl Directory {
-    fn choose(chosen: Option<&Path>, seed: u64) -> Result<Directory, CliError> {
-        let Some(path) = chosen else {
-            let name = format!("foreshore-torture-{}-{seed:016x}", std::process::id());
-            return Ok(Directory { path: std::env::temp_dir().join(name), temporary: true });
-        };
-        let occupied = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-        if occupied {
-            return Err(CliError::usage(
-                format!("{} is not empty, and torture loads its own data", path.display()),
-                "name a new directory, or leave out --dir for a temporary one",
-            ));
-        }
-        Ok(Directory { path: path.to_owned(), temporary: false })
-    }
-
-    /// Removes a temporary directory, unless it holds evidence; gives where the database was left.
-    fn close(&self, passed: bool) -> Option<PathBuf> {
-        if self.temporary && passed && fs::remove_dir_all(&self.path).is_ok() {
-            return None;
-        }
-        Some(self.path.clone())
-    }
 }
 
 /// Tells a person what happens; standard error may be closed, and nobody misses it then.

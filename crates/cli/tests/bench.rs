@@ -1,6 +1,12 @@
 //! The program `foreshore bench` from outside: exit status, output for people and for programs.
 
-use std::process::{Command, Output};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 fn foreshore(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_foreshore")).args(arguments.split_whitespace()).output().unwrap()
@@ -119,4 +125,39 @@ fn help_has_examples() {
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Examples:"), "{arguments}");
     }
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} takes too long");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args("bench tpcb --seconds 60 --durability lazy --set pool_bytes=2MiB".split(' '))
+        .env("TMPDIR", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("making a database", || entries(directory.path()) == 1);
+    let interrupted =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success();
+    assert!(interrupted);
+    let mut status = None;
+    wait_for("ending the run", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(130));
+    assert_eq!(entries(directory.path()), 0);
 }

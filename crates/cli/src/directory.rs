@@ -1,0 +1,117 @@
+//! Where the database of a run lies: in a directory that the user names, or in a temporary one.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+};
+
+use foreshore_env::random;
+
+use crate::output::CliError;
+
+/// The exit status of a program that was interrupted, as shells have it.
+const INTERRUPTED: i32 = 130;
+
+/// An empty directory. A temporary one is removed when it is dropped, or when the program is interrupted.
+pub(crate) struct Directory {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Directory {
+    /// The chosen directory, which must be absent or empty; or a temporary one, named after what it is for.
+    pub(crate) fn choose(chosen: Option<&Path>, purpose: &str) -> Result<Directory, CliError> {
+        let Some(path) = chosen else {
+            let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
+            return Ok(Directory { path: std::env::temp_dir().join(name), temporary: true });
+        };
+        let occupied = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(CliError::io(format!("use the directory {}", path.display()))(error)),
+        };
+        if occupied {
+            return Err(CliError::usage(
+                format!("{} is not empty, and {purpose} loads its own data", path.display()),
+                "name a new directory, or leave out --dir for a temporary one",
+            ));
+        }
+        Ok(Directory { path: path.to_owned(), temporary: false })
+    }
+
+    /// Lets an interruption (Ctrl-C, or a request to terminate) remove a temporary directory before it ends the
+    /// program. Once in a program.
+    pub(crate) fn remove_when_interrupted(&self) -> Result<(), CliError> {
+        if !self.temporary {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        ctrlc::set_handler(move || {
+            remove(&path);
+            process::exit(INTERRUPTED);
+        })
+        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory that is there when the program has ended.
+    pub(crate) fn kept(&self) -> Option<&Path> {
+        (!self.temporary).then_some(self.path.as_path())
+    }
+
+    /// Keeps a temporary directory, too.
+    pub(crate) fn keep(&mut self) {
+        self.temporary = false;
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.temporary {
+            remove(&self.path);
+        }
+    }
+}
+
+/// Removes what is there. Somebody may still be making files in it: a few attempts.
+fn remove(path: &Path) {
+    for _ in 0..10 {
+        if !fs::remove_dir_all(path).is_err_and(|error| error.kind() == io::ErrorKind::DirectoryNotEmpty) {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_directory_is_removed_and_an_occupied_one_refused() {
+        let directory = Directory::choose(None, "test").unwrap();
+        let path = directory.path.clone();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("data"), "x").unwrap();
+        let occupied = Directory::choose(Some(&path), "test");
+        assert!(matches!(occupied, Err(CliError::Usage { .. })));
+        drop(directory);
+        assert!(!path.exists());
+        let absent = Directory::choose(Some(&path), "test").unwrap();
+        assert_eq!(absent.kept(), Some(path.as_path()));
+    }
+
+    #[test]
+    fn a_temporary_directory_may_be_kept() {
+        let mut directory = Directory::choose(None, "test").unwrap();
+        fs::create_dir(directory.path()).unwrap();
+        directory.keep();
+        let path = directory.kept().unwrap().to_owned();
+        drop(directory);
+        assert!(path.exists());
+        fs::remove_dir(path).unwrap();
+    }
+}
