@@ -155,11 +155,13 @@ impl Database {
     /// assert!(matches!(result, Err(Error::Application(_))));
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)
     }
 
     /// [`Database::transact`] with a deadline, another durability or isolation, and so on.
+    #[track_caller]
     pub fn transact_with<R>(
         &self,
         options: &TransactOptions,
@@ -172,15 +174,18 @@ impl Database {
     ///
     /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
     /// another thread that waits for it, makes everybody wait.
+    #[track_caller]
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())
     }
 
     /// [`Database::begin`] with a deadline, a label, and so on.
+    #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
         self.begin_aged(options, options.deadline.map(|time| Instant::now() + time), None)
     }
 
+    #[track_caller]
     pub(crate) fn begin_aged(
         &self,
         options: &TransactOptions,

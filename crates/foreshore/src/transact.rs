@@ -65,6 +65,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// No pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
+#[track_caller]
 pub(crate) fn run<R>(
     database: &Database,
     options: &TransactOptions,

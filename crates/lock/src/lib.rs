@@ -19,6 +19,7 @@ mod request;
 mod slot;
 mod stats;
 mod table;
+mod view;
 mod wait;
 
 pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
@@ -30,4 +31,5 @@ pub use name::{KeyRef, LockName};
 pub use options::{DeadlockPolicy, DigestKind, LockOptions, LockTableKind, VictimPolicy};
 pub use owner::LockOwner;
 pub use stats::LockStats;
+pub use view::{BlockerView, LockTarget, LockView, TxnView, WaitView};
 pub use wait::{CancelToken, WaitPolicy};

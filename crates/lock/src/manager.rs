@@ -1,10 +1,13 @@
 //! The lock manager: what all transactions share.
 
+use std::panic::Location;
+
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::thread::available_parallelism;
+use foreshore_env::time::Instant;
 
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
 use crate::error::{Holder, LockError, LockMode};
@@ -12,9 +15,10 @@ use crate::intent::Lightweight;
 use crate::name::{self, KeyRef, LockName};
 use crate::options::LockOptions;
 use crate::owner::LockOwner;
-use crate::slot::{SlotId, Slots};
+use crate::slot::{Identity, SlotId, Slots};
 use crate::stats::{LockStats, WaitCounters};
 use crate::table::LockTable;
+use crate::view::Notes;
 
 /// The locks of a database.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct LockManager {
     pub(crate) intents: Lightweight,
     pub(crate) detector: Detector,
     pub(crate) counters: WaitCounters,
+    /// If they are kept.
+    pub(crate) notes: Option<Notes>,
 }
 
 impl LockManager {
@@ -42,6 +48,7 @@ impl LockManager {
             intents: Lightweight::new(),
             detector: Detector::new(options),
             counters: WaitCounters::default(),
+            notes: options.keep_notes.then(Notes::new),
         })
     }
 
@@ -51,14 +58,17 @@ impl LockManager {
         name::name(self.seed, table, key)
     }
 
-    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks. `label`: for reports.
+    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks. `label`: for reports, which
+    /// also name the caller of this.
+    #[track_caller]
     pub fn begin(
         self: &Arc<Self>,
         txn: TxnId,
         age: u64,
         label: Option<Arc<str>>,
     ) -> Result<LockOwner, LockError> {
-        let claimed = self.slots.claim(txn, age, label);
+        let identity = Identity { txn, label, begun_at: Location::caller(), begun: Instant::now() };
+        let claimed = self.slots.claim(age, identity);
         let (slot, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
         Ok(LockOwner::new(Arc::clone(self), slot, txn, state))
     }

@@ -121,6 +121,10 @@ pub struct LockOptions {
     pub victim: VictimPolicy,
     /// Deadlock reports that are kept.
     pub history: usize,
+    /// Whether every transaction notes the key and the time of each lock that it is granted, so that views show them. Without
+    /// that they show the keys that somebody waits for. Costs a look at the clock and a copy of the key for each lock, and
+    /// no access to memory that others write.
+    pub keep_notes: bool,
 }
 
 impl Default for LockOptions {
@@ -137,6 +141,7 @@ impl Default for LockOptions {
             deadlock_timeout: Duration::from_secs(1),
             victim: VictimPolicy::default(),
             history: 128,
+            keep_notes: false,
         }
     }
 }

@@ -120,7 +120,7 @@ impl LockOwner {
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
         let name = self.manager.name(table, key);
-        let request = match self.attempt(name, mode)? {
+        let request = match self.attempt(table, key, name, mode)? {
             Attempt::Done => return Ok(()),
             Attempt::Blocked(request) => request,
         };
@@ -130,7 +130,7 @@ impl LockOwner {
     /// As [`LockOwner::acquire`], but never waits; `false` if that would be needed. Allowed under a latch.
     #[inline]
     pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
-        match self.attempt(self.manager.name(table, key), mode)? {
+        match self.attempt(table, key, self.manager.name(table, key), mode)? {
             Attempt::Done => Ok(true),
             Attempt::Blocked(request) => {
                 self.give_back(request);
@@ -151,7 +151,13 @@ impl LockOwner {
 
     /// Takes a lock if it is free.
     #[inline]
-    fn attempt(&mut self, name: LockName, mode: Mode) -> Result<Attempt, LockError> {
+    fn attempt(
+        &mut self,
+        table: TableId,
+        key: KeyRef<'_>,
+        name: LockName,
+        mode: Mode,
+    ) -> Result<Attempt, LockError> {
         let slot = self.slot;
         let LockOwner { manager, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped");
@@ -173,6 +179,9 @@ impl LockOwner {
             Some(tag) => {
                 state.max_tag = state.max_tag.max(tag);
                 state.held.push(HeldLock { name, request, mode });
+                if let Some(notes) = &manager.notes {
+                    notes.write(slot, name, table, key);
+                }
                 Ok(Attempt::Done)
             }
             None => Ok(Attempt::Blocked(Some(request))),
@@ -200,7 +209,7 @@ impl LockOwner {
         let place = self.state().held.find(name);
         let held = place.map(|place| self.state().held.get(place));
         let wanted = held.map_or(mode, |held| held.mode.join(mode));
-        let key = match key {
+        let key_bytes = match key {
             KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
             KeyRef::NegativeInfinity => None,
         };
@@ -209,12 +218,18 @@ impl LockOwner {
             (None, Some(held)) => Wish::More { name, request: held.request, held: held.mode, wanted },
             (None, None) => return Ok(()),
         };
-        match wish.wait(&self.manager, self.slot, table, key, wait) {
+        match wish.wait(&self.manager, self.slot, table, key_bytes, wait) {
             Ok(tag) => {
-                let state = self.state_mut();
+                let LockOwner { manager, slot, state, .. } = self;
+                let state = state.as_mut().expect("an owner has its state until it is dropped");
                 state.max_tag = state.max_tag.max(tag);
                 match (request, place) {
-                    (Some(request), _) => state.held.push(HeldLock { name, request, mode: wanted }),
+                    (Some(request), _) => {
+                        state.held.push(HeldLock { name, request, mode: wanted });
+                        if let Some(notes) = &manager.notes {
+                            notes.write(*slot, name, table, key);
+                        }
+                    }
                     (None, Some(place)) => state.held.set_mode(place, wanted),
                     (None, None) => {}
                 }
@@ -272,6 +287,9 @@ impl LockOwner {
             let released = published.released.load(Relaxed) + state.held.len() as u64;
             published.released.store(released, Relaxed);
             state.held.clear();
+            if let Some(notes) = &manager.notes {
+                notes.forget(*slot);
+            }
             state.free.settle(manager.table.requests());
         }
         if !state.intents.is_empty() {

@@ -14,22 +14,24 @@
 //! The word leaves IDLE and WAITING only under the latch of the queue that the wait is in (LOCK-4). An epoch is never used
 //! twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
 
+mod description;
+
 use std::cell::Cell;
 
-use foreshore_base::{TableId, TxnId, limits::MAX_TRANSACTIONS};
+use foreshore_base::{TxnId, limits::MAX_TRANSACTIONS};
 use foreshore_env::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use foreshore_env::sync::{Arc, Mutex};
-use foreshore_env::time::Instant;
 use foreshore_env::{CachePadded, thread_local};
 
-use crate::deadlock::{DeadlockReport, Digest, KeyBytes, SlotSet};
-use crate::error::LockMode;
+use crate::deadlock::{DeadlockReport, Digest, SlotSet};
 use crate::intent::{EntryIndex, IntentMode};
 use crate::owner::OwnerState;
 use crate::request::RequestIndex;
+
+pub(crate) use description::{Identity, WaitDescription};
 
 const IDLE: u64 = 0;
 const WAITING: u64 = 1;
@@ -169,16 +171,6 @@ impl Wait {
     }
 }
 
-/// What a wait looks like to people, for reports.
-#[derive(Clone, Debug)]
-pub(crate) struct WaitDescription {
-    pub(crate) table: TableId,
-    pub(crate) key: Option<KeyBytes>,
-    pub(crate) requested: LockMode,
-    pub(crate) held: Option<LockMode>,
-    pub(crate) since: Instant,
-}
-
 /// Where the private state of a slot's owner is.
 #[derive(Debug)]
 enum Parked {
@@ -186,8 +178,8 @@ enum Parked {
     Fresh,
     /// Here, for the next transaction.
     Idle(Box<OwnerState>),
-    /// With a transaction.
-    Away,
+    /// With this transaction.
+    Away(Identity),
 }
 
 /// A slot.
@@ -201,10 +193,6 @@ pub(crate) struct Slot {
     txn: AtomicU64,
     /// Its age. As `txn`.
     age: AtomicU64,
-    /// Whether there is a label. Of the owner.
-    labelled: AtomicBool,
-    /// Its label.
-    label: Mutex<Option<Arc<str>>>,
     /// Locks released by owners of this slot. Written by the owner.
     pub(crate) released: AtomicU64,
     /// The intent locks that the owner holds, as entry × 8 + mode. Written under the latch of the entry by the owner, or by
@@ -227,8 +215,6 @@ impl Slot {
             parked: Mutex::new(Parked::Fresh),
             txn: AtomicU64::new(0),
             age: AtomicU64::new(0),
-            labelled: AtomicBool::new(false),
-            label: Mutex::new(None),
             released: AtomicU64::new(0),
             intents: [const { AtomicU64::new(0) }; PUBLISHED_INTENTS],
             intent_count: AtomicU32::new(0),
@@ -247,8 +233,16 @@ impl Slot {
         self.age.load(Relaxed)
     }
 
+    /// Who is in the slot.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match &*self.parked.lock() {
+            Parked::Away(identity) => Some(identity.clone()),
+            Parked::Fresh | Parked::Idle(_) => None,
+        }
+    }
+
     pub(crate) fn label(&self) -> Option<Arc<str>> {
-        self.label.lock().clone()
+        self.identity().and_then(|identity| identity.label)
     }
 
     pub(crate) fn describe(&self, description: WaitDescription) {
@@ -291,6 +285,17 @@ impl Slot {
             self.more_intents.lock().clear();
         }
         self.intent_count.store(0, Release);
+    }
+
+    /// Calls `see` with every intent lock that is published.
+    pub(crate) fn each_intent(&self, mut see: impl FnMut(EntryIndex, IntentMode)) {
+        let count = self.intent_count.load(Acquire) as usize;
+        let mut decoded =
+            |encoded: u64| see(EntryIndex((encoded >> 3) as u32), IntentMode::from_bits(encoded & 7));
+        self.intents.iter().take(count).for_each(|published| decoded(published.load(Relaxed)));
+        if count > PUBLISHED_INTENTS {
+            self.more_intents.lock().iter().for_each(|&encoded| decoded(encoded));
+        }
     }
 
     /// What the owner holds of an entry.
@@ -344,12 +349,8 @@ impl Slots {
     }
 
     /// Takes a free slot for a transaction.
-    pub(crate) fn claim(
-        &self,
-        txn: TxnId,
-        age: u64,
-        label: Option<Arc<str>>,
-    ) -> Option<(SlotId, Box<OwnerState>)> {
+    pub(crate) fn claim(&self, age: u64, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
+        let txn = identity.txn;
         let found_last = HINT.try_with(Cell::get).unwrap_or(0);
         let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
         for offset in 0..MAX_TRANSACTIONS {
@@ -360,10 +361,12 @@ impl Slots {
             }
             let mut parked = slot.parked.lock();
             let id = SlotId(index as u16);
-            let state = match std::mem::replace(&mut *parked, Parked::Away) {
+            if matches!(*parked, Parked::Away(_)) {
+                continue;
+            }
+            let state = match std::mem::replace(&mut *parked, Parked::Away(identity)) {
                 Parked::Idle(state) => state,
-                Parked::Fresh => Box::new(OwnerState::new(id)),
-                Parked::Away => continue,
+                Parked::Fresh | Parked::Away(_) => Box::new(OwnerState::new(id)),
             };
             slot.busy.store(true, Relaxed);
             drop(parked);
@@ -372,10 +375,6 @@ impl Slots {
             }
             slot.txn.store(txn.0, Relaxed);
             slot.age.store(age, Relaxed);
-            if label.is_some() {
-                *slot.label.lock() = label;
-                slot.labelled.store(true, Relaxed);
-            }
             if found_last != index {
                 let _ = HINT.try_with(|hint| hint.set(index));
             }
@@ -387,10 +386,6 @@ impl Slots {
     /// Gives a slot back: its owner holds nothing any more.
     pub(crate) fn release(&self, slot: SlotId, state: Box<OwnerState>) {
         let slot = self.get(slot);
-        if slot.labelled.load(Relaxed) {
-            *slot.label.lock() = None;
-            slot.labelled.store(false, Relaxed);
-        }
         let mut parked = slot.parked.lock();
         *parked = Parked::Idle(state);
         slot.busy.store(false, Relaxed);

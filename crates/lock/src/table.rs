@@ -4,6 +4,7 @@
 
 mod global;
 mod latched;
+mod look;
 mod queue;
 
 use foreshore_base::Lsn;
@@ -20,8 +21,9 @@ use crate::request::{RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
 use global::GlobalMutex;
 use latched::Latched;
-pub(crate) use queue::Wakes;
+pub(crate) use look::SeenRequest;
 use queue::{Change, Queue, View};
+pub(crate) use queue::{Wakes, obstructs};
 
 /// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is taken
 /// under them.

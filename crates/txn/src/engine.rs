@@ -76,7 +76,8 @@ impl Engine {
         &self.core
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction. Reports name the caller.
+    #[track_caller]
     pub fn begin(self: &Arc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
         self.core.check_open()?;
         let txn = self.core.transactions.draw();

@@ -96,10 +96,11 @@ pub(super) fn stands(manager: &LockManager, circle: &[Member]) -> bool {
 /// A slot's wait, as people see it.
 pub(super) fn edge(manager: &LockManager, slot: SlotId) -> Option<DeadlockEdge> {
     let slot = manager.slots.get(slot);
-    let wait = slot.description()?;
+    let (who, wait) = (slot.identity()?, slot.description()?);
     Some(DeadlockEdge {
-        txn: slot.txn(),
-        label: slot.label(),
+        txn: who.txn,
+        label: who.label,
+        begun_at: Some(who.begun_at),
         table: wait.table,
         key: wait.key,
         mode: wait.requested,

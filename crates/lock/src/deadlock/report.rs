@@ -1,6 +1,7 @@
 //! What people are told about a deadlock.
 
 use std::fmt;
+use std::panic::Location;
 
 use foreshore_base::{TableId, TxnId};
 use foreshore_env::sync::Arc;
@@ -59,6 +60,8 @@ pub struct DeadlockEdge {
     pub txn: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
+    /// The call that began it.
+    pub begun_at: Option<&'static Location<'static>>,
     /// The table in which, or for which, it waits.
     pub table: TableId,
     /// The key, or `None` for the place before every key, and for a lock on the table itself.

@@ -11,6 +11,7 @@ use crate::name::LockName;
 #[derive(Debug)]
 pub(super) struct GlobalMutex {
     queues: Mutex<Box<[Queue]>>,
+    places: usize,
     shift: u32,
 }
 
@@ -18,15 +19,30 @@ impl GlobalMutex {
     /// `buckets` is a power of two.
     pub(super) fn new(buckets: usize) -> GlobalMutex {
         let shift = u64::BITS - buckets.ilog2();
-        GlobalMutex { queues: Mutex::new((0..buckets).map(|_| Queue::default()).collect()), shift }
+        let queues = (0..buckets).map(|_| Queue::default()).collect();
+        GlobalMutex { queues: Mutex::new(queues), places: buckets, shift }
+    }
+
+    /// The number of a name's queue.
+    #[inline]
+    pub(super) fn place(&self, name: LockName) -> usize {
+        name.bits().checked_shr(self.shift).unwrap_or(0) as usize
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.places
     }
 
     #[inline]
     pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
-        let bucket = name.bits().checked_shr(self.shift).unwrap_or(0) as usize;
+        self.alone_in_place(self.place(name), operation)
+    }
+
+    #[inline]
+    pub(super) fn alone_in_place<R>(&self, place: usize, operation: impl FnOnce(&Queue) -> R) -> R {
         let _rank = rank::enter(QUEUE_RANK);
         let queues = self.queues.lock();
-        operation(&queues[bucket])
+        operation(&queues[place])
     }
 
     pub(super) fn is_empty(&self) -> bool {

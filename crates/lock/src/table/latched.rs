@@ -32,10 +32,20 @@ impl Latched {
         Latched { buckets: (0..buckets).map(|_| Bucket::default()).collect(), shift }
     }
 
+    /// The number of a name's bucket.
+    #[inline]
+    pub(super) fn place(&self, name: LockName) -> usize {
+        // With one bucket the shift is 64, which `checked_shr` refuses.
+        name.bits().checked_shr(self.shift).unwrap_or(0) as usize
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.buckets.len()
+    }
+
     #[inline]
     fn bucket(&self, name: LockName) -> &Bucket {
-        // With one bucket the shift is 64, which `checked_shr` refuses.
-        &self.buckets[name.bits().checked_shr(self.shift).unwrap_or(0) as usize]
+        &self.buckets[self.place(name)]
     }
 
     #[inline]
@@ -47,7 +57,11 @@ impl Latched {
     }
 
     pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
-        let bucket = self.bucket(name);
+        self.beside_place(self.place(name), operation)
+    }
+
+    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue) -> R) -> R {
+        let bucket = &self.buckets[place];
         let _rank = rank::enter(QUEUE_RANK);
         let _guard = bucket.latch.shared();
         operation(&bucket.queue)
@@ -56,7 +70,13 @@ impl Latched {
     /// An optimistic read; `false` when in doubt.
     #[inline]
     pub(super) fn is_bucket_empty(&self, name: LockName) -> bool {
-        let bucket = self.bucket(name);
+        self.is_place_empty(self.place(name))
+    }
+
+    /// As [`Latched::is_bucket_empty`].
+    #[inline]
+    pub(super) fn is_place_empty(&self, place: usize) -> bool {
+        let bucket = &self.buckets[place];
         let Some(version) = bucket.latch.optimistic() else { return false };
         bucket.queue.is_empty() && bucket.latch.validate(version)
     }

@@ -60,7 +60,7 @@ pub(super) enum Change {
 /// everybody with what they have: it has priority over those that hold nothing yet, and two conversions are in each
 /// other's way only if they must be.
 #[inline]
-fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
+pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
     let counted = if stands_before && !converts { other.requested } else { other.granted };
     (!counted.compatible(wish)).then_some(counted)
 }
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     #[inline]
-    fn head(&self) -> RequestIndex {
+    pub(super) fn head(&self) -> RequestIndex {
         RequestIndex(self.head.load(Relaxed))
     }
 

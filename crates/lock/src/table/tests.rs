@@ -12,7 +12,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, Modes, RequestIndex};
-use crate::slot::{SlotId, Slots};
+use crate::slot::{Identity, SlotId, Slots};
 
 const KINDS: [LockTableKind; 2] = [LockTableKind::Latched, LockTableKind::GlobalMutex];
 const SLOTS: usize = 6;
@@ -315,7 +315,7 @@ fn more_waiters_than_one_step_wakes_are_all_granted() {
         let name = names()[0];
         let mut requests = Vec::new();
         for txn in 0..100 {
-            let (slot, _state) = slots.claim(TxnId(txn), 0, None).unwrap();
+            let (slot, _state) = slots.claim(0, Identity::of(TxnId(txn))).unwrap();
             let request = FreeRequests::new(slot).take(table.requests(), 0).unwrap();
             let mode = if txn == 0 { Mode::X } else { Mode::S };
             assert_eq!(table.request(&slots, name, slot, request, mode).is_ok(), txn == 0);

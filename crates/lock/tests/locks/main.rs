@@ -8,6 +8,7 @@ mod policies;
 mod shadow;
 mod specs;
 mod storms;
+mod views;
 mod waits;
 
 use foreshore_base::{TableId, TxnId};

@@ -1,0 +1,39 @@
+//! What reports and views tell people about a slot.
+
+use std::panic::Location;
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::time::Instant;
+
+use crate::deadlock::KeyBytes;
+use crate::error::LockMode;
+
+/// Who a transaction is, for reports and views.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) txn: TxnId,
+    pub(crate) label: Option<Arc<str>>,
+    /// The call that began it.
+    pub(crate) begun_at: &'static Location<'static>,
+    pub(crate) begun: Instant,
+}
+
+impl Identity {
+    /// A transaction that has nothing but its id.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn of(txn: TxnId) -> Identity {
+        Identity { txn, label: None, begun_at: Location::caller(), begun: Instant::now() }
+    }
+}
+
+/// What a wait looks like to people, for reports.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitDescription {
+    pub(crate) table: TableId,
+    pub(crate) key: Option<KeyBytes>,
+    pub(crate) requested: LockMode,
+    pub(crate) held: Option<LockMode>,
+    pub(crate) since: Instant,
+}

@@ -1,0 +1,392 @@
+//! What is locked and who waits for whom, for people to look at while everything goes on.
+//!
+//! LOCK-12: a view stops nobody. It takes the latch of one queue at a time, and copies that queue under it; names, labels
+//! and keys are added afterwards. So this is how consistent views are:
+//!
+//! - The requests on one name are those of one moment. Those on different names are of different moments: a view may show
+//!   a transaction with a lock that it got while the view was made and without one that it gave back meanwhile, and even
+//!   locks on two names that were never held at the same time.
+//! - An edge of [`LockManager::waits`] was true at one moment, and its waiter was in that one wait all the while. Two edges
+//!   may be of different moments: a circle in them is not for that reason a deadlock.
+//! - Intent locks are what their holders have published.
+
+mod notes;
+
+use std::collections::HashMap;
+use std::panic::Location;
+
+use foreshore_base::{TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::time::{Duration, Instant};
+
+use crate::deadlock::KeyBytes;
+use crate::error::LockMode;
+use crate::intent::{EntryIndex, IntentHold, IntentMode};
+use crate::manager::LockManager;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::slot::{Identity, Slot, SlotId, Subject, WaitDescription, WaitWord};
+use crate::table::{SeenRequest, obstructs};
+pub(crate) use notes::Notes;
+
+/// How often a wait is looked at again because it went on while it was looked at.
+const ATTEMPTS: u32 = 3;
+
+/// A transaction, as views show it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TxnView {
+    /// Its id.
+    pub txn: TxnId,
+    /// Its label.
+    pub label: Option<Arc<str>>,
+    /// The call that began it; `None` if it has ended while the view was made.
+    pub begun_at: Option<&'static Location<'static>>,
+    /// How long it has been open; `None` as above.
+    pub open_for: Option<Duration>,
+}
+
+/// What a lock is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTarget {
+    /// A table, or the volume.
+    Table(TableId),
+    /// A key, the gap above it, or both.
+    Key(TableId, KeyBytes),
+    /// The gap below the first key of a table.
+    BeforeAll(TableId),
+    /// Something of which only the name is known: nobody waits for it, and its holder keeps no notes
+    /// ([`LockOptions::keep_notes`](crate::LockOptions::keep_notes)) or more locks than notes.
+    Name(LockName),
+}
+
+/// A lock that is held or waited for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockView {
+    /// Whose.
+    pub txn: TxnView,
+    /// On what.
+    pub target: LockTarget,
+    /// The mode that it has.
+    pub granted: Option<LockMode>,
+    /// The mode that it waits for.
+    pub wanted: Option<LockMode>,
+    /// How long it has had the lock, if its holder keeps notes.
+    pub held_for: Option<Duration>,
+    /// How long it has waited, if it waits.
+    pub waited: Option<Duration>,
+}
+
+/// A transaction that waits, and everybody in its way.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitView {
+    /// Who waits.
+    pub txn: TxnView,
+    /// For what.
+    pub target: LockTarget,
+    /// The mode that it waits for.
+    pub wanted: LockMode,
+    /// The mode that it has there already.
+    pub held: Option<LockMode>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// Who is in the way, oldest request first.
+    pub blockers: Vec<BlockerView>,
+}
+
+/// Who is in the way of a waiter.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BlockerView {
+    /// Who.
+    pub txn: TxnView,
+    /// The mode that conflicts.
+    pub mode: LockMode,
+    /// Whether it holds that mode; otherwise it waits for it, and came first.
+    pub holds: bool,
+    /// How long it has had the lock, if it keeps notes.
+    pub held_for: Option<Duration>,
+}
+
+/// A wait that was the same from before it was looked at to after.
+struct Wait {
+    slot: SlotId,
+    word: WaitWord,
+    who: Identity,
+    subject: Subject,
+    /// The name of the request, unless it is for a table.
+    name: Option<LockName>,
+    description: WaitDescription,
+}
+
+/// Somebody in the way of a wait.
+struct Obstacle {
+    slot: SlotId,
+    txn: TxnId,
+    mode: LockMode,
+    holds: bool,
+}
+
+/// What is known about names beyond their hashes.
+#[derive(Default)]
+struct Known {
+    targets: HashMap<LockName, LockTarget>,
+    since: HashMap<(TxnId, LockName), Instant>,
+}
+
+impl LockManager {
+    /// The locks that are held or waited for: at most `limit` of them, those on tables first; and how many there are
+    /// beyond those. See the head of this file for how consistent they are.
+    pub fn locks(&self, limit: usize) -> (Vec<LockView>, u64) {
+        let waits = self.all_waits();
+        let mut locks = Vec::new();
+        let mut omitted = 0;
+        let mut add = |lock: LockView| {
+            if locks.len() < limit {
+                locks.push(lock);
+            } else {
+                omitted += 1;
+            }
+        };
+        let now = Instant::now();
+        self.see_tables(&waits, now, &mut add);
+        let known = self.known(&waits);
+        let mut seen = Vec::new();
+        for place in 0..self.table.places() {
+            self.table.look(&self.slots, place, &mut seen);
+            for request in &seen {
+                add(self.lock_view(request, &waits, &known, now));
+            }
+        }
+        (locks, omitted)
+    }
+
+    fn see_tables(&self, waits: &[Wait], now: Instant, add: &mut impl FnMut(LockView)) {
+        let waiting = |txn: TxnId, table: TableId| {
+            waits.iter().find(|wait| wait.who.txn == txn && wait.is_for_table(table))
+        };
+        for (slot, published) in self.slots.used() {
+            // If it is the same before and after, it has not changed hands meanwhile.
+            let Some(before) = published.identity() else { continue };
+            let mut held: Vec<(TableId, IntentMode)> = Vec::new();
+            published.each_intent(|entry, mode| held.push((table_of(entry), mode)));
+            if self.who(slot, before.txn).begun_at.is_none() {
+                continue;
+            }
+            for (table, mode) in held {
+                let wait = waiting(before.txn, table);
+                add(LockView {
+                    txn: view_of(&before, now),
+                    target: LockTarget::Table(table),
+                    granted: Some(LockMode::Table(mode)),
+                    wanted: wait.map(|wait| wait.description.requested),
+                    held_for: None,
+                    waited: wait.map(|wait| wait.waited(now)),
+                });
+            }
+        }
+        for wait in waits.iter().filter(|wait| wait.name.is_none() && wait.description.held.is_none()) {
+            add(LockView {
+                txn: view_of(&wait.who, now),
+                target: wait.target(),
+                granted: None,
+                wanted: Some(wait.description.requested),
+                held_for: None,
+                waited: Some(wait.waited(now)),
+            });
+        }
+    }
+
+    fn lock_view(&self, request: &SeenRequest, waits: &[Wait], known: &Known, now: Instant) -> LockView {
+        let &SeenRequest { name, slot, txn, modes } = request;
+        let waiting = |wait: &&Wait| wait.who.txn == txn && wait.name == Some(name);
+        let wait = if modes.is_waiting() { waits.iter().find(waiting) } else { None };
+        LockView {
+            txn: self.who(slot, txn),
+            target: known.targets.get(&name).copied().unwrap_or(LockTarget::Name(name)),
+            granted: (modes.granted != Mode::N).then_some(LockMode::Key(modes.granted)),
+            wanted: modes.is_waiting().then_some(LockMode::Key(modes.requested)),
+            held_for: known.held_for(txn, name, now),
+            waited: wait.map(|wait| wait.waited(now)),
+        }
+    }
+
+    /// Everybody who waits for a lock, and who is in the way. See the head of this file for how consistent that is.
+    pub fn waits(&self) -> Vec<WaitView> {
+        let known = self.known(&self.all_waits());
+        self.slots.used().filter_map(|(slot, _)| self.wait_view(slot, &known)).collect()
+    }
+
+    /// What a transaction waits for, and who is in the way; `None` if it does not wait for a lock.
+    pub fn wait_of(&self, txn: TxnId) -> Option<WaitView> {
+        let (slot, _) = self.slots.used().find(|(_, slot)| slot.txn() == txn)?;
+        let wait = self.wait_view(slot, &self.known(&self.all_waits()))?;
+        (wait.txn.txn == txn).then_some(wait)
+    }
+
+    fn wait_view(&self, slot: SlotId, known: &Known) -> Option<WaitView> {
+        (0..ATTEMPTS).find_map(|_| {
+            let wait = self.wait_in(slot)?;
+            let obstacles = self.obstacles(&wait)?;
+            let now = Instant::now();
+            let blockers = obstacles.into_iter().map(|Obstacle { slot, txn, mode, holds }| BlockerView {
+                txn: self.who(slot, txn),
+                mode,
+                holds,
+                held_for: wait.name.filter(|_| holds).and_then(|name| known.held_for(txn, name, now)),
+            });
+            Some(WaitView {
+                blockers: blockers.collect(),
+                txn: view_of(&wait.who, now),
+                target: wait.target(),
+                wanted: wait.description.requested,
+                held: wait.description.held,
+                waited: wait.waited(now),
+            })
+        })
+    }
+
+    fn all_waits(&self) -> Vec<Wait> {
+        self.slots.used().filter_map(|(slot, _)| self.wait_in(slot)).collect()
+    }
+
+    /// The wait that a slot is in. LOCK-4: the word is the same before and after, so that all else belongs to that wait.
+    fn wait_in(&self, slot: SlotId) -> Option<Wait> {
+        (0..ATTEMPTS).find_map(|_| {
+            let (wait, published) = (self.slots.wait_of(slot), self.slots.get(slot));
+            let word = wait.word();
+            if !word.is_waiting() {
+                return None;
+            }
+            let subject = wait.subject();
+            let name = match subject {
+                Subject::Key(request) => Some(self.table.requests().get(request).name()),
+                Subject::Table(_) => None,
+            };
+            let (who, description) = (published.identity()?, published.description()?);
+            (wait.word() == word).then_some(Wait { slot, word, who, subject, name, description })
+        })
+    }
+
+    /// Who was in the way of a wait at one moment of it; `None` if it has ended.
+    fn obstacles(&self, wait: &Wait) -> Option<Vec<Obstacle>> {
+        let obstacles = match (wait.subject, wait.name) {
+            (Subject::Table(entry), _) => self.obstacles_on_table(wait, entry)?,
+            (Subject::Key(_), Some(name)) => self.obstacles_on_name(wait, name),
+            (Subject::Key(_), None) => return None,
+        };
+        (self.slots.wait_of(wait.slot).word() == wait.word).then_some(obstacles)
+    }
+
+    fn obstacles_on_name(&self, wait: &Wait, name: LockName) -> Vec<Obstacle> {
+        let mut seen = Vec::new();
+        self.table.look(&self.slots, self.table.place(name), &mut seen);
+        seen.retain(|request| request.name == name);
+        let own = seen.iter().position(|request| request.slot == wait.slot);
+        let Some((own, wish)) = own.map(|own| (own, seen[own].modes)) else { return Vec::new() };
+        let others = seen.iter().enumerate().filter(|&(place, _)| place != own);
+        others
+            .filter_map(|(place, other)| {
+                let converts = wish.granted != Mode::N;
+                let mode = obstructs(other.modes, place < own, wish.requested, converts)?;
+                let held = other.modes.granted;
+                // What it has conflicts by itself, or only what it wants does.
+                let holds = !held.compatible(wish.requested);
+                let mode = LockMode::Key(if holds { held } else { mode });
+                Some(Obstacle { slot: other.slot, txn: other.txn, mode, holds })
+            })
+            .collect()
+    }
+
+    /// `None` if somebody in the way changed while they were asked for: their slots might be others' already.
+    fn obstacles_on_table(&self, wait: &Wait, entry: EntryIndex) -> Option<Vec<Obstacle>> {
+        let before: Vec<TxnId> = self.slots.used().map(|(_, slot)| slot.txn()).collect();
+        let (LockMode::Table(wanted), held) = (wait.description.requested, wait.description.held) else {
+            return Some(Vec::new());
+        };
+        let held = match held {
+            Some(LockMode::Table(mode)) => Some(mode),
+            Some(LockMode::Key(_)) | None => None,
+        };
+        // The place matters only to who is granted the lock.
+        let hold = IntentHold { slot: wait.slot, place: 0, held };
+        let holders = self.intents.holders(&self.slots, entry, hold, wanted);
+        let obstacle = |(slot, mode): (SlotId, LockMode)| {
+            let published: &Slot = self.slots.get(slot);
+            let txn = published.txn();
+            let has = published.published_intent(entry);
+            let holds = has.is_some_and(|mode| !mode.compatible(wanted));
+            (before.get(slot.index()) == Some(&txn)).then_some(Obstacle { slot, txn, mode, holds })
+        };
+        holders.into_iter().map(obstacle).collect()
+    }
+
+    /// A transaction that was in a slot.
+    fn who(&self, slot: SlotId, txn: TxnId) -> TxnView {
+        match self.slots.get(slot).identity().filter(|identity| identity.txn == txn) {
+            Some(identity) => view_of(&identity, Instant::now()),
+            None => TxnView { txn, label: None, begun_at: None, open_for: None },
+        }
+    }
+
+    /// What waiters have said about the names that they wait for, and holders have noted.
+    fn known(&self, waits: &[Wait]) -> Known {
+        let mut known = Known::default();
+        for wait in waits {
+            if let Some(name) = wait.name {
+                known.targets.insert(name, wait.target());
+            }
+        }
+        if let Some(notes) = &self.notes {
+            for (slot, published) in self.slots.used() {
+                notes.read(slot, published, |txn, note| {
+                    known.targets.insert(note.name, note.target);
+                    known.since.insert((txn, note.name), note.since);
+                });
+            }
+        }
+        known
+    }
+}
+
+impl Known {
+    fn held_for(&self, txn: TxnId, name: LockName, now: Instant) -> Option<Duration> {
+        self.since.get(&(txn, name)).map(|&since| now.saturating_duration_since(since))
+    }
+}
+
+impl Wait {
+    fn is_for_table(&self, table: TableId) -> bool {
+        self.name.is_none() && self.description.table == table
+    }
+
+    fn target(&self) -> LockTarget {
+        let WaitDescription { table, key, requested, .. } = self.description;
+        match (key, requested) {
+            (Some(key), _) => LockTarget::Key(table, key),
+            (None, LockMode::Key(_)) => LockTarget::BeforeAll(table),
+            (None, LockMode::Table(_)) => LockTarget::Table(table),
+        }
+    }
+
+    fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.description.since)
+    }
+}
+
+/// The volume, the table of an entry, or of those that share it the one with the smallest id.
+fn table_of(entry: EntryIndex) -> TableId {
+    let volume = TableId(u32::MAX);
+    if entry == EntryIndex::of(volume) { volume } else { TableId(entry.0) }
+}
+
+fn view_of(identity: &Identity, now: Instant) -> TxnView {
+    TxnView {
+        txn: identity.txn,
+        label: identity.label.clone(),
+        begun_at: Some(identity.begun_at),
+        open_for: Some(now.saturating_duration_since(identity.begun)),
+    }
+}
