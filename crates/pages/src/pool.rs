@@ -14,6 +14,7 @@ mod clock;
 mod fetch;
 mod frame;
 mod image;
+mod memory;
 mod page;
 mod redo;
 mod stats;

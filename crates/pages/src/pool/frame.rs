@@ -8,9 +8,7 @@
 //!     evict: latch exclusively, clean and not in transit            clean ─────▶ empty  dirty ───────┘
 //! ```
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-
-use foreshore_base::{FrameIndex, Lsn, PageId, limits::PAGE_BYTES};
+use foreshore_base::{FrameIndex, Lsn, PageId};
 use foreshore_env::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
@@ -20,6 +18,7 @@ use foreshore_latch::{
     parking::{self, Parked},
 };
 
+use super::memory::PageMemory;
 use crate::words::PageWords;
 
 /// No write of the page is in transit.
@@ -158,12 +157,12 @@ impl Drop for Transit<'_> {
 #[derive(Debug)]
 pub(super) struct Frames {
     frames: Box<[Frame]>,
-    pages: Box<[PageWords]>,
+    pages: PageMemory,
 }
 
 impl Frames {
     pub(super) fn new(count: usize) -> Frames {
-        Frames { frames: (0..count).map(|_| Frame::default()).collect(), pages: zeroed_pages(count) }
+        Frames { frames: (0..count).map(|_| Frame::default()).collect(), pages: PageMemory::zeroed(count) }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -173,24 +172,6 @@ impl Frames {
     #[inline]
     pub(super) fn get(&self, index: FrameIndex) -> (&Frame, &PageWords) {
         let index = index.0 as usize;
-        (&self.frames[index], &self.pages[index])
+        (&self.frames[index], &self.pages.as_slice()[index])
     }
-}
-
-/// Pages of zeros that take memory only once they are used.
-fn zeroed_pages(count: usize) -> Box<[PageWords]> {
-    assert!(count > 0, "a pool has frames");
-    let Ok(layout) = Layout::array::<PageWords>(count) else {
-        panic!("{count} pages exceed the address space")
-    };
-    debug_assert_eq!(layout.size(), count * PAGE_BYTES);
-    // SAFETY: the layout has a size above 0, because `count` is.
-    let memory = unsafe { alloc_zeroed(layout) };
-    if memory.is_null() {
-        handle_alloc_error(layout);
-    }
-    let pages = std::ptr::slice_from_raw_parts_mut(memory.cast::<PageWords>(), count);
-    // SAFETY: the memory comes from the global allocator with the layout of this very slice type, which is what the
-    // box will free, and nobody else has it; a `PageWords` is an array of atomic integers, for which zeros are valid.
-    unsafe { Box::from_raw(pages) }
 }
