@@ -19,6 +19,7 @@ mod words;
 pub use layout::{PAGE_HEADER_BYTES, PageKind};
 pub use pool::{
     BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PoolOptions, PoolStats, SharedPage,
+    TransitKind, TranslationKind,
 };
 pub use slotted::{
     Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut,

@@ -1,7 +1,7 @@
 //! The buffer pool: pages of the data file in a fixed number of frames.
 //!
-//! A hit costs two array reads and the latch's version, and writes nothing (Shore-MT §6.2.3 had a hash table here; an
-//! array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK, whose hand is a counter
+//! A hit costs two array reads and the latch's version, and writes nothing (Shore-MT §6.2.3 had hash tables here, which
+//! the gallery keeps; an array of frame numbers needs no hash and no bucket latch). A miss takes a frame by CLOCK, whose hand is a counter
 //! that nobody holds, enters the page in the translation at once, latched exclusively, and reads it: who asks for the
 //! page meanwhile waits for that latch, so a page is read once.
 //!
@@ -20,6 +20,7 @@ mod redo;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod transit;
 mod translation;
 mod write;
 
@@ -43,12 +44,15 @@ use foreshore_wal::Log;
 pub use image::{BITMAP_FORMAT, PAGE_IMAGE};
 pub use page::{ExclusivePage, OptimisticPage, SharedPage};
 pub use stats::PoolStats;
+pub use transit::TransitKind;
+pub use translation::TranslationKind;
 
 use self::{
     cleaner::Cleaner,
     frame::{Frame, Frames},
     stats::Counters,
-    translation::PageTable,
+    transit::Transit,
+    translation::Translation,
 };
 use crate::{
     space::{self, Space},
@@ -78,6 +82,10 @@ pub struct PoolOptions {
     /// Pages that one bitmap page covers, when a file is made: a multiple of 64, at most [`space::BITMAP_SPAN`]. An
     /// existing file keeps its own.
     pub bitmap_span: u32,
+    /// How pages are found.
+    pub translation: TranslationKind,
+    /// How pages on their way in and out are known.
+    pub transit: TransitKind,
 }
 
 impl Default for PoolOptions {
@@ -87,6 +95,8 @@ impl Default for PoolOptions {
             cleaner: true,
             frame_wait: Duration::from_secs(10),
             bitmap_span: space::BITMAP_SPAN,
+            translation: TranslationKind::default(),
+            transit: TransitKind::default(),
         }
     }
 }
@@ -95,7 +105,8 @@ impl Default for PoolOptions {
 #[derive(Debug)]
 pub struct BufferPool {
     frames: Frames,
-    translation: PageTable,
+    translation: Translation,
+    transit: Transit,
     /// CLOCK's hand: the next frame to look at, modulo the number of frames. Relaxed: it orders nothing.
     hand: AtomicU64,
     /// Frames that hold no page and that nobody has claimed. Guarded by the mutex, which is held for a push or a pop.
@@ -179,7 +190,8 @@ impl BufferPool {
         }
         let pool = Arc::new(BufferPool {
             frames: Frames::new(count),
-            translation: PageTable::new(),
+            translation: Translation::new(options.translation, count),
+            transit: Transit::new(options.transit),
             hand: AtomicU64::new(0),
             free: Mutex::new((0..count as u32).rev().map(FrameIndex).collect()),
             horizon: AtomicU64::new(log.tail().0),

@@ -2,6 +2,7 @@
 //! the pool's promises.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     fmt, io,
     path::{Path, PathBuf},
@@ -14,13 +15,13 @@ use foreshore_env::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
+    thread, thread_local,
     time::Duration,
 };
 use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{Log, LogOptions, RecordKind};
 
-use crate::{BufferPool, ExclusivePage, PageWords, PoolOptions, layout};
+use crate::{BufferPool, ExclusivePage, PageWords, PoolOptions, TransitKind, TranslationKind, layout};
 
 pub(crate) const DATA: &str = "/db/data";
 pub(crate) const LOG: &str = "/db/log";
@@ -185,12 +186,40 @@ pub(crate) struct World {
     pub(crate) found: Vec<Lsn>,
 }
 
+thread_local! {
+    /// The pool that this thread's tests make.
+    static VARIANT: Cell<(TranslationKind, TransitKind)> = Cell::default();
+}
+
+/// Runs a test over every way of translation, and every way of transit.
+pub(crate) fn over_all(test: impl Fn()) {
+    let translations = TranslationKind::ALL.map(|kind| (kind, TransitKind::InFrame));
+    let transits =
+        [TransitKind::OneList, TransitKind::ManyLists].map(|kind| (TranslationKind::PageTable, kind));
+    over(&[&translations[..], &transits[..]].concat(), test);
+}
+
+/// Runs a test over the road and over what differs from it most.
+pub(crate) fn over_extremes(test: impl Fn()) {
+    over(&[Default::default(), (TranslationKind::Cuckoo, TransitKind::OneList)], test);
+}
+
+fn over(variants: &[(TranslationKind, TransitKind)], test: impl Fn()) {
+    for variant in variants {
+        VARIANT.set(*variant);
+        println!("{variant:?}");
+        test();
+    }
+}
+
 pub(crate) fn options(frames: usize) -> PoolOptions {
     PoolOptions {
         bytes: frames * PAGE_BYTES,
         cleaner: true,
         frame_wait: Duration::from_secs(20),
         bitmap_span: 128,
+        translation: VARIANT.get().0,
+        transit: VARIANT.get().1,
     }
 }
 

@@ -15,6 +15,7 @@ use foreshore_env::{
 use foreshore_latch::ExclusiveGuard;
 
 use super::{BufferPool, ExclusivePage, FrameRef, write::Batch};
+use crate::words::PageBuffer;
 
 /// Dirty pages that a thread leaves to the cleaner before it writes one itself.
 const DIRTY_SKIPS: u32 = 32;
@@ -32,6 +33,11 @@ pub(super) struct EmptyFrame<'p> {
 }
 
 impl<'p> EmptyFrame<'p> {
+    /// Fills the frame before it is a page's.
+    pub(super) fn load_from(&self, buffer: &PageBuffer) {
+        self.place.words.load_from(&buffer.0);
+    }
+
     /// Enters `id` in the translation; `None` when it is in a frame already. From here on whoever wants the page waits
     /// for this latch.
     pub(super) fn place(mut self, id: PageId) -> Option<ExclusivePage<'p>> {
@@ -121,6 +127,7 @@ impl BufferPool {
     /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame.
     #[cold]
     fn write_for_eviction(&self, place: FrameRef<'_>) -> Result<u64> {
+        let _announced = self.transit.try_leave(place.frame.page());
         let mut batch = Batch::new(1);
         batch.try_collect(place);
         batch.write(self)

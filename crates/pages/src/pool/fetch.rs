@@ -4,7 +4,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::time::Instant;
 use foreshore_latch::{ExclusiveGuard, SharedGuard};
 
-use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage};
+use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage, transit::Leave};
 use crate::{layout, words::PageBuffer};
 
 impl BufferPool {
@@ -102,10 +102,21 @@ impl BufferPool {
             if let Some(page) = self.exclusive_resident(id, deadline)? {
                 return Ok((page, true));
             }
-            if let Some(page) = self.claim()?.place(id) {
+            if let Some(_leave) = self.enter_transit(id, deadline)?
+                && let Some(page) = self.claim()?.place(id)
+            {
                 return Ok((page, false));
             }
         }
+    }
+
+    /// Leave to bring in a page; `None`: it has come meanwhile, or may have.
+    fn enter_transit(&self, id: PageId, deadline: Instant) -> Result<Option<Leave<'_>>> {
+        if Instant::now() >= deadline {
+            return Err(self.stuck(id));
+        }
+        // In a list: whoever was there before may have placed it.
+        Ok(self.transit.enter(id, deadline).filter(|leave| !leave.is_listed() || self.resident(id).is_none()))
     }
 
     pub(super) fn wait_shared<'p>(
@@ -134,15 +145,22 @@ impl BufferPool {
                 format!("something refers to it, but the file has {} pages", self.page_count()),
             ));
         }
-        if Instant::now() >= deadline {
-            return Err(self.stuck(id));
+        let Some(leave) = self.enter_transit(id, deadline)? else {
+            return Ok(None);
+        };
+        let frame = self.claim()?;
+        let mut buffer = PageBuffer::zeroed();
+        if leave.is_listed() {
+            self.counters.loads.add(1);
+            self.read(id, &mut buffer)?;
+            frame.load_from(&buffer);
+            return Ok(frame.place(id));
         }
-        let Some(page) = self.claim()?.place(id) else {
+        let Some(page) = frame.place(id) else {
             self.counters.lost_loads.add(1);
             return Ok(None);
         };
         self.counters.loads.add(1);
-        let mut buffer = PageBuffer::zeroed();
         match self.read(id, &mut buffer) {
             Ok(()) => {
                 page.words().load_from(&buffer.0);

@@ -7,7 +7,7 @@ use foreshore_env::time::{Duration, Instant};
 
 use crate::{
     PoolOptions,
-    testing::{World, options},
+    testing::{World, options, over_all},
 };
 
 fn is_corrupt_page<T>(result: Result<T, StorageError>, page: PageId, words: &str) -> bool {
@@ -17,107 +17,120 @@ fn is_corrupt_page<T>(result: Result<T, StorageError>, page: PageId, words: &str
 
 #[test]
 fn pages_that_do_not_exist_are_errors() {
-    let world = World::create(8);
-    for page in [PageId(0), PageId(64), PageId(u32::MAX)] {
-        assert!(is_corrupt_page(world.pool.optimistic(page), page, "the file has 64 pages"));
-        assert!(is_corrupt_page(world.pool.shared(page), page, "the file has 64 pages"));
-        assert!(is_corrupt_page(world.pool.exclusive(page), page, "the file has 64 pages"));
-    }
-    // More often than there are frames: a failed load gives its frame back.
-    for _ in 0..20 {
-        assert!(is_corrupt_page(world.pool.shared(PageId(7)), PageId(7), "never written"));
-    }
-    world.pool.verify_quiescent().unwrap();
+    over_all(|| {
+        let world = World::create(8);
+        for page in [PageId(0), PageId(64), PageId(u32::MAX)] {
+            assert!(is_corrupt_page(world.pool.optimistic(page), page, "the file has 64 pages"));
+            assert!(is_corrupt_page(world.pool.shared(page), page, "the file has 64 pages"));
+            assert!(is_corrupt_page(world.pool.exclusive(page), page, "the file has 64 pages"));
+        }
+        // More often than there are frames: a failed load gives its frame back.
+        for _ in 0..20 {
+            assert!(is_corrupt_page(world.pool.shared(PageId(7)), PageId(7), "never written"));
+        }
+        world.pool.verify_quiescent().unwrap();
+    });
 }
 
 #[test]
 fn a_table_larger_than_the_pool_works() {
-    let world = World::create(8);
-    let pages: Vec<_> = (0..100).map(|number| world.allocate(number).unwrap()).collect();
-    for round in 0..3 {
-        for (number, page) in pages.iter().enumerate() {
-            assert_eq!(world.get(*page, 64).unwrap(), number as u64 + round * 1000);
-            world.set(*page, 64, number as u64 + (round + 1) * 1000).unwrap();
+    over_all(|| {
+        let world = World::create(8);
+        let pages: Vec<_> = (0..100).map(|number| world.allocate(number).unwrap()).collect();
+        for round in 0..3 {
+            for (number, page) in pages.iter().enumerate() {
+                assert_eq!(world.get(*page, 64).unwrap(), number as u64 + round * 1000);
+                world.set(*page, 64, number as u64 + (round + 1) * 1000).unwrap();
+            }
         }
-    }
-    let stats = world.pool.stats();
-    assert!(stats.evictions >= 300 && stats.loads >= 300, "{stats:?}");
-    assert_eq!(stats.frames, 8);
-    assert_eq!(stats.allocations, 100);
-    assert!(stats.cleaner_writes + stats.dirty_evictions >= 300, "{stats:?}");
-    world.pool.verify_quiescent().unwrap();
+        let stats = world.pool.stats();
+        assert!(stats.evictions >= 300 && stats.loads >= 300, "{stats:?}");
+        assert_eq!(stats.frames, 8);
+        assert_eq!(stats.allocations, 100);
+        assert!(stats.cleaner_writes + stats.dirty_evictions >= 300, "{stats:?}");
+        world.pool.verify_quiescent().unwrap();
+    });
 }
 
 #[test]
 fn a_pool_without_a_cleaner_writes_for_itself() {
-    let world = World::create_on(Default::default(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
-    let pages: Vec<_> = (0..50).map(|number| world.allocate(number).unwrap()).collect();
-    for (number, page) in pages.iter().enumerate() {
-        assert_eq!(world.get(*page, 64).unwrap(), number as u64);
-    }
-    let stats = world.pool.stats();
-    assert_eq!(stats.cleaner_writes, 0);
-    assert!(stats.dirty_evictions >= 42, "{stats:?}");
+    over_all(|| {
+        let world =
+            World::create_on(Default::default(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
+        let pages: Vec<_> = (0..50).map(|number| world.allocate(number).unwrap()).collect();
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+        }
+        let stats = world.pool.stats();
+        assert_eq!(stats.cleaner_writes, 0);
+        assert!(stats.dirty_evictions >= 42, "{stats:?}");
+    });
 }
 
 #[test]
 fn a_clean_pool_stays_clean_and_reads_nothing() {
-    let world = World::create(64);
-    let pages: Vec<_> = (0..30).map(|number| world.allocate(number).unwrap()).collect();
-    world.pool.sweep().unwrap();
-    let before = world.pool.stats();
-    assert_eq!(before.frames_dirty, 0);
-    for page in &pages {
-        world.get(*page, 64).unwrap();
-        world.get_optimistic(*page, |words| words.u64(64)).unwrap();
-        drop(world.pool.exclusive(*page).unwrap());
-    }
-    world.pool.sweep().unwrap();
-    assert_eq!(world.pool.stats(), before);
+    over_all(|| {
+        let world = World::create(64);
+        let pages: Vec<_> = (0..30).map(|number| world.allocate(number).unwrap()).collect();
+        world.pool.sweep().unwrap();
+        let before = world.pool.stats();
+        assert_eq!(before.frames_dirty, 0);
+        for page in &pages {
+            world.get(*page, 64).unwrap();
+            world.get_optimistic(*page, |words| words.u64(64)).unwrap();
+            drop(world.pool.exclusive(*page).unwrap());
+        }
+        world.pool.sweep().unwrap();
+        assert_eq!(world.pool.stats(), before);
+    });
 }
 
 #[test]
 fn an_exhausted_pool_is_an_error_in_bounded_time() {
-    let wait = Duration::from_millis(300);
-    let world =
-        World::create_on(Default::default(), &PoolOptions { frame_wait: wait, ..options(8) }).unwrap();
-    let pages: Vec<_> = (0..9).map(|number| world.allocate(number).unwrap()).collect();
-    let held: Vec<_> = pages[..8].iter().map(|page| world.pool.shared(*page).unwrap()).collect();
-    let start = Instant::now();
-    let result = world.pool.shared(pages[8]);
-    assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8 })), "{result:?}");
-    assert!((wait..wait * 20).contains(&start.elapsed()), "{:?}", start.elapsed());
-    drop(held);
-    assert_eq!(world.get(pages[8], 64).unwrap(), 8);
-    world.pool.verify_quiescent().unwrap();
+    over_all(|| {
+        let wait = Duration::from_millis(300);
+        let world =
+            World::create_on(Default::default(), &PoolOptions { frame_wait: wait, ..options(8) }).unwrap();
+        let pages: Vec<_> = (0..9).map(|number| world.allocate(number).unwrap()).collect();
+        let held: Vec<_> = pages[..8].iter().map(|page| world.pool.shared(*page).unwrap()).collect();
+        let start = Instant::now();
+        let result = world.pool.shared(pages[8]);
+        assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8 })), "{result:?}");
+        assert!((wait..wait * 20).contains(&start.elapsed()), "{:?}", start.elapsed());
+        drop(held);
+        assert_eq!(world.get(pages[8], 64).unwrap(), 8);
+        world.pool.verify_quiescent().unwrap();
+    });
 }
 
 #[test]
 fn optimistic_pages_tell_when_they_are_outdated() {
-    let world = World::create(8);
-    let id = world.allocate(1).unwrap();
-    let page = world.pool.optimistic(id).unwrap();
-    assert!(page.validate());
-    assert!(page.share().is_some() && page.validate());
-    // A shared holder stops nobody who only reads, and everybody who wants to write.
-    let shared = world.pool.shared(id).unwrap();
-    assert!(page.upgrade().is_none() && page.validate());
-    assert_eq!(shared.version(), page.version());
-    let again = shared.release();
-    let mut exclusive = page.upgrade().unwrap();
-    assert!(!page.validate() && page.share().is_none() && page.upgrade().is_none());
-    world.set_on(&mut exclusive, 64, 2).unwrap();
-    let shared = exclusive.downgrade();
-    assert!(!again.validate() && shared.words().u64(64) == 2 && shared.release().validate());
+    over_all(|| {
+        let world = World::create(8);
+        let id = world.allocate(1).unwrap();
+        let page = world.pool.optimistic(id).unwrap();
+        assert!(page.validate());
+        assert!(page.share().is_some() && page.validate());
+        // A shared holder stops nobody who only reads, and everybody who wants to write.
+        let shared = world.pool.shared(id).unwrap();
+        assert!(page.upgrade().is_none() && page.validate());
+        assert_eq!(shared.version(), page.version());
+        let again = shared.release();
+        let mut exclusive = page.upgrade().unwrap();
+        assert!(!page.validate() && page.share().is_none() && page.upgrade().is_none());
+        world.set_on(&mut exclusive, 64, 2).unwrap();
+        let shared = exclusive.downgrade();
+        assert!(!again.validate() && shared.words().u64(64) == 2 && shared.release().validate());
 
-    // Eviction outdates it too, though the bytes are the same when the page comes back.
-    let page = world.pool.optimistic(id).unwrap();
-    (0..20).for_each(|number| _ = world.allocate(number).unwrap());
-    for other in 2..20 {
-        drop(world.pool.shared(PageId(other)).unwrap());
-    }
-    assert!(!page.validate() && page.upgrade().is_none() && page.share().is_none());
-    assert_eq!(world.get(id, 64).unwrap(), 2);
+        // Eviction outdates it too, though the bytes are the same when the page comes back.
+        let page = world.pool.optimistic(id).unwrap();
+        (0..20).for_each(|number| _ = world.allocate(number).unwrap());
+        for other in 2..20 {
+            drop(world.pool.shared(PageId(other)).unwrap());
+        }
+        assert!(!page.validate() && page.upgrade().is_none() && page.share().is_none());
+        assert_eq!(world.get(id, 64).unwrap(), 2);
+    });
 }
 
 #[test]
@@ -178,20 +191,22 @@ fn an_image_is_durable_before_its_page() {
 
 #[test]
 fn a_pool_opens_what_it_closed() {
-    let world = World::create(16);
-    let pages: Vec<_> = (0..40).map(|number| world.allocate(number).unwrap()).collect();
-    let horizon = world.pool.sweep().unwrap();
-    let disk = world.disk.clone();
-    drop(world);
-    for frames in [8, 64] {
-        let world = World::recover(disk.clone(), &options(frames), horizon).unwrap();
-        for (number, page) in pages.iter().enumerate() {
-            assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+    over_all(|| {
+        let world = World::create(16);
+        let pages: Vec<_> = (0..40).map(|number| world.allocate(number).unwrap()).collect();
+        let horizon = world.pool.sweep().unwrap();
+        let disk = world.disk.clone();
+        drop(world);
+        for frames in [8, 64] {
+            let world = World::recover(disk.clone(), &options(frames), horizon).unwrap();
+            for (number, page) in pages.iter().enumerate() {
+                assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+            }
+            assert!(world.pool.page_count() >= 64);
+            assert_eq!(world.pool.stats().loads, 40);
+            world.pool.verify_quiescent().unwrap();
         }
-        assert!(world.pool.page_count() >= 64);
-        assert_eq!(world.pool.stats().loads, 40);
-        world.pool.verify_quiescent().unwrap();
-    }
+    });
 }
 
 #[test]

@@ -1,79 +1,93 @@
-//! From page ids to frames: a two-level array of frame numbers (DESIGN §5, the road's `PageTable`).
+//! From page ids to frames: the seam between the ways of finding a page.
 //!
-//! A hit is two loads and writes nothing. The second level is made leaf by leaf as the data file grows, and never
-//! goes away, so no reader has to be waited for.
+//! The contract, which the tests beside this file check over every way: a page has at most one frame (PAGE-4), however
+//! many threads enter it at once; who asks for a page that nobody enters or takes out meanwhile is told the truth, but
+//! for one thing: while others come and go, `get` may miss a page that is there. Who is told "absent" enters the page
+//! before it does anything else, and `insert` is never wrong.
+
+pub(super) mod baseline;
+mod table;
+#[cfg(test)]
+mod tests;
 
 use foreshore_base::{FrameIndex, PageId};
-use foreshore_env::sync::{
-    OnceLock,
-    atomic::{AtomicU32, Ordering},
+
+use self::{
+    baseline::{Bucketed, Cuckoo, GlobalMutex},
+    table::PageTable,
 };
 
-/// Page ids that one leaf covers, as a power of two.
-const LEAF_BITS: u32 = 17;
-const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
-const LEAVES: usize = 1 << (u32::BITS - LEAF_BITS);
-
-/// No frame holds the page. Other entries are frame numbers plus one.
-const ABSENT: u32 = 0;
-
-/// Entries are frame number + 1. Set from `ABSENT` by compare-and-swap, by the one that holds the frame exclusively;
-/// set back to `ABSENT` by the exclusive holder of the frame that the entry names.
-type Leaf = Box<[AtomicU32]>;
-
-/// The table. A page has at most one entry, so it is in at most one frame (PAGE-4).
-#[derive(Debug)]
-pub(super) struct PageTable {
-    leaves: Box<[OnceLock<Leaf>]>,
+/// How the pool finds the frame of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TranslationKind {
+    /// An array of frame numbers: two loads.
+    #[default]
+    PageTable,
+    /// A 3-ary cuckoo hash table, Shore-MT's last: three loads at most, and three hash functions.
+    Cuckoo,
+    /// A hash table with a mutex for each bucket, Shore-MT's second.
+    Bucketed,
+    /// A hash table under one mutex, Shore-MT's first.
+    GlobalMutex,
 }
 
-impl PageTable {
-    pub(super) fn new() -> PageTable {
-        PageTable { leaves: (0..LEAVES).map(|_| OnceLock::new()).collect() }
+impl TranslationKind {
+    /// All of them.
+    pub const ALL: [TranslationKind; 4] = [
+        TranslationKind::PageTable,
+        TranslationKind::Cuckoo,
+        TranslationKind::Bucketed,
+        TranslationKind::GlobalMutex,
+    ];
+}
+
+/// The frames of the pages that have one.
+#[derive(Debug)]
+pub(super) enum Translation {
+    PageTable(PageTable),
+    Cuckoo(Cuckoo),
+    Bucketed(Bucketed),
+    GlobalMutex(GlobalMutex),
+}
+
+impl Translation {
+    pub(super) fn new(kind: TranslationKind, frames: usize) -> Translation {
+        match kind {
+            TranslationKind::PageTable => Translation::PageTable(PageTable::new()),
+            TranslationKind::Cuckoo => Translation::Cuckoo(Cuckoo::new(frames)),
+            TranslationKind::Bucketed => Translation::Bucketed(Bucketed::new(frames)),
+            TranslationKind::GlobalMutex => Translation::GlobalMutex(GlobalMutex::new(frames)),
+        }
     }
 
     /// The frame that holds `page`, as far as anybody can know without its latch.
     #[inline]
     pub(super) fn get(&self, page: PageId) -> Option<FrameIndex> {
-        let leaf = self.leaves[(page.0 >> LEAF_BITS) as usize].get()?;
-        // Acquire pairs with the Release of `insert`: the frame is seen latched, or later.
-        match leaf[page.0 as usize % LEAF_ENTRIES].load(Ordering::Acquire) {
-            ABSENT => None,
-            entry => Some(FrameIndex(entry - 1)),
+        match self {
+            Translation::PageTable(table) => table.get(page),
+            Translation::Cuckoo(table) => table.get(page),
+            Translation::Bucketed(table) => table.get(page),
+            Translation::GlobalMutex(table) => table.get(page),
         }
-    }
-
-    fn entry(&self, page: PageId) -> &AtomicU32 {
-        let leaf = self.leaves[(page.0 >> LEAF_BITS) as usize]
-            .get_or_init(|| (0..LEAF_ENTRIES).map(|_| AtomicU32::new(ABSENT)).collect());
-        &leaf[page.0 as usize % LEAF_ENTRIES]
     }
 
     /// Enters `page`; false when it is in a frame already. The caller holds `frame` exclusively.
     pub(super) fn insert(&self, page: PageId, frame: FrameIndex) -> bool {
-        self.entry(page).compare_exchange(ABSENT, frame.0 + 1, Ordering::Release, Ordering::Relaxed).is_ok()
+        match self {
+            Translation::PageTable(table) => table.insert(page, frame),
+            Translation::Cuckoo(table) => table.insert(page, frame),
+            Translation::Bucketed(table) => table.insert(page, frame),
+            Translation::GlobalMutex(table) => table.insert(page, frame),
+        }
     }
 
     /// Takes `page` out. The caller holds its frame exclusively.
     pub(super) fn remove(&self, page: PageId) {
-        self.entry(page).store(ABSENT, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_is_entered_once() {
-        let table = PageTable::new();
-        for page in [PageId(1), PageId(LEAF_ENTRIES as u32), PageId(u32::MAX)] {
-            assert_eq!(table.get(page), None);
-            assert!(table.insert(page, FrameIndex(7)));
-            assert!(!table.insert(page, FrameIndex(8)));
-            assert_eq!(table.get(page), Some(FrameIndex(7)));
-            table.remove(page);
-            assert_eq!(table.get(page), None);
+        match self {
+            Translation::PageTable(table) => table.remove(page),
+            Translation::Cuckoo(table) => table.remove(page),
+            Translation::Bucketed(table) => table.remove(page),
+            Translation::GlobalMutex(table) => table.remove(page),
         }
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::bitmap;
 use crate::{
     PageWords, PoolOptions,
-    testing::{ALLOCATE, World, options},
+    testing::{ALLOCATE, World, options, over_all},
 };
 
 /// The pages that the bitmaps say are in use.
@@ -73,36 +73,38 @@ fn what_cannot_be_freed_is_refused() {
 /// A new page that is not committed leaves no trace, neither a fresh one nor one that was in the pool since it was freed.
 #[test]
 fn an_allocation_can_be_dropped() {
-    let world = World::create(16);
-    let kept = world.allocate(1).unwrap();
-    let mut dropped = world.pool.allocate(kept).unwrap();
-    let fresh = dropped.id();
-    assert_eq!(dropped.page().words().u64(64), 0);
-    dropped.page().words().set_u64(64, 99);
-    drop(dropped);
-    assert!(!world.pool.is_allocated(fresh).unwrap());
-    assert!(world.pool.shared(fresh).is_err(), "it was never written");
-    world.pool.verify_quiescent().unwrap();
+    over_all(|| {
+        let world = World::create(16);
+        let kept = world.allocate(1).unwrap();
+        let mut dropped = world.pool.allocate(kept).unwrap();
+        let fresh = dropped.id();
+        assert_eq!(dropped.page().words().u64(64), 0);
+        dropped.page().words().set_u64(64, 99);
+        drop(dropped);
+        assert!(!world.pool.is_allocated(fresh).unwrap());
+        assert!(world.pool.shared(fresh).is_err(), "it was never written");
+        world.pool.verify_quiescent().unwrap();
 
-    let freed = world.allocate(7).unwrap();
-    world.free(freed).unwrap();
-    for _ in 0..20 {
-        let before = world.pool.shared(freed).unwrap().words().snapshot();
-        let recovery_lsn = world.pool.resident(freed).map(|place| place.frame.recovery_lsn());
-        let mut page = world.pool.allocate(kept).unwrap();
-        if page.id() == freed {
-            assert_eq!(page.page().words().u64(64), 0);
-            drop(page);
-            assert_eq!(world.pool.shared(freed).unwrap().words().snapshot().0, before.0);
-            assert_eq!(world.pool.resident(freed).map(|place| place.frame.recovery_lsn()), recovery_lsn);
-            assert!(recovery_lsn.is_some_and(|lsn| lsn > Lsn::ZERO), "it was to be dirty");
-            world.pool.verify_quiescent().unwrap();
-            return;
+        let freed = world.allocate(7).unwrap();
+        world.free(freed).unwrap();
+        for _ in 0..20 {
+            let before = world.pool.shared(freed).unwrap().words().snapshot();
+            let recovery_lsn = world.pool.resident(freed).map(|place| place.frame.recovery_lsn());
+            let mut page = world.pool.allocate(kept).unwrap();
+            if page.id() == freed {
+                assert_eq!(page.page().words().u64(64), 0);
+                drop(page);
+                assert_eq!(world.pool.shared(freed).unwrap().words().snapshot().0, before.0);
+                assert_eq!(world.pool.resident(freed).map(|place| place.frame.recovery_lsn()), recovery_lsn);
+                assert!(recovery_lsn.is_some_and(|lsn| lsn > Lsn::ZERO), "it was to be dirty");
+                world.pool.verify_quiescent().unwrap();
+                return;
+            }
+            let lsn = world.append(ALLOCATE, &[&page.id().0.to_le_bytes(), &[0; 8]]).unwrap();
+            drop(page.commit(lsn));
         }
-        let lsn = world.append(ALLOCATE, &[&page.id().0.to_le_bytes(), &[0; 8]]).unwrap();
-        drop(page.commit(lsn));
-    }
-    panic!("the freed page was not found again");
+        panic!("the freed page was not found again");
+    });
 }
 
 /// Between the choice of a page and the latch of its bitmap page the bit says that the page is free. Threads of all
@@ -135,39 +137,41 @@ fn a_page_that_is_handed_out_is_not_found_again() {
 /// Threads allocate and free; no page is ever given to two.
 #[test]
 fn no_page_is_given_to_two() {
-    let world = World::create(32);
-    let owners = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        for owner in 0..8_u64 {
-            let (world, owners) = (&world, &owners);
-            scope.spawn(move || {
-                let (mut random, mut mine) = (Xorshift::new(owner + 1), Vec::new());
-                for number in 0..300 {
-                    if mine.len() > 20 || (!mine.is_empty() && random.below(3) == 0) {
-                        let page = mine.swap_remove(random.below(mine.len() as u64) as usize);
-                        assert_eq!(owners.lock().remove(&page), Some(owner));
-                        world.free(page).unwrap();
-                    } else if random.below(10) == 0 {
-                        drop(world.pool.allocate(PageId::NONE).unwrap());
-                    } else {
-                        let page = world.allocate(number).unwrap();
-                        assert_eq!(
-                            owners.lock().insert(page, owner),
-                            None,
-                            "page {page} was given away twice"
-                        );
-                        mine.push(page);
+    over_all(|| {
+        let world = World::create(32);
+        let owners = Mutex::new(BTreeMap::new());
+        thread::scope(|scope| {
+            for owner in 0..8_u64 {
+                let (world, owners) = (&world, &owners);
+                scope.spawn(move || {
+                    let (mut random, mut mine) = (Xorshift::new(owner + 1), Vec::new());
+                    for number in 0..300 {
+                        if mine.len() > 20 || (!mine.is_empty() && random.below(3) == 0) {
+                            let page = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                            assert_eq!(owners.lock().remove(&page), Some(owner));
+                            world.free(page).unwrap();
+                        } else if random.below(10) == 0 {
+                            drop(world.pool.allocate(PageId::NONE).unwrap());
+                        } else {
+                            let page = world.allocate(number).unwrap();
+                            assert_eq!(
+                                owners.lock().insert(page, owner),
+                                None,
+                                "page {page} was given away twice"
+                            );
+                            mine.push(page);
+                        }
                     }
-                }
-            });
-        }
+                });
+            }
+        });
+        let owned: BTreeSet<_> = owners.lock().keys().copied().collect();
+        assert_eq!(allocated(&world), owned);
+        world.pool.verify_quiescent().unwrap();
+        world.watch.check();
+        // Nothing was lost on the way: the file is hardly longer than what was ever in use at once.
+        assert!(world.pool.page_count() <= 384, "{} pages for at most 168", world.pool.page_count());
     });
-    let owned: BTreeSet<_> = owners.lock().keys().copied().collect();
-    assert_eq!(allocated(&world), owned);
-    world.pool.verify_quiescent().unwrap();
-    world.watch.check();
-    // Nothing was lost on the way: the file is hardly longer than what was ever in use at once.
-    assert!(world.pool.page_count() <= 384, "{} pages for at most 168", world.pool.page_count());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use crate::{
     PoolOptions,
-    testing::{World, options},
+    testing::{World, options, over_extremes},
 };
 
 /// One change, as the log has it.
@@ -158,21 +158,23 @@ const MODES: [CrashMode; 6] = [
 
 #[test]
 fn a_crash_at_every_operation_loses_nothing() {
-    let (seed, steps) = (3, 300);
-    let (created, operations) = operations_of(seed, steps);
-    let mut recoveries = 0;
-    for crash_at in created + 1..=operations {
-        let (disk, ledger) = crashed_run(seed, steps, crash_at);
-        let Some(ledger) = ledger else { continue };
-        for mode in MODES {
-            let context = format!("crash at {crash_at} of {operations}, {mode:?}");
-            let world = recover_and_compare(disk.after_crash(mode), &ledger, ledger.horizon, &context)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
-            world.pool.verify_quiescent().unwrap();
-            recoveries += 1;
+    over_extremes(|| {
+        let (seed, steps) = (3, 300);
+        let (created, operations) = operations_of(seed, steps);
+        let mut recoveries = 0;
+        for crash_at in created + 1..=operations {
+            let (disk, ledger) = crashed_run(seed, steps, crash_at);
+            let Some(ledger) = ledger else { continue };
+            for mode in MODES {
+                let context = format!("crash at {crash_at} of {operations}, {mode:?}");
+                let world = recover_and_compare(disk.after_crash(mode), &ledger, ledger.horizon, &context)
+                    .unwrap_or_else(|error| panic!("{context}: {error}"));
+                world.pool.verify_quiescent().unwrap();
+                recoveries += 1;
+            }
         }
-    }
-    assert!(recoveries > 500, "{recoveries} crashes are too few");
+        assert!(recoveries > 500, "{recoveries} crashes are too few");
+    });
 }
 
 /// The power fails again during the recovery, at each of its operations, and once more.
@@ -207,52 +209,54 @@ fn a_crash_during_recovery_loses_nothing() {
 /// moment.
 #[test]
 fn a_crash_among_threads_loses_nothing() {
-    const WRITERS: u64 = 3;
-    for seed in 1..25_u64 {
-        let world = World::create_on(FaultyDisk::new(), &options(10)).unwrap();
-        let pages: Vec<_> = (0..24).map(|_| world.allocate_logged(0).unwrap()).collect();
-        let mut ledger = Ledger { horizon: world.pool.sweep().unwrap(), ..Ledger::default() };
-        ledger.changes.extend(pages.iter().map(|(page, lsn)| (*lsn, Change::Allocate(*page, 0))));
-        world.disk.crash_at(world.disk.counts().operations + 60 + seed * 17);
-        let (world_ref, pages) = (&world, &pages);
-        thread::scope(|scope| {
-            let sweeper = scope.spawn(move || {
-                let mut horizon = Lsn::ZERO;
-                while let Ok(next) = world_ref.pool.sweep() {
-                    horizon = next;
-                    thread::sleep(Duration::from_millis(1));
-                }
-                horizon
-            });
-            let writers: Vec<_> = (0..WRITERS)
-                .map(|writer| {
-                    scope.spawn(move || {
-                        let (mut random, mut changes) = (Xorshift::new(seed * 100 + writer), Vec::new());
-                        for number in 1.. {
-                            let (page, _) = pages[random.below(pages.len() as u64) as usize];
-                            let offset = OFFSETS[random.below(OFFSETS.len() as u64) as usize];
-                            let Ok(lsn) = world_ref.set(page, offset, number) else { break };
-                            changes.push((lsn, Change::Set(page, offset, number)));
-                            if number % 50 == 0 && world_ref.flush_log().is_err() {
-                                break;
+    over_extremes(|| {
+        const WRITERS: u64 = 3;
+        for seed in 1..25_u64 {
+            let world = World::create_on(FaultyDisk::new(), &options(10)).unwrap();
+            let pages: Vec<_> = (0..24).map(|_| world.allocate_logged(0).unwrap()).collect();
+            let mut ledger = Ledger { horizon: world.pool.sweep().unwrap(), ..Ledger::default() };
+            ledger.changes.extend(pages.iter().map(|(page, lsn)| (*lsn, Change::Allocate(*page, 0))));
+            world.disk.crash_at(world.disk.counts().operations + 60 + seed * 17);
+            let (world_ref, pages) = (&world, &pages);
+            thread::scope(|scope| {
+                let sweeper = scope.spawn(move || {
+                    let mut horizon = Lsn::ZERO;
+                    while let Ok(next) = world_ref.pool.sweep() {
+                        horizon = next;
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    horizon
+                });
+                let writers: Vec<_> = (0..WRITERS)
+                    .map(|writer| {
+                        scope.spawn(move || {
+                            let (mut random, mut changes) = (Xorshift::new(seed * 100 + writer), Vec::new());
+                            for number in 1.. {
+                                let (page, _) = pages[random.below(pages.len() as u64) as usize];
+                                let offset = OFFSETS[random.below(OFFSETS.len() as u64) as usize];
+                                let Ok(lsn) = world_ref.set(page, offset, number) else { break };
+                                changes.push((lsn, Change::Set(page, offset, number)));
+                                if number % 50 == 0 && world_ref.flush_log().is_err() {
+                                    break;
+                                }
                             }
-                        }
-                        changes
+                            changes
+                        })
                     })
-                })
-                .collect();
-            writers.into_iter().for_each(|writer| ledger.changes.extend(writer.join().unwrap()));
-            ledger.horizon = ledger.horizon.max(sweeper.join().unwrap());
-        });
-        ledger.changes.sort_by_key(|(lsn, _)| *lsn);
-        ledger.durable = world.log.durable();
-        assert!(world.disk.is_crashed());
-        for mode in MODES {
-            let context = format!("seed {seed}, {mode:?}");
-            recover_and_compare(world.disk.after_crash(mode), &ledger, ledger.horizon, &context)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+                    .collect();
+                writers.into_iter().for_each(|writer| ledger.changes.extend(writer.join().unwrap()));
+                ledger.horizon = ledger.horizon.max(sweeper.join().unwrap());
+            });
+            ledger.changes.sort_by_key(|(lsn, _)| *lsn);
+            ledger.durable = world.log.durable();
+            assert!(world.disk.is_crashed());
+            for mode in MODES {
+                let context = format!("seed {seed}, {mode:?}");
+                recover_and_compare(world.disk.after_crash(mode), &ledger, ledger.horizon, &context)
+                    .unwrap_or_else(|error| panic!("{context}: {error}"));
+            }
         }
-    }
+    });
 }
 
 /// The control: without images, torn pages are found out and cannot be repaired.

@@ -8,7 +8,7 @@ use foreshore_testkit::FaultyDisk;
 use super::is_corrupt_page;
 use crate::{
     PoolOptions,
-    testing::{DATA, World, options},
+    testing::{DATA, World, options, over_all},
 };
 
 /// A database of 40 pages on disk, page n with the number n; the pages and the horizon to recover from.
@@ -21,23 +21,25 @@ fn stored() -> (FaultyDisk, Vec<PageId>, Lsn) {
 
 #[test]
 fn a_bad_sector_is_an_error_of_its_page_alone() {
-    let (disk, pages, horizon) = stored();
-    let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
-    let offset = u64::from(pages[7].0) * PAGE_BYTES as u64;
-    disk.fail_reads(Path::new(DATA), offset + 5000..offset + 5512);
-    for _ in 0..20 {
-        assert!(matches!(world.pool.shared(pages[7]), Err(StorageError::Io { .. })));
-        assert!(matches!(world.pool.optimistic(pages[7]), Err(StorageError::Io { .. })));
-        assert!(matches!(world.pool.exclusive(pages[7]), Err(StorageError::Io { .. })));
-    }
-    world.pool.verify_quiescent().unwrap();
-    for (number, page) in pages.iter().enumerate().filter(|(number, _)| *number != 7) {
-        assert_eq!(world.get(*page, 64).unwrap(), number as u64);
-    }
-    // Reads do not stop a database.
-    assert!(world.log.poisoned().is_none());
-    disk.heal_reads();
-    assert_eq!(world.get(pages[7], 64).unwrap(), 7);
+    over_all(|| {
+        let (disk, pages, horizon) = stored();
+        let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
+        let offset = u64::from(pages[7].0) * PAGE_BYTES as u64;
+        disk.fail_reads(Path::new(DATA), offset + 5000..offset + 5512);
+        for _ in 0..20 {
+            assert!(matches!(world.pool.shared(pages[7]), Err(StorageError::Io { .. })));
+            assert!(matches!(world.pool.optimistic(pages[7]), Err(StorageError::Io { .. })));
+            assert!(matches!(world.pool.exclusive(pages[7]), Err(StorageError::Io { .. })));
+        }
+        world.pool.verify_quiescent().unwrap();
+        for (number, page) in pages.iter().enumerate().filter(|(number, _)| *number != 7) {
+            assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+        }
+        // Reads do not stop a database.
+        assert!(world.log.poisoned().is_none());
+        disk.heal_reads();
+        assert_eq!(world.get(pages[7], 64).unwrap(), 7);
+    });
 }
 
 #[test]
@@ -52,16 +54,21 @@ fn short_reads_are_read_on() {
 
 #[test]
 fn every_flipped_bit_is_found() {
-    let (disk, pages, horizon) = stored();
-    for (byte, bit) in (0..PAGE_BYTES as u64).step_by(97).zip((0..8).cycle()) {
-        let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
-        let place = u64::from(pages[3].0) * PAGE_BYTES as u64 + byte;
-        disk.flip_bit(Path::new(DATA), place, bit);
-        assert!(is_corrupt_page(world.pool.shared(pages[3]), pages[3], "checksum"), "byte {byte}, bit {bit}");
-        disk.flip_bit(Path::new(DATA), place, bit);
-        assert_eq!(world.get(pages[3], 64).unwrap(), 3);
-        world.pool.verify_quiescent().unwrap();
-    }
+    over_all(|| {
+        let (disk, pages, horizon) = stored();
+        for (byte, bit) in (0..PAGE_BYTES as u64).step_by(97).zip((0..8).cycle()) {
+            let world = World::recover(disk.clone(), &options(8), horizon).unwrap();
+            let place = u64::from(pages[3].0) * PAGE_BYTES as u64 + byte;
+            disk.flip_bit(Path::new(DATA), place, bit);
+            assert!(
+                is_corrupt_page(world.pool.shared(pages[3]), pages[3], "checksum"),
+                "byte {byte}, bit {bit}"
+            );
+            disk.flip_bit(Path::new(DATA), place, bit);
+            assert_eq!(world.get(pages[3], 64).unwrap(), 3);
+            world.pool.verify_quiescent().unwrap();
+        }
+    });
 }
 
 #[test]
@@ -93,22 +100,25 @@ fn a_page_from_behind_the_log_s_end_is_found() {
 
 #[test]
 fn a_failed_write_stops_the_database() {
-    let world = World::create_on(FaultyDisk::new(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
-    let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
-    world.log.flush(Lsn(world.log.tail().0 - 1)).ok();
-    for write in 1..200 {
-        world.disk.fail_write(world.disk.counts().writes + write);
-    }
-    assert!(world.pool.sweep().is_err());
-    assert!(world.log.poisoned().is_some());
-    // Nothing is written from here on, and nothing pretends.
-    let writes = world.disk.counts().writes;
-    assert!(matches!(world.pool.sweep(), Err(StorageError::Poisoned { .. })));
-    assert!(matches!(world.pool.flush_all(), Err(StorageError::Poisoned { .. })));
-    assert!(world.set(pages[0], 64, 3).is_err());
-    assert!((2..40).any(|page| world.pool.shared(PageId(page)).is_err()));
-    assert_eq!(world.disk.counts().writes, writes);
-    world.pool.verify_quiescent().unwrap();
+    over_all(|| {
+        let world =
+            World::create_on(FaultyDisk::new(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
+        let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
+        world.log.flush(Lsn(world.log.tail().0 - 1)).ok();
+        for write in 1..200 {
+            world.disk.fail_write(world.disk.counts().writes + write);
+        }
+        assert!(world.pool.sweep().is_err());
+        assert!(world.log.poisoned().is_some());
+        // Nothing is written from here on, and nothing pretends.
+        let writes = world.disk.counts().writes;
+        assert!(matches!(world.pool.sweep(), Err(StorageError::Poisoned { .. })));
+        assert!(matches!(world.pool.flush_all(), Err(StorageError::Poisoned { .. })));
+        assert!(world.set(pages[0], 64, 3).is_err());
+        assert!((2..40).any(|page| world.pool.shared(PageId(page)).is_err()));
+        assert_eq!(world.disk.counts().writes, writes);
+        world.pool.verify_quiescent().unwrap();
+    });
 }
 
 #[test]

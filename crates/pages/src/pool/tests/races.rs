@@ -10,7 +10,7 @@ use foreshore_env::{
 
 use foreshore_testkit::CrashMode;
 
-use crate::testing::{SET, World, options};
+use crate::testing::{SET, World, options, over_all};
 
 /// Where a page has its number, twice: far apart, so that a torn read sees two.
 const FIRST: usize = 64;
@@ -78,12 +78,16 @@ fn counters(frames: usize, page_count: u64, rounds: u64) {
 
 #[test]
 fn threads_on_8_frames() {
-    counters(12, 40, 600);
+    over_all(|| {
+        counters(12, 40, 600);
+    });
 }
 
 #[test]
 fn threads_on_64_frames() {
-    counters(64, 200, 2000);
+    over_all(|| {
+        counters(64, 200, 2000);
+    });
 }
 
 #[test]
@@ -94,28 +98,30 @@ fn threads_on_frames_enough() {
 /// All threads want the same absent page at once: it is read once.
 #[test]
 fn a_page_is_loaded_once() {
-    let world = World::create(8);
-    let pages: Vec<_> = (0..30).map(|number| world.allocate(number).unwrap()).collect();
-    for round in 0..60 {
-        let page = pages[round % pages.len()];
-        let before = world.pool.stats();
-        // Not in the pool: 14 others have been used since.
-        for step in 1..15 {
-            world.get(pages[(round + step * 2) % pages.len()], 64).unwrap();
-        }
-        let resident = world.pool.resident(page).is_some();
-        let loads = world.pool.stats().loads;
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let number = world.get_optimistic(page, |words| words.u64(64)).unwrap();
-                    assert_eq!(number, (round % pages.len()) as u64);
-                });
+    over_all(|| {
+        let world = World::create(8);
+        let pages: Vec<_> = (0..30).map(|number| world.allocate(number).unwrap()).collect();
+        for round in 0..60 {
+            let page = pages[round % pages.len()];
+            let before = world.pool.stats();
+            // Not in the pool: 14 others have been used since.
+            for step in 1..15 {
+                world.get(pages[(round + step * 2) % pages.len()], 64).unwrap();
             }
-        });
-        assert_eq!(world.pool.stats().loads - loads, u64::from(!resident), "{before:?}");
-    }
-    world.watch.check();
+            let resident = world.pool.resident(page).is_some();
+            let loads = world.pool.stats().loads;
+            thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        let number = world.get_optimistic(page, |words| words.u64(64)).unwrap();
+                        assert_eq!(number, (round % pages.len()) as u64);
+                    });
+                }
+            });
+            assert_eq!(world.pool.stats().loads - loads, u64::from(!resident), "{before:?}");
+        }
+        world.watch.check();
+    });
 }
 
 /// The sweep meets a page whose change was prepared before the horizon moved and logged after it (PAGE-8): its image is
@@ -157,34 +163,36 @@ fn a_change_that_straddles_the_horizon_is_swept() {
 /// A sweep in a pool of which every frame is dirty and wanted: those who hold latches and need frames get them.
 #[test]
 fn a_sweep_does_not_starve_those_who_look_for_frames() {
-    let world = World::create(8);
-    let pages: Vec<_> = (0..24).map(|number| world.allocate(number).unwrap()).collect();
-    let running = AtomicBool::new(true);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while running.load(Ordering::Relaxed) {
-                world.pool.sweep().unwrap();
-            }
-        });
-        let workers: Vec<_> = (0..3)
-            .map(|seed| {
-                let (world, pages) = (&world, &pages);
-                scope.spawn(move || {
-                    let mut random = Xorshift::new(seed + 1);
-                    for _ in 0..150 {
-                        // Two latches at a time, in one order.
-                        let (one, other) = (random.below(12) as usize, 12 + random.below(12) as usize);
-                        let mut one = world.pool.exclusive(pages[one]).unwrap();
-                        let number = world.pool.shared(pages[other]).unwrap().words().u64(FIRST);
-                        world.set_on(&mut one, FIRST, number).unwrap();
-                    }
+    over_all(|| {
+        let world = World::create(8);
+        let pages: Vec<_> = (0..24).map(|number| world.allocate(number).unwrap()).collect();
+        let running = AtomicBool::new(true);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while running.load(Ordering::Relaxed) {
+                    world.pool.sweep().unwrap();
+                }
+            });
+            let workers: Vec<_> = (0..3)
+                .map(|seed| {
+                    let (world, pages) = (&world, &pages);
+                    scope.spawn(move || {
+                        let mut random = Xorshift::new(seed + 1);
+                        for _ in 0..150 {
+                            // Two latches at a time, in one order.
+                            let (one, other) = (random.below(12) as usize, 12 + random.below(12) as usize);
+                            let mut one = world.pool.exclusive(pages[one]).unwrap();
+                            let number = world.pool.shared(pages[other]).unwrap().words().u64(FIRST);
+                            world.set_on(&mut one, FIRST, number).unwrap();
+                        }
+                    })
                 })
-            })
-            .collect();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        running.store(false, Ordering::Relaxed);
+                .collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            running.store(false, Ordering::Relaxed);
+        });
+        world.pool.verify_quiescent().unwrap();
     });
-    world.pool.verify_quiescent().unwrap();
 }
 
 #[test]
