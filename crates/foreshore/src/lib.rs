@@ -116,7 +116,7 @@ pub use foreshore_base::{
 };
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, Isolation,
-    VictimReason,
+    TransitKind as Transit, TranslationKind as Translation, VictimReason,
 };
 
 pub use crate::{

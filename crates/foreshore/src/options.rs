@@ -11,7 +11,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Isolation,
+    Durability, Isolation, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -31,6 +31,10 @@ pub struct Options {
     pub create: bool,
     /// Memory for pages, in bytes. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
+    /// How the buffer pool finds pages. Default: page_table.
+    pub translation: Translation,
+    /// How the buffer pool knows of pages on their way in and out. Default: in_frame.
+    pub transit: Transit,
     /// Most bytes that the log may take. Transactions that are open at the same time must fit in half of it: the
     /// other half is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
@@ -85,6 +89,8 @@ impl Default for Options {
         Options {
             create: true,
             pool_bytes: 256 << 20,
+            translation: Translation::default(),
+            transit: Transit::default(),
             log_bytes: 4 << 30,
             log_segment_bytes: 16 << 20,
             log_buffer_bytes: 8 << 20,
@@ -114,9 +120,11 @@ const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 
 impl Options {
     /// The names that [`Options::set`] knows: those of the fields.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 18] = [
         "create",
         "pool_bytes",
+        "translation",
+        "transit",
         "log_bytes",
         "log_segment_bytes",
         "log_buffer_bytes",
@@ -150,6 +158,8 @@ impl Options {
         match name {
             "create" => self.create = flag()?,
             "pool_bytes" => self.pool_bytes = size()?,
+            "translation" => self.translation = choice(name, value)?,
+            "transit" => self.transit = choice(name, value)?,
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
@@ -197,6 +207,8 @@ impl Options {
         Some(match name {
             "create" => self.create.to_string(),
             "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
+            "translation" => self.translation.name(),
+            "transit" => self.transit.name(),
             "log_bytes" => units::format_bytes(self.log_bytes),
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
@@ -280,7 +292,12 @@ impl Options {
                 capacity_bytes: self.log_bytes,
                 flush_interval: self.flush_interval,
             },
-            pool: PoolOptions { bytes: self.pool_bytes, ..PoolOptions::default() },
+            pool: PoolOptions {
+                bytes: self.pool_bytes,
+                translation: self.translation,
+                transit: self.transit,
+                ..PoolOptions::default()
+            },
             locks: LockOptions {
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,
@@ -324,6 +341,19 @@ mod tests {
         }
         assert_eq!(options, defaults);
         options.check().unwrap();
+    }
+
+    #[test]
+    fn the_pool_s_choices_reach_the_engine() {
+        let mut options = Options::default();
+        for translation in Translation::ALL {
+            options.set("translation", &translation.name()).unwrap();
+            assert_eq!(options.engine().pool.translation, translation);
+        }
+        for transit in Transit::ALL {
+            options.set("transit", &transit.name()).unwrap();
+            assert_eq!(options.engine().pool.transit, transit);
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ stats! {
     pool_loads: |stats| stats.pool.loads,
     /// Pages that gave up their frame for another.
     pool_evictions: |stats| stats.pool.evictions,
+    /// Pages that had to be written by the thread that needed their frame, because nobody had in the background.
+    pool_dirty_evictions: |stats| stats.pool.dirty_evictions,
     /// Pages written in the background.
     pool_cleaner_writes: |stats| stats.pool.cleaner_writes,
     /// Pages written by checkpoints.

@@ -45,7 +45,7 @@ mod api {
         CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentMode, LockError,
         LockOptions, LockStats, LockTableKind, VictimReason,
     };
-    pub use foreshore_pages::{PoolOptions, PoolStats};
+    pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::LogOptions;
 
     pub use crate::{

@@ -1,6 +1,6 @@
 //! Options whose value is one of a few, each with a name.
 
-use foreshore_txn::{DeadlockPolicy, DigestKind};
+use foreshore_txn::{DeadlockPolicy, DigestKind, TransitKind, TranslationKind};
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -45,6 +45,23 @@ impl Choice for DeadlockPolicy {
 impl Choice for DigestKind {
     const NAMED: &'static [(&'static str, DigestKind)] =
         &[("exact", DigestKind::Exact), ("bloom", DigestKind::Bloom)];
+}
+
+impl Choice for TranslationKind {
+    const NAMED: &'static [(&'static str, TranslationKind)] = &[
+        ("page_table", TranslationKind::PageTable),
+        ("cuckoo", TranslationKind::Cuckoo),
+        ("bucketed", TranslationKind::Bucketed),
+        ("global_mutex", TranslationKind::GlobalMutex),
+    ];
+}
+
+impl Choice for TransitKind {
+    const NAMED: &'static [(&'static str, TransitKind)] = &[
+        ("in_frame", TransitKind::InFrame),
+        ("one_list", TransitKind::OneList),
+        ("many_lists", TransitKind::ManyLists),
+    ];
 }
 
 #[cfg(test)]
