@@ -1,8 +1,9 @@
 //! The parking lot of Böttcher et al. 2020, §3.4 (after WebKit's): where threads sleep that wait for a latch or a lock.
 //!
-//! An address stands for what is waited for (that of the waiter's word, for example, which is even); it is never followed. 512 spaces, each a queue under its own mutex, are
-//! chosen by a hash of the address; addresses that meet in one space are told apart in its queue. Each thread sleeps on a
-//! condition variable of its own, so that a wake-up reaches exactly whom it is meant for.
+//! An address stands for what is waited for (that of the waiter's word, for example, which is even); it is never
+//! followed. 512 spaces, each a queue under its own mutex, are chosen by a hash of the address; addresses that meet in
+//! one space are told apart in its queue. Each wait sleeps on a condition variable of its own, so that a wake-up reaches
+//! exactly whom it is meant for.
 //!
 //! A wake-up cannot get lost if both sides keep to the protocol (LATCH-5). The sleeper: announce yourself in a word that
 //! the waker looks at, then [`park`] with a `validate` that reads the word. The waker: change the word, and if it shows
@@ -20,7 +21,7 @@ use foreshore_env::sync::{Arc, Mutex, MutexGuard};
 use foreshore_env::time::{Duration, Instant};
 
 use crate::hybrid::Wish;
-use parker::{Parker, Ticket};
+use parker::{Bed, Parker};
 
 /// A waiter looks around this often: cancellation, eviction, deadlock.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -56,7 +57,6 @@ struct Space {
 struct Waiter {
     address: usize,
     wait: Wait,
-    ticket: Ticket,
     parker: Arc<Parker>,
 }
 
@@ -214,9 +214,9 @@ pub(crate) fn park_for(
     deadline: Option<Instant>,
     look: &mut dyn FnMut() -> bool,
 ) -> (Ended, Option<Panic>) {
-    let parker = Parker::current();
-    let ticket = parker.issue();
-    let waiter = Waiter { address, wait, ticket, parker: Arc::clone(&parker) };
+    let bed = Bed::take();
+    let parker = bed.parker();
+    let waiter = Waiter { address, wait, parker: Arc::clone(parker) };
     {
         let mut queue = space(address).lock();
         if !validate() {
@@ -239,22 +239,20 @@ pub(crate) fn park_for(
             Err(panic) => break (Ended::GaveUp, Some(panic)),
         }
         let wake_up = now + LOOK_INTERVAL;
-        if let Some(granted) =
-            parker.sleep(ticket, deadline.map_or(wake_up, |deadline| wake_up.min(deadline)))
-        {
+        if let Some(granted) = parker.sleep(deadline.map_or(wake_up, |deadline| wake_up.min(deadline))) {
             return (if granted { Ended::Granted } else { Ended::Woken }, None);
         }
     };
     {
         let mut queue = space(address).lock();
-        let own = |waiter: &Waiter| waiter.ticket == ticket && Arc::ptr_eq(&waiter.parker, &parker);
+        let own = |waiter: &Waiter| Arc::ptr_eq(&waiter.parker, parker);
         if let Some(place) = queue.iter().position(own) {
             queue.remove(place);
             return (ended, panicked);
         }
     }
     // Somebody has taken this thread out of the queue and is about to tell it, in a moment.
-    (if parker.await_answer(ticket) { Ended::Granted } else { Ended::Woken }, panicked)
+    (if parker.await_answer() { Ended::Granted } else { Ended::Woken }, panicked)
 }
 
 impl Space {
@@ -297,7 +295,7 @@ impl Batch {
     /// Wakes them. Not under the mutex: a critical section ends before the kernel is called.
     fn wake(self, granted: bool) {
         for waiter in self.waiters.into_iter().take(self.count).flatten() {
-            waiter.parker.answer(waiter.ticket, granted);
+            waiter.parker.answer(granted);
         }
     }
 }

@@ -1,81 +1,75 @@
-//! What one thread sleeps on.
+//! What one wait of a thread sleeps on.
+
+use std::cell::Cell;
 
 use foreshore_env::sync::{Arc, Condvar, Mutex};
 use foreshore_env::thread_local;
 use foreshore_env::time::Instant;
 
 thread_local! {
-    static CURRENT: Arc<Parker> = Arc::new(Parker::default());
+    /// The parker of this thread's next wait. Absent while a wait uses it.
+    static SPARE: Cell<Option<Arc<Parker>>> = Cell::default();
 }
 
-/// One sleep of one thread. An answer to an earlier sleep that comes late is told apart by it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Ticket(u64);
-
-/// A thread's bed. The thread itself and, while it is in a queue, its waker know it.
+/// The bed of one wait at a time. The waiting thread and, while that is in a queue, its waker know it.
 #[derive(Default)]
 pub(super) struct Parker {
-    /// Its mutex guards the tickets. Taken without any other mutex being held.
-    tickets: Mutex<Tickets>,
-    /// Signalled when `tickets.answered` changes; only the owner waits.
+    /// Whether the wait was answered, and if so, whether the answer was that the thread holds what it waited for.
+    /// Written by whoever took the thread out of a queue, taken by the thread. Nothing else is acquired under it.
+    answer: Mutex<Option<bool>>,
+    /// Signalled when there is an answer; only the waiting thread waits.
     condvar: Condvar,
 }
 
-#[derive(Default)]
-struct Tickets {
-    /// The newest ticket; written by the owner.
-    issued: Ticket,
-    /// The newest ticket that was answered, and whether the answer was that the owner holds what it waited for; written
-    /// by whoever took the owner out of a queue.
-    answered: Ticket,
-    granted: bool,
-}
-
-impl Tickets {
-    fn answer(&self, ticket: Ticket) -> Option<bool> {
-        (self.answered == ticket).then_some(self.granted)
-    }
-}
-
 impl Parker {
-    /// The parker of this thread. A thread that is being taken down has lost its own and gets a new one.
-    pub(super) fn current() -> Arc<Parker> {
-        CURRENT.try_with(Arc::clone).unwrap_or_default()
-    }
-
-    /// A ticket for the next sleep.
-    pub(super) fn issue(&self) -> Ticket {
-        let mut tickets = self.tickets.lock();
-        tickets.issued.0 += 1;
-        tickets.issued
-    }
-
-    /// Sleeps until the ticket is answered, until `until`, or until woken for no reason. Whether it was granted, if it
-    /// was answered.
-    pub(super) fn sleep(&self, ticket: Ticket, until: Instant) -> Option<bool> {
-        let tickets = self.tickets.lock();
-        if let Some(granted) = tickets.answer(ticket) {
-            return Some(granted);
+    /// Sleeps until there is an answer, until `until`, or until woken for no reason. Takes the answer, if there is one:
+    /// whether it was granted.
+    pub(super) fn sleep(&self, until: Instant) -> Option<bool> {
+        let mut answer = self.answer.lock();
+        if answer.is_none() {
+            answer = self.condvar.wait_until(answer, until);
         }
-        self.condvar.wait_until(tickets, until).answer(ticket)
+        answer.take()
     }
 
-    /// Waits for an answer that is on its way.
-    pub(super) fn await_answer(&self, ticket: Ticket) -> bool {
-        let mut tickets = self.tickets.lock();
+    /// Waits for an answer that is on its way, and takes it.
+    pub(super) fn await_answer(&self) -> bool {
+        let mut answer = self.answer.lock();
         loop {
-            if let Some(granted) = tickets.answer(ticket) {
+            if let Some(granted) = answer.take() {
                 return granted;
             }
-            tickets = self.condvar.wait(tickets);
+            answer = self.condvar.wait(answer);
         }
     }
 
-    /// Answers a ticket. Each is answered at most once, by whoever took it out of the queue.
-    pub(super) fn answer(&self, ticket: Ticket, granted: bool) {
-        let mut tickets = self.tickets.lock();
-        (tickets.answered, tickets.granted) = (ticket, granted);
-        drop(tickets);
+    /// Answers the wait. Once, by whoever took its thread out of the queue.
+    pub(super) fn answer(&self, granted: bool) {
+        *self.answer.lock() = Some(granted);
         self.condvar.notify_one();
+    }
+}
+
+/// A parker in use by one wait. A wait that begins while another of the same thread has not ended (in its `look`) has a
+/// parker of its own: two waits with one would take each other's answers (LATCH-9).
+pub(super) struct Bed(Arc<Parker>);
+
+impl Bed {
+    /// The thread's spare parker; a new one if it has none: at first, within another wait, or while it is being taken
+    /// down.
+    pub(super) fn take() -> Bed {
+        Bed(SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default())
+    }
+
+    /// The parker.
+    pub(super) fn parker(&self) -> &Arc<Parker> {
+        &self.0
+    }
+}
+
+impl Drop for Bed {
+    /// The parker is as new: whoever was going to answer it has, and the answer was taken.
+    fn drop(&mut self) {
+        let _ = SPARE.try_with(|spare| spare.set(Some(Arc::clone(&self.0))));
     }
 }

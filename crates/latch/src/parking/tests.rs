@@ -192,6 +192,42 @@ fn a_panic_passes_its_wake_up_on() {
     });
 }
 
+/// LATCH-9. A `look` that itself waits in the lot: both waits are answered while the inner one lasts, and neither answer
+/// may end the other wait or be lost.
+#[test]
+fn a_look_that_waits_keeps_both_answers() {
+    let (outer, inner) = (address(), address());
+    let done = Arc::new(AtomicU64::new(0));
+    let also = Arc::clone(&done);
+    // Not in a scope: were an answer lost, the thread would sleep for ever, and the test is to fail then.
+    thread::spawn(move || {
+        let mut first = true;
+        let look = || {
+            if !std::mem::take(&mut first) {
+                return true;
+            }
+            assert_eq!(park(inner, || true, None, || true), Parked::Woken);
+            assert_eq!(
+                park(inner, || true, Some(Instant::now()), || true),
+                Parked::Deadline,
+                "an old answer ended a new wait"
+            );
+            true
+        };
+        assert_eq!(park(outer, || true, None, look), Parked::Woken);
+        also.store(1, Release);
+    });
+    wait_for_sleepers(inner, 1);
+    assert!(unpark_one(outer, |_| {}));
+    assert!(unpark_one(inner, |_| {}));
+    let begin = Instant::now();
+    while done.load(Acquire) == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "an answer was lost");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(sleepers(outer) + sleepers(inner), 0);
+}
+
 /// A token goes round among threads that each wait for their turn. One lost wake-up stops the round.
 #[test]
 fn a_token_goes_round() {
