@@ -9,6 +9,7 @@
 //! always passed and nothing times out on its own here, so no look-around hides a lost wake-up.
 
 mod faults;
+mod gallery;
 mod lot;
 mod pairs;
 mod triples;
@@ -153,7 +154,8 @@ fn triple(
     });
 }
 
-/// The model must fail for this reason: what was planted has to be caught. `test` is the name of the test that calls.
+/// The model must fail for this reason: what was planted has to be caught. `test` is the name of the test that calls, with
+/// its module.
 ///
 /// It runs in a process of its own: loom gives up a model whose threads sleep for ever by panicking in their midst, and
 /// what they then release panics again.
@@ -163,7 +165,7 @@ fn must_fail(test: &str, because: &str, model: impl FnOnce()) {
         return model();
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([&format!("models::faults::{test}"), "--exact", "--nocapture"])
+        .args([&format!("models::{test}"), "--exact", "--nocapture"])
         .env(PLANTED, "1")
         .output()
         .unwrap();

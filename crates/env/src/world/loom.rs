@@ -46,6 +46,43 @@ pub mod sync {
         }
     }
 
+    /// A reader-writer lock without poisoning.
+    #[derive(Debug)]
+    pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+    /// Access to what an [`RwLock`] guards, beside other readers; unlocks on drop.
+    pub type RwLockReadGuard<'a, T> = loom::sync::RwLockReadGuard<'a, T>;
+
+    /// Access alone to what an [`RwLock`] guards; unlocks on drop.
+    pub type RwLockWriteGuard<'a, T> = loom::sync::RwLockWriteGuard<'a, T>;
+
+    impl<T> RwLock<T> {
+        /// An unlocked lock.
+        pub fn new(value: T) -> RwLock<T> {
+            RwLock(loom::sync::RwLock::new(value))
+        }
+
+        /// Waits until nobody writes.
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        /// Waits until nobody reads or writes.
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        /// Access for reading, unless somebody is in the way.
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
+
+        /// Access for writing, unless somebody is in the way.
+        pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+            self.0.try_write().ok()
+        }
+    }
+
     /// A condition variable for [`Mutex`].
     #[derive(Debug, Default)]
     pub struct Condvar(loom::sync::Condvar);

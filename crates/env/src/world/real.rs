@@ -52,6 +52,55 @@ pub mod sync {
         }
     }
 
+    /// A reader-writer lock without poisoning, to measure against; what waits in the engine waits for latches.
+    #[derive(Debug, Default)]
+    pub struct RwLock<T>(sync::RwLock<T>);
+
+    /// Access to what an [`RwLock`] guards, beside other readers; unlocks on drop.
+    pub type RwLockReadGuard<'a, T> = sync::RwLockReadGuard<'a, T>;
+
+    /// Access alone to what an [`RwLock`] guards; unlocks on drop.
+    pub type RwLockWriteGuard<'a, T> = sync::RwLockWriteGuard<'a, T>;
+
+    impl<T> RwLock<T> {
+        /// An unlocked lock.
+        pub const fn new(value: T) -> RwLock<T> {
+            RwLock(sync::RwLock::new(value))
+        }
+
+        /// Waits until nobody writes.
+        #[inline]
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(sync::PoisonError::into_inner)
+        }
+
+        /// Waits until nobody reads or writes.
+        #[inline]
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(sync::PoisonError::into_inner)
+        }
+
+        /// Access for reading, unless somebody is in the way.
+        #[inline]
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            match self.0.try_read() {
+                Ok(guard) => Some(guard),
+                Err(sync::TryLockError::Poisoned(poison)) => Some(poison.into_inner()),
+                Err(sync::TryLockError::WouldBlock) => None,
+            }
+        }
+
+        /// Access for writing, unless somebody is in the way.
+        #[inline]
+        pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+            match self.0.try_write() {
+                Ok(guard) => Some(guard),
+                Err(sync::TryLockError::Poisoned(poison)) => Some(poison.into_inner()),
+                Err(sync::TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+
     /// A condition variable for [`Mutex`].
     #[derive(Debug, Default)]
     pub struct Condvar(sync::Condvar);

@@ -43,7 +43,7 @@ fn version_raised_after_the_release() {
         faulty::release_without_version(&content.latch);
         faulty::raise_version(&content.latch);
     }
-    must_fail("version_raised_after_the_release", "torn, and validated", || {
+    must_fail("faults::version_raised_after_the_release", "torn, and validated", || {
         pair("", faulty_change, look_optimistically, no_check);
     });
 }
@@ -56,7 +56,7 @@ fn version_never_raised() {
         mem::forget(guard);
         faulty::release_without_version(&content.latch);
     }
-    must_fail("version_never_raised", "torn, and validated", || {
+    must_fail("faults::version_never_raised", "torn, and validated", || {
         pair("", faulty_change, look_optimistically, no_check)
     });
 }
@@ -69,7 +69,7 @@ fn no_release_fence_after_entering() {
         faulty::raise_version(&content.latch);
         faulty::release_without_version(&content.latch);
     }
-    must_fail("no_release_fence_after_entering", "torn, and validated", || {
+    must_fail("faults::no_release_fence_after_entering", "torn, and validated", || {
         pair("", faulty_change, look_optimistically, no_check)
     });
 }
@@ -79,7 +79,7 @@ fn no_acquire_fence_in_validate() {
     fn faulty_look(content: &Content) {
         read_with(content, |content, version| faulty::validate_without_fence(&content.latch, version));
     }
-    must_fail("no_acquire_fence_in_validate", "torn, and validated", || {
+    must_fail("faults::no_acquire_fence_in_validate", "torn, and validated", || {
         pair("", change, faulty_look, no_check)
     });
 }
@@ -90,7 +90,7 @@ fn no_acquire_of_the_word_in_validate() {
     fn faulty_look(content: &Content) {
         read_with(content, |content, version| faulty::validate_word_relaxed(&content.latch, version));
     }
-    must_fail("no_acquire_of_the_word_in_validate", "torn, and validated", || {
+    must_fail("faults::no_acquire_of_the_word_in_validate", "torn, and validated", || {
         pair("", change, faulty_look, no_check)
     });
 }
@@ -100,7 +100,7 @@ fn word_not_looked_at_in_validate() {
     fn faulty_look(content: &Content) {
         read_with(content, |content, version| faulty::validate_version_only(&content.latch, version));
     }
-    must_fail("word_not_looked_at_in_validate", "torn, and validated", || {
+    must_fail("faults::word_not_looked_at_in_validate", "torn, and validated", || {
         pair("", change, faulty_look, no_check)
     });
 }
@@ -119,7 +119,7 @@ fn version_loaded_relaxed_at_the_beginning() {
             }
         }
     }
-    must_fail("version_loaded_relaxed_at_the_beginning", "torn, and validated", || {
+    must_fail("faults::version_loaded_relaxed_at_the_beginning", "torn, and validated", || {
         pair("", change_twice, faulty_look, no_check)
     });
 }
@@ -133,7 +133,9 @@ fn parked_bit_dropped_by_the_release() {
         faulty::raise_version(&content.latch);
         faulty::free_the_word(&content.latch);
     }
-    must_fail("parked_bit_dropped_by_the_release", "deadlock", || pair("", faulty_change, share, no_check));
+    must_fail("faults::parked_bit_dropped_by_the_release", "deadlock", || {
+        pair("", faulty_change, share, no_check)
+    });
 }
 
 #[test]
@@ -146,13 +148,15 @@ fn parked_bit_dropped_by_downgrade() {
         faulty::set_word_to_one_sharer(&content.latch);
         faulty::release_shared(&content.latch);
     }
-    must_fail("parked_bit_dropped_by_downgrade", "deadlock", || pair("", faulty_downgrade, change, no_check));
+    must_fail("faults::parked_bit_dropped_by_downgrade", "deadlock", || {
+        pair("", faulty_downgrade, change, no_check)
+    });
 }
 
 /// Who sleeps without making sure that its note stands misses the release that came in between.
 #[test]
 fn no_look_before_sleeping() {
-    must_fail("no_look_before_sleeping", "deadlock", || pair("", change, faulty_wait, no_check));
+    must_fail("faults::no_look_before_sleeping", "deadlock", || pair("", change, faulty_wait, no_check));
     fn faulty_wait(content: &Content) {
         faulty::wait_without_validation(&content.latch);
         faulty::release_shared(&content.latch);
@@ -167,7 +171,7 @@ fn last_sharer_decided_before_leaving() {
         mem::forget(guard);
         faulty::leave_by_an_old_look(&content.latch);
     }
-    must_fail("last_sharer_decided_before_leaving", "deadlock", || {
+    must_fail("faults::last_sharer_decided_before_leaving", "deadlock", || {
         triple("", 3, [faulty_share, faulty_share, change], no_check);
     });
 }
@@ -181,7 +185,7 @@ fn release_of_the_word_relaxed() {
         faulty::raise_version(&content.latch);
         faulty::release_relaxed(&content.latch);
     }
-    must_fail("release_of_the_word_relaxed", "torn under an exclusive latch", || {
+    must_fail("faults::release_of_the_word_relaxed", "torn under an exclusive latch", || {
         pair("", faulty_change, change, no_check)
     });
 }

@@ -1,0 +1,46 @@
+//! Test-and-test-and-set with exponential backoff (Böttcher et al. 2020, §4.5): the more often a waiter has found the latch
+//! taken, the longer it stays away.
+
+use super::spin::Spin;
+use super::{Latch, Leaving, Ttas};
+
+/// A waiter stays away for 2ⁿ pauses after its n-th failure; n grows up to this.
+const MAX_EXPONENT: u32 = 10;
+
+/// A spinlock that looks before it writes, and looks more and more rarely. Exclusive only; unfair.
+#[derive(Debug, Default)]
+pub struct TtasBackoff(Ttas);
+
+#[cfg(not(foreshore_loom))]
+const _: () = assert!(size_of::<TtasBackoff>() == 8);
+
+impl TtasBackoff {
+    #[cold]
+    fn wait(&self) {
+        let mut spin = Spin::default();
+        let mut failures = 0;
+        while !self.0.try_enter() {
+            spin.pause(1 << failures);
+            failures = (failures + 1).min(MAX_EXPONENT);
+        }
+    }
+}
+
+impl Latch for TtasBackoff {
+    const SHARES: bool = false;
+    const OPTIMISTIC: bool = false;
+
+    #[inline]
+    fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
+        if !self.0.try_enter() {
+            self.wait();
+        }
+        let _leaving = Leaving(|| self.0.leave());
+        change()
+    }
+
+    #[inline]
+    fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
+        self.0.try_exclusive(change)
+    }
+}

@@ -1,0 +1,95 @@
+//! The optimistic latch of Böttcher et al. 2020, §2.1 and Listing 1: a version whose lowest bit says that somebody changes
+//! the content. There is no shared mode: a reader that keeps failing has to be alone.
+//!
+//! It departs from the listing by the fences that a weak memory model asks for, as the [`HybridLatch`](crate::HybridLatch) does;
+//! with one word for both, the order of two loads is no question here.
+
+use foreshore_env::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+use super::spin::Spin;
+use super::{Latch, Leaving};
+
+const LOCKED: u64 = 1;
+/// What a change adds to the word, from free to free.
+const CHANGE: u64 = 2;
+
+/// A version and a spinlock in one word. Optimistic or exclusive; unfair.
+#[derive(Debug, Default)]
+pub struct OptimisticLatch {
+    /// Bit 0: held; the bits above: changes so far. Written by the holder, and by who enters.
+    word: AtomicU64,
+}
+
+#[cfg(not(foreshore_loom))]
+const _: () = assert!(size_of::<OptimisticLatch>() == 8);
+
+impl OptimisticLatch {
+    #[inline]
+    fn try_enter(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        // Acquire: partner is the Release in `leave`.
+        if word & LOCKED != 0 || self.word.compare_exchange(word, word | LOCKED, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also sees
+        // LOCKED or something newer.
+        fence(Release);
+        true
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut spin = Spin::default();
+        while !self.try_enter() {
+            spin.pause(1);
+        }
+    }
+
+    #[inline]
+    fn leave(&self) {
+        // Relaxed: nobody else writes the word while LOCKED stands.
+        let word = self.word.load(Relaxed);
+        // Release: partners are the Acquires of whoever reads or enters next.
+        self.word.store(word - LOCKED + CHANGE, Release);
+    }
+}
+
+impl Latch for OptimisticLatch {
+    const SHARES: bool = false;
+    const OPTIMISTIC: bool = true;
+
+    #[inline]
+    fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
+        if !self.try_enter() {
+            self.wait();
+        }
+        let _leaving = Leaving(|| self.leave());
+        change()
+    }
+
+    #[inline]
+    fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
+        if !self.try_enter() {
+            return None;
+        }
+        let _leaving = Leaving(|| self.leave());
+        Some(change())
+    }
+
+    #[inline]
+    fn try_optimistic<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
+        // Acquire: partner is the Release in `leave`. All changes that the version counts are seen.
+        let before = self.word.load(Acquire);
+        if before & LOCKED != 0 {
+            return None;
+        }
+        let seen = read();
+        // Partner is the release fence in `try_enter`.
+        fence(Acquire);
+        (self.word.load(Relaxed) == before).then_some(seen)
+    }
+}
