@@ -11,7 +11,7 @@ use foreshore_env::{
     sync::Arc,
     time::Instant,
 };
-use foreshore_txn::{BeginOptions, DeadlockReport, Engine};
+use foreshore_txn::{BeginOptions, Engine, LockManager, TableInfo};
 
 use crate::{
     error::{Error, Result},
@@ -204,7 +204,7 @@ impl Database {
 
     /// The tables, by name.
     pub fn tables(&self) -> Result<Vec<TableDescription>> {
-        let tables = self.inner.engine.tables().map_err(|error| self.inner.error(error))?;
+        let tables = self.table_infos()?;
         let mut tables: Vec<_> = tables.iter().map(TableDescription::of).collect();
         tables.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(tables)
@@ -235,9 +235,12 @@ impl Database {
         self.inner.engine.checkpoint().map_err(|error| self.inner.error(error))
     }
 
-    /// The newest deadlocks, oldest first: who waited for whom, for what, for how long, and who gave way.
-    pub fn recent_deadlocks(&self) -> Vec<Arc<DeadlockReport>> {
-        self.inner.engine.locks().deadlocks()
+    pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>> {
+        self.inner.engine.tables().map_err(|error| self.inner.error(error))
+    }
+
+    pub(crate) fn lock_manager(&self) -> &LockManager {
+        self.inner.engine.locks()
     }
 
     /// The directory.

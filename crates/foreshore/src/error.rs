@@ -269,6 +269,42 @@ impl Error {
         matches!(self, Error::Deadlock(_))
     }
 
+    /// A word for programs in other languages. It stays the same from version to version, and so do the words of the
+    /// variants: theirs, in small letters.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Deadlock(_) => "deadlock",
+            Error::LockTimeout(_) => "lock_timeout",
+            Error::WouldBlock(_) => "would_block",
+            Error::Cancelled => "cancelled",
+            Error::RetriesExhausted { .. } => "retries_exhausted",
+            Error::TransactionFailed => "transaction_failed",
+            Error::NotOfThisTransaction { .. } => "not_of_this_transaction",
+            Error::OutcomeUnknown { .. } => "outcome_unknown",
+            Error::TooManyLocks { .. } => "too_many_locks",
+            Error::TooManyTransactions { .. } => "too_many_transactions",
+            Error::KeyTooLong { .. } => "key_too_long",
+            Error::ValueTooLong { .. } => "value_too_long",
+            Error::TypeMismatch { .. } => "type_mismatch",
+            Error::NoSuchTable { .. } => "no_such_table",
+            Error::Undecodable { .. } => "undecodable",
+            Error::UnknownOption { .. } => "unknown_option",
+            Error::InvalidOption { .. } => "invalid_option",
+            Error::Io { .. } => "io",
+            Error::Corrupted { .. } => "corrupted",
+            Error::UpgradeRequired { .. } => "upgrade_required",
+            Error::NotADatabase { .. } => "not_a_database",
+            Error::AlreadyOpen { .. } => "already_open",
+            Error::Poisoned { .. } => "poisoned",
+            Error::LogFull { .. } => "log_full",
+            Error::PoolExhausted { .. } => "pool_exhausted",
+            Error::LimitExceeded { .. } => "limit_exceeded",
+            Error::Closed { .. } => "closed",
+            Error::Application(_) => "application",
+            Error::Other(_) => "other",
+        }
+    }
+
     #[cold]
     pub(crate) fn from_storage(error: StorageError, database: &Path) -> Error {
         let path = || database.to_owned();

@@ -75,6 +75,9 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
+//! **Looking on.** [`Database::waits_for`] shows who waits for whom, [`Database::explain_wait`] says why in keys and gaps,
+//! [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give transactions a label.
+//!
 //! **Durability.** A commit under [`Durability::Sync`], the default, is on the disk when it returns; commits of many
 //! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but never
 //! one from the middle and never half of one.
@@ -108,6 +111,7 @@ mod table;
 mod transact;
 mod transaction;
 mod value;
+mod view;
 
 pub use foreshore_base::{
     CorruptionSite,
@@ -115,8 +119,8 @@ pub use foreshore_base::{
     limits,
 };
 pub use foreshore_txn::{
-    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, Isolation,
-    TransitKind as Transit, TranslationKind as Translation, VictimReason,
+    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, IntentMode,
+    Isolation, LockMode, Mode, TransitKind as Transit, TranslationKind as Translation, VictimReason,
 };
 
 pub use crate::{
@@ -129,4 +133,8 @@ pub use crate::{
     transact::TransactOptions,
     transaction::{CancelHandle, Savepoint, TableLock, Transaction},
     value::{Value, ValueDecodeError},
+    view::{
+        BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_LOCKS_SHOWN, TransactionView,
+        WaitGraph, WaitView,
+    },
 };

@@ -58,6 +58,9 @@ pub struct Options {
     pub deadlock_confirmation: bool,
     /// Under the policy `timeout`, how long a transaction waits for a lock before it gives way. Default: 1 s.
     pub deadlock_timeout: Duration,
+    /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
+    /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
+    pub lock_notes: bool,
     /// Most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
     /// Most locks that all transactions may hold together. Default: 8,000,000.
@@ -101,6 +104,7 @@ impl Default for Options {
             deadlock_digests: DigestKind::default(),
             deadlock_confirmation: true,
             deadlock_timeout: Duration::from_secs(1),
+            lock_notes: false,
             max_locks_per_transaction: 1_000_000,
             max_locks: 8_000_000,
             durability: Durability::default(),
@@ -120,7 +124,7 @@ const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 
 impl Options {
     /// The names that [`Options::set`] knows: those of the fields.
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: &'static [&'static str] = &[
         "create",
         "pool_bytes",
         "translation",
@@ -135,6 +139,7 @@ impl Options {
         "deadlock_digests",
         "deadlock_confirmation",
         "deadlock_timeout",
+        "lock_notes",
         "max_locks_per_transaction",
         "max_locks",
         "durability",
@@ -176,6 +181,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
             "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
             "deadlock_timeout" => self.deadlock_timeout = time()?,
+            "lock_notes" => self.lock_notes = flag()?,
             "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
             "max_locks" => self.max_locks = count()?,
             "durability" => {
@@ -223,6 +229,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests.name(),
             "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
             "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
+            "lock_notes" => self.lock_notes.to_string(),
             "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
             "max_locks" => self.max_locks.to_string(),
             "durability" => match self.durability {
@@ -299,6 +306,7 @@ impl Options {
                 ..PoolOptions::default()
             },
             locks: LockOptions {
+                keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,
                 table: match self.lock_table {

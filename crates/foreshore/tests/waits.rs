@@ -197,8 +197,8 @@ fn with_a_deadlock_that_names_its_circle() {
     assert!(report.cycle.iter().any(|edge| edge.txn == report.victim));
     let text = error.to_string();
     assert!(text.contains("first 10") && text.contains("first 20"), "{text}");
-    let recent = db.recent_deadlocks();
-    assert_eq!(recent.last().map(|report| report.victim), Some(report.victim));
+    let recent = db.deadlocks();
+    assert_eq!(recent.last().map(|deadlock| deadlock.victim), Some(report.victim.0));
     assert_no_lock_is_left(&db);
 }
 

@@ -21,7 +21,7 @@ pub struct LockName(u64);
 impl LockName {
     /// The hash. All of its bits are equally good.
     #[inline]
-    pub(crate) fn bits(self) -> u64 {
+    pub fn bits(self) -> u64 {
         self.0
     }
 

@@ -42,8 +42,10 @@ pub use api::*;
 mod api {
     pub use foreshore_btree::{Direction, Isolation, LockKind, VerifyReport as TreeReport};
     pub use foreshore_lock::{
-        CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Holder, IntentMode, LockError,
-        LockOptions, LockStats, LockTableKind, VictimReason,
+        BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
+        Holder, IntentMode, KeyBytes, LockError, LockManager, LockMode, LockOptions, LockStats,
+        LockTableKind, LockTarget as LockPlace, LockView as LockRow, Mode, TxnView as LockTransaction,
+        VictimReason, WaitView as LockWait,
     };
     pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::LogOptions;

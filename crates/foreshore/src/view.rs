@@ -1,0 +1,282 @@
+//! Who holds which lock and who waits for whom, as tables and keys.
+//!
+//! A view stops nobody: it copies one queue of the lock table after another. What it shows of one key is as it was at one
+//! moment; what it shows of two keys may never have been true at the same time.
+
+mod json;
+mod names;
+mod text;
+
+use std::{fmt, panic::Location};
+
+use foreshore_base::TxnId;
+use foreshore_env::{sync::Arc, time::Duration};
+use foreshore_txn::{DeadlockReport, LockMode, VictimReason};
+
+use crate::database::Database;
+use names::Names;
+
+/// A transaction, in a view.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TransactionView {
+    /// [`Transaction::id`](crate::Transaction::id).
+    pub id: u64,
+    /// [`TransactOptions::label`](crate::TransactOptions::label).
+    pub label: Option<Arc<str>>,
+    /// The call of [`Database::begin`] or [`Database::transact`] that it comes from; `None` if it has ended while the view
+    /// was made.
+    pub begun_at: Option<&'static Location<'static>>,
+    /// How long it has been open.
+    pub open_for: Option<Duration>,
+}
+
+/// A key, in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyView {
+    /// As people read it: text as it is, integers in digits, everything else as bytes with escapes.
+    pub text: String,
+    /// Its encoding; no more than the first 64 bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is longer.
+    pub truncated: bool,
+    form: KeyForm,
+}
+
+/// What [`KeyView::text`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyForm {
+    /// A number or a truth value.
+    Plain,
+    /// Text as it is.
+    Text,
+    /// Bytes, those that are no text escaped.
+    Escaped,
+}
+
+/// What a lock is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockTarget {
+    /// The database as a whole: everybody announces there what it is going to do in tables.
+    Database,
+    /// A table.
+    Table {
+        /// Its name.
+        table: String,
+    },
+    /// A key, the gap between it and the next key, or both: the mode says which.
+    Key {
+        /// The table's name.
+        table: String,
+        /// The key.
+        key: KeyView,
+    },
+    /// The gap below the first key of a table.
+    BelowFirstKey {
+        /// The table's name.
+        table: String,
+    },
+    /// A key that nobody waits for, in a database opened without [`Options::lock_notes`](crate::Options::lock_notes).
+    Unknown {
+        /// Its hash.
+        name: u64,
+    },
+}
+
+/// A lock that is held, or waited for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockView {
+    /// Whose.
+    pub transaction: TransactionView,
+    /// On what.
+    pub target: LockTarget,
+    /// The mode that it has.
+    pub granted: Option<LockMode>,
+    /// The mode that it waits for.
+    pub wanted: Option<LockMode>,
+    /// How long it has had the lock; with [`Options::lock_notes`](crate::Options::lock_notes), for keys.
+    pub held_for: Option<Duration>,
+    /// How long it has waited.
+    pub waited: Option<Duration>,
+}
+
+/// The locks of a database. Made by [`Database::locks`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockList {
+    /// The locks: those on tables first, the others in no particular order.
+    pub locks: Vec<LockView>,
+    /// How many more there are.
+    pub omitted: u64,
+}
+
+/// A transaction that waits for a lock, and who is in its way. Shown as text, it says why in terms of keys and gaps.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitView {
+    /// Who waits.
+    pub transaction: TransactionView,
+    /// For what.
+    pub target: LockTarget,
+    /// The mode that it waits for.
+    pub wanted: LockMode,
+    /// The mode that it has there already.
+    pub held: Option<LockMode>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// Who is in the way.
+    pub blockers: Vec<BlockerView>,
+}
+
+/// Who is in the way of a waiter.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BlockerView {
+    /// Who.
+    pub transaction: TransactionView,
+    /// The mode that conflicts.
+    pub mode: LockMode,
+    /// Whether it has the lock in this mode; otherwise it waits for it, and came first.
+    pub holds: bool,
+    /// How long it has had the lock; with [`Options::lock_notes`](crate::Options::lock_notes), for keys.
+    pub held_for: Option<Duration>,
+}
+
+/// Everybody who waits for a lock. Made by [`Database::waits_for`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitGraph {
+    /// The waiters. An edge was true at one moment, two edges not necessarily at the same: a circle seen here is a deadlock
+    /// only if it is in [`Database::deadlocks`] afterwards.
+    pub waits: Vec<WaitView>,
+}
+
+/// A deadlock that was resolved, or a wait that was ended lest it become part of one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeadlockView {
+    /// Each waited for the next, and the last for the first. They have no blockers: that is the next one.
+    pub cycle: Vec<WaitView>,
+    /// Who gave way.
+    pub victim: u64,
+    /// Why it had to.
+    pub reason: VictimReason,
+    /// When, in seconds since 1970.
+    pub at_unix_seconds: u64,
+}
+
+/// Locks that [`Database::locks`] shows.
+pub const MAX_LOCKS_SHOWN: usize = 100_000;
+
+impl Database {
+    /// The locks that are held or waited for, at most [`MAX_LOCKS_SHOWN`]. Stops nobody; what it shows of one key is as it was at one
+    /// moment, and what it shows of two may never have been true at the same time.
+    ///
+    /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes).
+    pub fn locks(&self) -> LockList {
+        let names = Names::of(self);
+        let (locks, omitted) = self.lock_manager().locks(MAX_LOCKS_SHOWN);
+        LockList { locks: locks.into_iter().map(|lock| names.lock(lock)).collect(), omitted }
+    }
+
+    /// Who waits for whom. Stops nobody.
+    ///
+    /// ```
+    /// # use foreshore::Database;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// let waits = db.waits_for();
+    /// assert!(waits.waits.is_empty());
+    /// std::fs::write(directory.path().with_extension("dot"), waits.to_dot())?;
+    /// # std::fs::remove_file(directory.path().with_extension("dot"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn waits_for(&self) -> WaitGraph {
+        let names = Names::of(self);
+        WaitGraph { waits: self.lock_manager().waits().into_iter().map(|wait| names.wait(wait)).collect() }
+    }
+
+    /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits for, and who has it. `None` if it waits
+    /// for no lock.
+    pub fn explain_wait(&self, transaction: u64) -> Option<WaitView> {
+        let wait = self.lock_manager().wait_of(TxnId(transaction))?;
+        Some(Names::of(self).wait(wait))
+    }
+
+    /// The newest 128 deadlocks, oldest first: who waited for whom, for what, for how long, and who gave way, and why.
+    pub fn deadlocks(&self) -> Vec<DeadlockView> {
+        let names = Names::of(self);
+        self.lock_manager().deadlocks().iter().map(|report| names.deadlock(report)).collect()
+    }
+
+    /// The report in an [`Error::Deadlock`](crate::Error::Deadlock) with the names of its tables.
+    pub fn describe_deadlock(&self, report: &DeadlockReport) -> DeadlockView {
+        Names::of(self).deadlock(report)
+    }
+}
+
+impl LockList {
+    /// `{"locks":[…],"omitted":n}` on one line.
+    pub fn to_json(&self) -> String {
+        json::lock_list(self)
+    }
+}
+
+impl WaitGraph {
+    /// `{"waits":[…]}` on one line.
+    pub fn to_json(&self) -> String {
+        json::wait_graph(self)
+    }
+
+    /// For Graphviz: an arrow from each waiter to everybody in its way, dashed to those that only came first.
+    pub fn to_dot(&self) -> String {
+        text::dot(self)
+    }
+}
+
+impl WaitView {
+    /// As in [`WaitGraph::to_json`].
+    pub fn to_json(&self) -> String {
+        json::wait(self)
+    }
+}
+
+impl DeadlockView {
+    /// `{"cycle":[…],"victim":n,"reason":"…","at_unix_seconds":n}` on one line.
+    pub fn to_json(&self) -> String {
+        json::deadlock(self)
+    }
+}
+
+impl fmt::Display for TransactionView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::transaction(self, f)
+    }
+}
+
+impl fmt::Display for KeyView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::key(self, f)
+    }
+}
+
+impl fmt::Display for LockTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::target(self, f)
+    }
+}
+
+impl fmt::Display for WaitView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::wait(self, f)
+    }
+}
+
+impl fmt::Display for DeadlockView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::deadlock(self, f)
+    }
+}

@@ -1,0 +1,272 @@
+//! Views of locks, waits and deadlocks, as text, JSON and DOT.
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{
+    CancelHandle, Database, Direction, Error, LockTarget, TableDefinition, TableLock, TransactOptions,
+    Transaction, VictimReason, WaitView,
+};
+use serde_json::Value as Json;
+
+const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+const NUMBERS: TableDefinition<i64, i64> = TableDefinition::new("numbers");
+
+fn open(notes: bool) -> (tempfile::TempDir, Database) {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::builder().set("lock_notes", &notes.to_string()).unwrap();
+    let db = db.open(directory.path()).unwrap();
+    db.transact(|tx| {
+        for name in ["a", "b", "d"] {
+            tx.put(ACCOUNTS, name, 1)?;
+        }
+        tx.put(NUMBERS, -5, 1).map(|_| ())
+    })
+    .unwrap();
+    (directory, db)
+}
+
+#[track_caller]
+fn begin(db: &Database, label: &str) -> Transaction {
+    db.begin_with(&TransactOptions { label: Some(label.into()), ..TransactOptions::default() }).unwrap()
+}
+
+/// Cancels when it is dropped, so that a failed assertion ends the waits of the threads beside it.
+struct Cancels(CancelHandle);
+
+impl Drop for Cancels {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Runs `wait` in a transaction of another thread, and `look` while it waits.
+fn while_waiting(
+    db: &Database,
+    label: &str,
+    wait: impl FnOnce(&mut Transaction) -> Result<(), Error> + Send,
+    look: impl FnOnce(&WaitView),
+) {
+    let mut waiter = begin(db, label);
+    let (id, cancels) = (waiter.id(), Cancels(waiter.cancel_handle()));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = wait(&mut waiter);
+        });
+        let cancels = cancels;
+        let limit = Instant::now() + Duration::from_secs(20);
+        let view = loop {
+            if let Some(view) = db.explain_wait(id) {
+                break view;
+            }
+            assert!(Instant::now() < limit, "{label} does not come to wait");
+            thread::yield_now();
+        };
+        look(&view);
+        drop(cancels);
+    });
+}
+
+#[test]
+fn an_insert_that_waits_is_explained_by_the_gap() {
+    let (_directory, db) = open(true);
+    let line = line!() + 1;
+    let mut report = begin(&db, "report");
+    report
+        .scan(ACCOUNTS, "a".."c", Direction::Ascending, |_, _| std::ops::ControlFlow::Continue(()))
+        .unwrap();
+    while_waiting(
+        &db,
+        "insert",
+        |tx| tx.insert(ACCOUNTS, "c", 7).map(|_| ()),
+        |wait| {
+            let text = wait.to_string();
+            let LockTarget::Key { table, key } = &wait.target else { panic!("{text}") };
+            assert_eq!((table.as_str(), key.text.as_str()), ("accounts", "b"));
+            assert_eq!(wait.wanted.to_string(), "NX");
+            assert_eq!(wait.blockers.len(), 1);
+            let blocker = &wait.blockers[0];
+            assert!(blocker.holds && blocker.held_for.is_some());
+            assert_eq!(blocker.transaction.begun_at.map(|at| at.line()), Some(line));
+            let (waiter, holder) = (wait.transaction.id, blocker.transaction.id);
+            assert!(text.starts_with(&format!("transaction {waiter} (insert) has waited ")), "{text}");
+            let middle = format!(
+                " ms for NX on key \"b\" of accounts, to put a key into the gap above it; in its way: \
+                 transaction {holder} (report) holds the gap above it as S since "
+            );
+            assert!(text.contains(&middle), "{text}");
+            assert!(text.contains("tests/views.rs:"), "{text}");
+            // The same in the list of all, and as JSON.
+            let all = db.waits_for();
+            assert_eq!(all.waits.len(), 1);
+            let json: Json = serde_json::from_str(&all.to_json()).unwrap();
+            let wait = &json["waits"][0];
+            assert_eq!(wait["transaction"]["label"], "insert");
+            assert_eq!(wait["target"]["key"], "b");
+            assert_eq!(wait["target"]["key_hex"], "62");
+            assert_eq!(wait["wanted"], "NX");
+            assert_eq!(wait["blockers"][0]["transaction"]["id"], holder);
+            assert_eq!(wait["blockers"][0]["holds"], true);
+            assert!(wait["waited_ms"].is_f64() && wait["blockers"][0]["held_ms"].is_f64());
+            let dot = all.to_dot();
+            assert!(dot.contains(&format!("t{waiter} [label=\"transaction {waiter} (insert)\"];")), "{dot}");
+            assert!(
+                dot.contains(&format!("t{waiter} -> t{holder} [style=solid, label=\"NX on key \\\"b\\\""))
+            );
+        },
+    );
+    assert!(db.explain_wait(report.id()).is_none());
+}
+
+#[test]
+fn locks_are_listed_with_tables_and_readable_keys() {
+    let (_directory, db) = open(true);
+    let mut tx = begin(&db, "say \"hi\"\n");
+    tx.put(ACCOUNTS, "b", 2).unwrap();
+    tx.get(NUMBERS, -5).unwrap();
+    let list = db.locks();
+    assert_eq!(list.omitted, 0);
+    let mut lines: Vec<String> = list
+        .locks
+        .iter()
+        .map(|lock| format!("{} {}", lock.target, lock.granted.expect("nobody waits")))
+        .collect();
+    lines.sort();
+    let expected = [
+        "key \"b\" of accounts XN",
+        "key -5 of numbers SN",
+        "table accounts IX",
+        "table numbers IS",
+        "the database IX",
+    ];
+    assert_eq!(lines, expected);
+    let json: Json = serde_json::from_str(&list.to_json()).unwrap();
+    assert_eq!(json["locks"].as_array().unwrap().len(), 5);
+    assert_eq!(json["omitted"], 0);
+    for lock in json["locks"].as_array().unwrap() {
+        assert_eq!(lock["transaction"]["label"], "say \"hi\"\n");
+        assert!(lock["transaction"]["begun_at"].as_str().unwrap().contains("views.rs"));
+        assert!(lock.get("wanted").is_none() && lock.get("waited_ms").is_none());
+    }
+    tx.commit().unwrap();
+    assert!(db.locks().locks.is_empty());
+}
+
+#[test]
+fn without_notes_a_lock_that_nobody_waits_for_has_no_key() {
+    let (_directory, db) = open(false);
+    let mut tx = begin(&db, "tx");
+    tx.put(ACCOUNTS, "b", 2).unwrap();
+    let unknown = |locks: &[foreshore::LockView]| {
+        locks.iter().filter(|lock| matches!(lock.target, LockTarget::Unknown { .. })).count()
+    };
+    assert_eq!(unknown(&db.locks().locks), 1);
+    while_waiting(
+        &db,
+        "reader",
+        |tx| tx.get(ACCOUNTS, "b").map(|_| ()),
+        |wait| {
+            assert_eq!(unknown(&db.locks().locks), 0);
+            assert!(wait.blockers[0].held_for.is_none());
+            let text = wait.to_string();
+            assert!(text.contains("SN on key \"b\" of accounts, to read the key; in its way:"), "{text}");
+            assert!(text.contains("holds the key as XN (open for "), "{text}");
+        },
+    );
+}
+
+#[test]
+fn a_wait_for_a_table_is_explained() {
+    let (_directory, db) = open(false);
+    let mut writer = begin(&db, "writer");
+    writer.put(ACCOUNTS, "b", 2).unwrap();
+    while_waiting(
+        &db,
+        "all",
+        |tx| tx.lock_table(ACCOUNTS, TableLock::Shared),
+        |wait| {
+            let text = wait.to_string();
+            assert!(
+                text.contains("for S on table accounts, to read all keys; in its way: transaction "),
+                "{text}"
+            );
+            assert!(text.contains("(writer) holds it as IX"), "{text}");
+            let waiter = wait.transaction.id;
+            while_waiting(
+                &db,
+                "late",
+                |tx| tx.put(ACCOUNTS, "a", 3).map(|_| ()),
+                |wait| {
+                    assert!(
+                        wait.to_string()
+                            .contains(&format!("transaction {waiter} (all) came first for it as S"))
+                    );
+                    let dot = db.waits_for().to_dot();
+                    assert!(
+                        dot.contains(&format!("t{} -> t{waiter} [style=dashed", wait.transaction.id)),
+                        "{dot}"
+                    );
+                },
+            );
+        },
+    );
+}
+
+#[test]
+fn a_deadlock_is_remembered_with_names_and_reason() {
+    let (_directory, db) = open(false);
+    let (mut one, mut two) = (begin(&db, "one"), begin(&db, "two"));
+    one.put(ACCOUNTS, "a", 2).unwrap();
+    two.put(ACCOUNTS, "b", 2).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        let victim = two.id();
+        scope.spawn(move || {
+            sender.send(one.put(ACCOUNTS, "b", 3).is_ok()).unwrap();
+            one.commit().unwrap();
+        });
+        let Err(Error::Deadlock(report)) = two.put(ACCOUNTS, "a", 3) else {
+            panic!("the younger one gives way")
+        };
+        let view = db.describe_deadlock(&report);
+        assert_eq!((view.victim, view.reason, view.cycle.len()), (victim, VictimReason::Deadlock, 2));
+        let text = view.to_string();
+        assert!(text.contains("for XN on key \"a\" of accounts, to change the key"), "{text}");
+        assert!(text.contains("gave way (chosen to break the circle)"), "{text}");
+        let json: Json = serde_json::from_str(&view.to_json()).unwrap();
+        assert_eq!(json["victim"], victim);
+        assert!(json["cycle"].as_array().unwrap().iter().all(|member| {
+            member["target"]["table"] == "accounts"
+                && member["transaction"]["begun_at"].as_str().unwrap().contains("views.rs")
+        }));
+        two.rollback().unwrap();
+    });
+    assert!(receiver.recv().unwrap());
+    let kept = db.deadlocks();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].cycle.len(), 2);
+}
+
+/// The ring keeps the newest 128.
+#[test]
+fn no_more_than_128_deadlocks_are_kept() {
+    let (_directory, db) = open(false);
+    let mut last = 0;
+    for _ in 0..130 {
+        let (mut one, mut two) = (begin(&db, "one"), begin(&db, "two"));
+        one.get(ACCOUNTS, "a").unwrap();
+        two.get(ACCOUNTS, "a").unwrap();
+        last = two.id();
+        thread::scope(|scope| {
+            scope.spawn(move || one.put(ACCOUNTS, "a", 2).unwrap());
+            assert!(matches!(two.put(ACCOUNTS, "a", 3), Err(Error::Deadlock(_))));
+            two.rollback().unwrap();
+        });
+    }
+    let kept = db.deadlocks();
+    assert_eq!((kept.len(), kept[127].victim), (128, last));
+    assert_eq!(db.stats().deadlocks, 130);
+}
