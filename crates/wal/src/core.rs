@@ -57,6 +57,8 @@ pub(crate) struct Core {
     cause: OnceLock<String>,
     /// The ring is more than half full: the flusher shall write, though nobody waits for a sync.
     write_wanted: AtomicBool,
+    /// The flusher sleeps until an append wakes it. Ordered with the claims by [`Core::tail`] (`wait.rs`).
+    dozing: AtomicBool,
     /// Who waits, and for what.
     waiting: Mutex<Waiting>,
     /// The flusher sleeps here.
@@ -90,6 +92,7 @@ impl Core {
             gate: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             write_wanted: AtomicBool::new(false),
+            dozing: AtomicBool::new(false),
             waiting: Mutex::default(),
             work: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],

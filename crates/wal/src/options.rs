@@ -27,7 +27,8 @@ pub struct LogOptions {
     /// half of it; the other half is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
     /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
     pub capacity_bytes: u64,
-    /// How long a record waits at most for its flush to begin if nobody asks for one; 1 ms to a day.
+    /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet before
+    /// a mark is put under it, which tells later damage from a torn tail; 1 ms to a day.
     pub flush_interval: Duration,
 }
 

@@ -13,8 +13,8 @@
 //! With proof the log is damaged. Without, the gap is the end. What follows it in its segment is then overwritten, so
 //! that no later append can make it part of the log again (WAL-4).
 //!
-//! Damage inside the last batch before a crash cannot be told from a torn tail; a log that was closed ends with a mark
-//! for all of it.
+//! Damage inside the last batch cannot be told from a torn tail if the crash came within a flush interval of it; a log
+//! that was quiet for longer, or closed, ends with a mark for all of it.
 
 use std::{collections::VecDeque, path::Path};
 

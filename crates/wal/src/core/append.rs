@@ -32,6 +32,21 @@ pub(super) struct Claim<'a> {
     crowded: bool,
 }
 
+/// A mark that was appended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    start: u64,
+    /// Where it would start if nothing stood between it and the place up to which it says that all is durable.
+    first: u64,
+}
+
+impl Mark {
+    /// Whether a log that ends at `end` holds nothing that this mark does not prove durable.
+    pub(super) fn seals(self, end: u64) -> bool {
+        self.start == self.first && self.start + MARK_BYTES as u64 == end
+    }
+}
+
 /// Why no place was claimed.
 enum Refused {
     NoRoom,
@@ -90,6 +105,7 @@ impl Core {
         debug_assert!(prev < lsn, "the previous record of a transaction lies before the next");
         let header = frame::header_words(&RecordHeader { lsn, prev, txn, kind });
         claim.publish(&header, length, payload);
+        self.wake_if_dozing();
         if crowded && !self.write_wanted.load(Ordering::Relaxed) {
             self.want_write();
         }
@@ -171,16 +187,13 @@ impl Core {
     }
 
     /// Appends a mark, if that needs no waiting: the flusher must not wait for itself.
-    pub(crate) fn append_mark(&self, durable: u64) {
-        if let Ok(claim) = self.claim(MARK_BYTES as u64, Purpose::Own) {
-            let header = RecordHeader {
-                lsn: Lsn(claim.start),
-                prev: Lsn::ZERO,
-                txn: TxnId::SYSTEM,
-                kind: RecordKind::MARK,
-            };
-            claim.publish(&frame::header_words(&header), MARK_BYTES, &[&durable.to_le_bytes()]);
-        }
+    pub(super) fn append_mark(&self, durable: u64) -> Option<Mark> {
+        let claim = self.claim(MARK_BYTES as u64, Purpose::Own).ok()?;
+        let start = claim.start;
+        let header =
+            RecordHeader { lsn: Lsn(start), prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
+        claim.publish(&frame::header_words(&header), MARK_BYTES, &[&durable.to_le_bytes()]);
+        Some(Mark { start, first: self.geometry.place(durable, MARK_BYTES as u64).start })
     }
 
     #[cold]

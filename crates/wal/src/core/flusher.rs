@@ -1,7 +1,8 @@
 //! The flusher: one thread that follows behind those who append, writes what is published, and syncs.
 //!
 //! What is un-synced lies in one segment (WAL-5): a segment is synced to its end before the next one is made. Each
-//! sync is preceded by a mark, a record that says how far the log was durable when it was made (WAL-7, `scan.rs`).
+//! sync is preceded by a mark, a record that says how far the log was durable when it was made (WAL-7, `scan.rs`). A log
+//! that has been quiet for a flush interval gets a mark of its own, for nobody knows when the next batch will bring one.
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
@@ -10,7 +11,10 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-use super::{Core, wait::Task};
+use super::{
+    Core,
+    wait::{Task, Timer},
+};
 use crate::{
     frame::{self, RecordKind},
     segment::SEGMENT_HEADER_BYTES,
@@ -36,6 +40,7 @@ pub(crate) struct Flusher {
     marked: u64,
     /// Where the log ends with a mark that says that all before it is durable.
     sealed: u64,
+    timer: Timer,
     /// Bytes on their way from the ring to the file.
     piece: Vec<u8>,
     /// How often in a row there was nothing to write because somebody was in the middle of an append.
@@ -59,16 +64,27 @@ impl Flusher {
     pub(crate) fn new(core: Arc<Core>, segment: Segment, sealed: bool) -> Flusher {
         let durable = core.durable();
         let sealed = if sealed { durable } else { 0 };
-        Flusher { core, segment, unsynced: false, marked: sealed, sealed, piece: Vec::new(), stalls: 0 }
+        // An empty log has nothing that a mark could prove.
+        let bare = sealed == 0 && durable > core.low_water();
+        let timer = Timer { flush: None, mark: bare.then(|| Instant::now() + core.flush_interval) };
+        Flusher {
+            core,
+            segment,
+            unsynced: false,
+            marked: sealed,
+            sealed,
+            timer,
+            piece: Vec::new(),
+            stalls: 0,
+        }
     }
 
     /// The thread's life.
     pub(crate) fn run(mut self) {
         let core = Arc::clone(&self.core);
         let _farewell = Farewell(&core);
-        let mut due = Instant::now() + core.flush_interval;
         loop {
-            let result = match core.next_task(&mut due) {
+            let result = match core.next_task(&mut self.timer) {
                 Task::Sync => self.sync_batch(),
                 Task::Write => self.write_batch(),
                 Task::Seal => return self.seal(),
@@ -85,11 +101,10 @@ impl Flusher {
     /// Makes all that is published durable.
     fn sync_batch(&mut self) -> Result<()> {
         let core = Arc::clone(&self.core);
+        let begun = Instant::now();
         let durable = core.durable();
-        if self.marked != durable {
-            core.append_mark(durable);
-            self.marked = durable;
-        }
+        let mark = if self.marked == durable { None } else { core.append_mark(durable) };
+        self.marked = durable;
         let written = core.ring.written();
         if written == durable && self.published(written, core.tail()) == written {
             self.wait_for_appender();
@@ -99,6 +114,14 @@ impl Flusher {
         let position = self.write(target)?;
         self.sync()?;
         core.end_batch(position);
+
+        // What was appended since the batch began waits for its flush from then on.
+        self.timer.flush = Some(begun + core.flush_interval);
+        if mark.is_some_and(|mark| mark.seals(position)) {
+            (self.marked, self.sealed, self.timer.mark) = (position, position, None);
+        } else {
+            self.timer.mark = Some(Instant::now() + core.flush_interval);
+        }
         Ok(())
     }
 

@@ -5,7 +5,10 @@
 //! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append).
 
 use foreshore_base::{Lsn, Result};
-use foreshore_env::{sync::atomic::Ordering, time::Instant};
+use foreshore_env::{
+    sync::{MutexGuard, atomic::Ordering},
+    time::Instant,
+};
 
 use super::{CLOSED, Core, POISONED};
 use crate::segment::no_record;
@@ -38,6 +41,15 @@ pub(crate) enum Stop {
     Flushed,
     /// End at once.
     Now,
+}
+
+/// When the flusher does what nobody asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer {
+    /// Flushes what was appended meanwhile.
+    pub(super) flush: Option<Instant>,
+    /// Puts a mark under a log that has been quiet since its last batch.
+    pub(super) mark: Option<Instant>,
 }
 
 /// What the flusher has to do.
@@ -117,8 +129,9 @@ impl Core {
 
 /// The flusher's side.
 impl Core {
-    /// Sleeps until there is something to do. `due` is when records that nobody waits for are flushed; it moves on.
-    pub(super) fn next_task(&self, due: &mut Instant) -> Task {
+    /// Sleeps until there is something to do. With everything durable and marked it dozes: it sleeps until an append
+    /// wakes it, however long that takes.
+    pub(super) fn next_task(&self, timer: &mut Timer) -> Task {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
@@ -135,15 +148,47 @@ impl Core {
                 return Task::Write;
             }
             let now = Instant::now();
-            if now >= *due {
-                *due = now + self.flush_interval;
-                if tail > durable {
-                    return Task::Sync;
-                }
+            if timer.flush.take_if(|due| now >= *due).is_some() && tail > durable {
+                return Task::Sync;
+            }
+            if timer.mark.take_if(|due| now >= *due).is_some() {
+                return Task::Sync;
+            }
+            if tail > durable {
+                timer.flush.get_or_insert(now + self.flush_interval);
             }
             waiting.flusher_sleeps = true;
-            waiting = self.work.wait_until(waiting, *due);
+            waiting = match timer.flush.into_iter().chain(timer.mark).min() {
+                Some(due) => self.work.wait_until(waiting, due),
+                None => self.doze(waiting, durable),
+            };
             waiting.flusher_sleeps = false;
+        }
+    }
+
+    /// Sleeps until somebody wakes the flusher; not at all if the log has grown beyond `durable`.
+    fn doze<'a>(&self, waiting: MutexGuard<'a, Waiting>, durable: u64) -> MutexGuard<'a, Waiting> {
+        self.dozing.store(true, Ordering::Relaxed);
+        // A read-modify-write, to be ordered with those that claim: a claim before it is seen here, one after it has
+        // acquired what is released here, and sees the flusher doze.
+        let tail = self.tail.fetch_or(0, Ordering::AcqRel);
+        let waiting = if tail > durable { waiting } else { self.work.wait(waiting) };
+        self.dozing.store(false, Ordering::Relaxed);
+        waiting
+    }
+
+    /// The appender's side of [`Core::doze`], after its claim.
+    #[inline]
+    pub(super) fn wake_if_dozing(&self) {
+        if self.dozing.load(Ordering::Relaxed) {
+            self.wake_dozing();
+        }
+    }
+
+    #[cold]
+    fn wake_dozing(&self) {
+        if self.dozing.swap(false, Ordering::Relaxed) {
+            self.wake_flusher(&mut self.waiting.lock());
         }
     }
 

@@ -111,6 +111,57 @@ fn a_mark_tells_damage_from_a_torn_tail_within_one_segment() {
     }
 }
 
+/// A log whose last batch was followed by a quiet flush interval, and then by the death of the process. `lengths`: the
+/// records of the last batch.
+fn quiet_log(lengths: &[usize]) -> (FaultyDisk, Vec<Record>) {
+    let disk = FaultyDisk::new();
+    let options = LogOptions { flush_interval: Duration::from_millis(5), ..options() };
+    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+    let mut records = append_all(&log, [50, 300]);
+    log.flush(last(&records)).unwrap();
+    records.extend(append_all(&log, lengths.iter().copied()));
+    log.flush(last(&records)).unwrap();
+    wait_for_the_quiet_mark(&disk);
+    drop(log);
+    (disk.after_crash(CrashMode::DropUnsynced), records)
+}
+
+/// WAL-7: the window in which damage passes for a torn tail ends a flush interval after the last batch.
+#[test]
+fn every_flipped_bit_of_the_last_record_of_a_quiet_log_is_damage() {
+    let (disk, records) = quiet_log(&[7, 60]);
+    let (header, bytes) = records.last().unwrap();
+    for place in header.lsn.0..header.lsn.0 + 32 + bytes.len() as u64 {
+        for bit in 0..8 {
+            let image = image(&disk);
+            image.flip_bit(&segment_path(0), place, bit);
+            assert!(is_corrupted(&open(&image)), "byte {place}, bit {bit}");
+        }
+    }
+    assert!(read_all(&open(&disk).unwrap()).unwrap() == records);
+}
+
+#[test]
+fn the_mark_of_a_quiet_log_may_be_all_that_is_in_its_segment() {
+    let used = FIRST_LSN.0 + 88 + 336 + 40;
+    let mut beyond = 0;
+    for room in [0, 8, 32, 40, 72, 80, 88] {
+        let rest = SEGMENT - used - 65_536 - room;
+        let (disk, records) = quiet_log(&[65_504, rest as usize - 32]);
+        let (header, bytes) = records.last().unwrap();
+        let end = header.lsn.0 + 32 + bytes.len() as u64;
+        for place in [header.lsn.0, header.lsn.0 + 20, end - 1] {
+            let image = image(&disk);
+            image.flip_bit(&segment_path(header.lsn.0 / SEGMENT), place % SEGMENT, 3);
+            assert!(is_corrupted(&open(&image)), "byte {place}, room {room}");
+        }
+        let log = open(&disk).unwrap();
+        assert!(read_all(&log).unwrap() == records);
+        beyond += u32::from(end <= SEGMENT && log.tail() > Lsn(SEGMENT));
+    }
+    assert!(beyond > 0, "the test's own premise");
+}
+
 /// The LSN of a record.
 fn log_position(records: &[Record], index: usize) -> u64 {
     records[index].0.lsn.0

@@ -11,7 +11,12 @@ mod space;
 use std::path::{Path, PathBuf};
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
-use foreshore_env::{disk::Disk, sync::Arc, time::Duration};
+use foreshore_env::{
+    disk::Disk,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::{FIRST_LSN, Log, LogOptions, RecordHeader, RecordKind};
 
@@ -93,6 +98,17 @@ fn read_from(log: &Log, from: Lsn) -> Result<Vec<Record>> {
 
 fn read_all(log: &Log) -> Result<Vec<Record>> {
     read_from(log, FIRST_LSN)
+}
+
+/// Waits until the flusher, which puts a mark under a log that nobody uses, has nothing left to do.
+fn wait_for_the_quiet_mark(disk: &FaultyDisk) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    let mut before = None;
+    while before != Some(disk.counts()) {
+        assert!(Instant::now() < patience, "the flusher finds no rest");
+        before = Some(disk.counts());
+        thread::sleep(Duration::from_millis(60));
+    }
 }
 
 fn last(records: &[Record]) -> Lsn {
