@@ -1,9 +1,13 @@
 //! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
 
+#[cfg(not(foreshore_sim))]
 mod real;
 
 use std::{fmt, io, path::Path, path::PathBuf, sync::Arc};
 
+#[cfg(foreshore_sim)]
+pub use crate::sim::SimulatedDisk as RealDisk;
+#[cfg(not(foreshore_sim))]
 pub use real::RealDisk;
 
 /// How to open a file.

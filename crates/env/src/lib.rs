@@ -8,19 +8,21 @@
 //! Everything else in the workspace takes these things from here; clippy's `disallowed-types` sees to it.
 //! Invariant: this crate knows nothing of databases.
 
-#[cfg(foreshore_sim)]
-compile_error!("the simulated world is not part of this version");
-
 #[cfg(foreshore_loom)]
 #[path = "world/loom.rs"]
 mod world;
-#[cfg(not(foreshore_loom))]
+#[cfg(foreshore_sim)]
+#[path = "world/simulated.rs"]
+mod world;
+#[cfg(not(any(foreshore_loom, foreshore_sim)))]
 #[path = "world/real.rs"]
 mod world;
 
 pub mod disk;
 mod padded;
 pub mod random;
+#[cfg(foreshore_sim)]
+pub mod sim;
 
 pub use padded::CachePadded;
 #[doc(inline)]

@@ -1,10 +1,8 @@
 //! Randomness for backoff, victim choice and hash seeds. Not for secrets.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-/// A seed that differs from run to run, from the operating system.
+/// A seed that differs from run to run, from the operating system; in a simulation, from the simulation's own seed.
 pub fn seed() -> u64 {
-    RandomState::new().build_hasher().finish()
+    crate::world::entropy()
 }
 
 /// A small generator (xorshift64*): a few instructions, period 2⁶⁴ − 1.

@@ -10,10 +10,7 @@
 use std::{cmp::Ordering as Order, fmt};
 
 use foreshore_base::limits::PAGE_BYTES;
-use foreshore_env::{
-    hint::{Access, charge},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 const WORD_BYTES: usize = size_of::<u64>();
@@ -160,7 +157,6 @@ impl PageWords {
     /// Fills `target` from `offset` on; with zeros past the page's end.
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
-        charge(self, Access::Read);
         let mut next = self.words_from(offset);
         let (chunks, rest) = target.as_chunks_mut::<WORD_BYTES>();
         for chunk in chunks {
@@ -213,7 +209,6 @@ impl PageWords {
     /// which only a part changes is read and written back.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        charge(self, Access::Write);
         let bytes = &bytes[..clamp(offset, bytes.len())];
         let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
         let (head, body) =
@@ -269,7 +264,6 @@ impl PageWords {
 
     /// Fills the page with zeros. Needs the latch exclusively.
     pub fn clear(&self) {
-        charge(self, Access::Write);
         (0..PAGE_WORDS).for_each(|index| self.store(index, 0));
     }
 }

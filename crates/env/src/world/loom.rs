@@ -206,3 +206,9 @@ pub mod hint {
 
 #[doc(inline)]
 pub use loom::thread_local;
+
+/// A number that nobody foresees.
+pub(crate) fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

@@ -208,3 +208,9 @@ pub mod hint {
 
 #[doc(inline)]
 pub use std::thread_local;
+
+/// A number that nobody foresees.
+pub(crate) fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,259 @@
+//! A deterministic many-core machine in virtual time, on which the engine's own code runs.
+//!
+//! [`simulate`] runs a program whose threads are fibers on one thread of the operating system. Every access to an atomic
+//! is an event; the kernel decides in which order events take place. Two kinds of world:
+//!
+//! - [`World::Machine`]: cores with clocks, caches and an operating system. The core with the smallest clock goes next,
+//!   and each access costs what the state of its cache line says: how the engine scales on machines that nobody has.
+//! - [`World::Explorer`]: no costs, but schedules that a machine would rarely show: a hunt for bugs.
+//!
+//! One seed gives one run, to the byte, on every machine, if the program is the first that the process simulates and
+//! keeps to this crate for everything that is not deterministic. The page `SIMULATOR.md` of this crate says what is not
+//! modelled.
+#![allow(clippy::disallowed_types)]
+
+mod arena;
+pub(crate) mod atomic;
+mod calls;
+mod directory;
+mod disk;
+mod explorer;
+mod kernel;
+mod local;
+pub(crate) mod lock;
+mod machine;
+mod profile;
+mod scheduler;
+pub mod thread;
+pub(crate) mod time;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
+};
+
+use self::{
+    disk::Storage,
+    explorer::Explorer,
+    kernel::Kernel,
+    machine::{MOST_CORES, Machine},
+    scheduler::Scheduler,
+    time::Duration,
+};
+
+pub use self::{
+    calls::{pause as spin_loop, work},
+    directory::HotLine,
+    disk::{Device, SimulatedDisk},
+    explorer::{Schedule, Turn},
+    kernel::Cause,
+    machine::MachineReport,
+    profile::{PROFILES, Profile},
+};
+
+/// How many of the hottest lines a report names.
+const HOT_LINES: usize = 10;
+/// The most sockets.
+const MOST_SOCKETS: usize = 16;
+
+/// What a simulation is like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// What time and order follow.
+    pub world: World,
+    /// What files lie on.
+    pub device: Device,
+    /// Virtual time after which it is given up; two and a half hours at most.
+    pub limit: Duration,
+}
+
+/// The two kinds of world.
+#[derive(Clone, Debug)]
+pub enum World {
+    /// A machine with so many cores of this kind.
+    Machine {
+        /// Its caches and distances.
+        profile: Box<Profile>,
+        /// From 1 to 1,024; more than the profile has are further sockets.
+        cores: usize,
+    },
+    /// Unlikely schedules.
+    Explorer(Schedule),
+}
+
+/// Why a simulation has no result.
+#[derive(Debug)]
+pub enum Failed {
+    /// The settings make no machine: why.
+    Settings(String),
+    /// There is no memory for it.
+    Memory(std::io::Error),
+    /// It ended before its program did.
+    Stopped {
+        /// Why.
+        cause: Cause,
+        /// The threads that were not over, and what they did.
+        threads: Vec<String>,
+        /// The turns of an explorer's world.
+        turns: Vec<Turn>,
+    },
+    /// Its first thread panicked.
+    Panicked {
+        /// With what.
+        panic: Box<dyn Any + Send>,
+        /// The turns of an explorer's world.
+        turns: Vec<Turn>,
+    },
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Settings(why) => f.write_str(why),
+            Failed::Memory(error) => write!(f, "no memory for a simulation: {error}"),
+            Failed::Stopped { cause, threads, .. } => {
+                let cause = match cause {
+                    Cause::Deadlock => "all threads sleep, and nothing will wake one",
+                    Cause::Limit => "the simulation reached its limit of virtual time",
+                };
+                write!(f, "{cause}: {}", threads.join("; "))
+            }
+            Failed::Panicked { panic, .. } => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                write!(f, "panicked: {}", text.unwrap_or("with something that is no text"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// A simulation that its program has ended.
+#[derive(Clone, Debug)]
+pub struct Simulated<R> {
+    /// What the program returned.
+    pub result: R,
+    /// Virtual time at its end, since the beginning.
+    pub elapsed: Duration,
+    /// Threads that were not over, and what they did.
+    pub left: Vec<String>,
+    /// The turns of an explorer's world, for [`Schedule::Replayed`].
+    pub turns: Vec<Turn>,
+}
+
+/// One simulation at a time: they share the memory at the fixed address.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs `main` as the first thread of a simulated machine. The result is copied out of the machine's memory.
+///
+/// # Errors
+/// See [`Failed`]. What the threads had is leaked when they were not over.
+pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    arena::begin();
+    let run = run(settings, main);
+    // What is copied here lies in the system's memory, what is dropped in the simulation's.
+    run.as_ref().map(Clone::clone).map_err(copy)
+}
+
+/// A failure in the system's memory.
+fn copy(failed: &Failed) -> Failed {
+    match failed {
+        Failed::Settings(why) => Failed::Settings(why.clone()),
+        Failed::Memory(error) => Failed::Memory(error.kind().into()),
+        Failed::Stopped { cause, threads, turns } => {
+            Failed::Stopped { cause: *cause, threads: threads.clone(), turns: turns.clone() }
+        }
+        Failed::Panicked { turns, .. } => {
+            Failed::Panicked { panic: Box::new(failed.to_string()), turns: turns.clone() }
+        }
+    }
+}
+
+fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
+    let scheduler = match &settings.world {
+        World::Machine { profile, cores } => {
+            if !(1..=MOST_CORES).contains(cores) || cores.div_ceil(profile.cores_per_socket) > MOST_SOCKETS {
+                let most = MOST_CORES.min(MOST_SOCKETS * profile.cores_per_socket);
+                return Err(Failed::Settings(format!(
+                    "{} can have 1 to {most} cores, not {cores}",
+                    profile.name
+                )));
+            }
+            Scheduler::Machine(Box::new(Machine::new(profile.as_ref().clone(), *cores)))
+        }
+        World::Explorer(schedule) => {
+            Scheduler::Explorer(Box::new(Explorer::new(schedule.clone(), settings.seed)))
+        }
+    };
+    let kernel = Kernel::new(scheduler, Storage::new(settings.device), settings.seed, settings.limit);
+    let mut outcome = None;
+    let place = &mut outcome;
+    let body: Box<dyn FnOnce() + '_> = Box::new(|| *place = Some(catch_unwind(AssertUnwindSafe(main))));
+    // SAFETY: what the body borrows outlives the run: its fiber has ended, or is abandoned for good, when `run` returns.
+    let body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(body) };
+    let ended = kernel::run(Box::new(kernel), body).map_err(Failed::Memory)?;
+    let elapsed = Duration::from_nanos(ended.kernel.clock / time::PICOSECONDS);
+    let turns = match ended.kernel.scheduler {
+        Scheduler::Explorer(explorer) => explorer.into_trace(),
+        Scheduler::Machine(_) => Vec::new(),
+    };
+    match (ended.cause, outcome) {
+        (Some(cause), _) => Err(Failed::Stopped { cause, threads: ended.left, turns }),
+        (None, Some(Ok(result))) => Ok(Simulated { result, elapsed, left: ended.left, turns }),
+        (None, Some(Err(panic))) => Err(Failed::Panicked { panic, turns }),
+        (None, None) => unreachable!("the first thread is over and has left its result"),
+    }
+}
+
+/// Whether a simulation runs on this thread.
+pub fn is_running() -> bool {
+    kernel::is_running()
+}
+
+/// Counts what the machine does from here on. Nothing outside of a machine.
+pub fn count_anew() {
+    calls::turn();
+    kernel::with(|kernel| {
+        if let Scheduler::Machine(machine) = &mut kernel.scheduler {
+            machine.count_anew(kernel.clock);
+        }
+    });
+}
+
+/// What the machine has done since [`count_anew`]; `None` outside of a machine.
+pub fn report() -> Option<MachineReport> {
+    calls::turn();
+    kernel::with(|kernel| match &mut kernel.scheduler {
+        Scheduler::Machine(machine) => Some(machine.report(kernel.clock, HOT_LINES)),
+        Scheduler::Explorer(_) => None,
+    })
+    .flatten()
+}
+
+/// The lines of a range of plain memory are accessed.
+#[track_caller]
+pub(crate) fn charge(place: usize, bytes: usize, write: bool) {
+    const LINE: usize = 64;
+    let touch = if write { kernel::Touch::Store } else { kernel::Touch::Load };
+    let mut line = place & !(LINE - 1);
+    while line < place + bytes {
+        calls::access(line.max(place), touch);
+        line += LINE;
+    }
+}
+
+/// A number from the simulation's seed; from the operating system outside.
+pub(crate) fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    kernel::with(|kernel| kernel.random.next_u64())
+        .unwrap_or_else(|| RandomState::new().build_hasher().finish())
+}

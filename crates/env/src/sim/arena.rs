@@ -1,0 +1,193 @@
+//! Memory at the same addresses in every run.
+//!
+//! Addresses decide which fields share a cache line and which space of a parking lot a waiter lies in. So while a
+//! simulation runs, everything that its thread allocates comes from one region at a fixed place, by a plain allocator
+//! that depends on nothing but the sequence of calls: blocks of one size class are cut from the region and reused last
+//! in, first out. Everything else goes to the system's allocator.
+#![allow(clippy::disallowed_types)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    ptr,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+/// Where the region lies: far from where Linux puts programs, heaps, libraries and stacks.
+const BASE: usize = 0x2000_0000_0000;
+/// The region's bytes. Reserved, not used: pages come when they are touched.
+const BYTES: usize = 1 << 36;
+/// Blocks up to this many bytes have a size class for each multiple of [`GRAIN`]; above, one for each power of two.
+const SMALL: usize = 1024;
+/// What sizes are rounded up to, and the least alignment.
+const GRAIN: usize = 16;
+/// Size classes: the small ones, and the powers of two from 16 bytes on (also of aligned small blocks).
+const CLASSES: usize = SMALL / GRAIN + 1 + usize::BITS as usize;
+/// Blocks of a power of two are aligned to their size, up to this.
+const PAGE: usize = 4096;
+
+std::thread_local! {
+    /// Whether this operating-system thread allocates from the region.
+    static ACTIVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Guarded by the mutex: a block may be given back by a thread that does not simulate.
+static REGION: Mutex<Region> = Mutex::new(Region { mapped: false, used: 0, live: 0, free: [0; CLASSES] });
+
+struct Region {
+    mapped: bool,
+    /// Bytes cut off so far.
+    used: usize,
+    /// Blocks handed out and not given back.
+    live: usize,
+    /// The first free block of each class, 0 when there is none; a free block begins with the address of the next.
+    free: [usize; CLASSES],
+}
+
+/// The allocator of a program that simulates.
+struct Arena;
+
+#[global_allocator]
+static ARENA: Arena = Arena;
+
+/// Class, bytes and alignment of the blocks that serve a layout.
+fn class_of(layout: Layout) -> (usize, usize, usize) {
+    let (size, align) = (layout.size().max(1), layout.align());
+    if size <= SMALL && align <= GRAIN {
+        let bytes = size.next_multiple_of(GRAIN);
+        return (bytes / GRAIN, bytes, GRAIN);
+    }
+    let bytes = size.max(align).next_power_of_two();
+    (SMALL / GRAIN + 1 + bytes.ilog2() as usize, bytes, align.max(bytes.min(PAGE)))
+}
+
+fn region() -> std::sync::MutexGuard<'static, Region> {
+    REGION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a block is the region's.
+fn is_ours(block: *mut u8) -> bool {
+    (BASE..BASE + BYTES).contains(&block.addr())
+}
+
+impl Region {
+    /// A block, and whether it was never used before.
+    fn take(&mut self, layout: Layout) -> Option<(usize, bool)> {
+        let (class, bytes, align) = class_of(layout);
+        self.live += 1;
+        let reused = self.free[class];
+        // Alignments above a page are rare and make a class uneven: such blocks are cut, and not reused for others.
+        if reused != 0 && reused.is_multiple_of(align) {
+            // SAFETY: a free block of this class lies in the region and begins with the address of the next.
+            self.free[class] = unsafe { ptr::with_exposed_provenance::<usize>(reused).read() };
+            return Some((reused, false));
+        }
+        let place = (BASE + self.used).next_multiple_of(align);
+        let end = place.checked_add(bytes)?;
+        if end > BASE + BYTES {
+            return None;
+        }
+        self.used = end - BASE;
+        Some((place, true))
+    }
+
+    fn give_back(&mut self, block: usize, layout: Layout) {
+        let (class, _, _) = class_of(layout);
+        // SAFETY: the block was handed out for this layout and is no longer used; every block holds at least a word.
+        unsafe { ptr::with_exposed_provenance_mut::<usize>(block).write(self.free[class]) };
+        self.free[class] = block;
+        self.live -= 1;
+    }
+}
+
+// SAFETY: blocks of the region do not overlap: they are cut from it one after the other, and reused only after they
+// were given back, for layouts of the same class, whose blocks are as large and aligned as any of these layouts needs.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !ACTIVE.get() {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { System.alloc(layout) };
+        }
+        match region().take(layout) {
+            Some((block, _)) => ptr::with_exposed_provenance_mut(block),
+            None => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !ACTIVE.get() {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        match region().take(layout) {
+            // What was never used is zero: pages that nobody wants stay untouched.
+            Some((block, true)) => ptr::with_exposed_provenance_mut(block),
+            Some((block, false)) => {
+                let block = ptr::with_exposed_provenance_mut::<u8>(block);
+                // SAFETY: the block has at least as many bytes as the layout.
+                unsafe { block.write_bytes(0, layout.size()) };
+                block
+            }
+            None => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_ours(block) {
+            region().give_back(block.expose_provenance(), layout);
+        } else {
+            // SAFETY: not ours, so it is the system's; the caller's promise is the same.
+            unsafe { System.dealloc(block, layout) };
+        }
+    }
+}
+
+/// Begins a simulation, with an empty region if nothing of an earlier one is left in it. The caller sees to it that one
+/// simulation runs at a time.
+pub(super) fn begin() {
+    let mut region = region();
+    if !region.mapped {
+        let place = ptr::without_provenance_mut(BASE);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: nothing is mapped there, or the call fails.
+        let mapped = unsafe { mmap_anonymous(place, BYTES, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        mapped.expect("the simulator's memory must lie at its fixed address").expose_provenance();
+        region.mapped = true;
+    }
+    if region.live == 0 && region.used > 0 {
+        let place = ptr::with_exposed_provenance_mut(BASE);
+        // SAFETY: no block is handed out, and the free lists, which lie in these pages, are emptied below.
+        let zeroed = unsafe { madvise(place, region.used, Advice::LinuxDontNeed) };
+        zeroed.expect("memory is given back");
+        (region.used, region.free) = (0, [0; CLASSES]);
+    }
+}
+
+/// Runs `f`, whose allocations come from the region. It does not panic.
+pub(super) fn inside<R>(f: impl FnOnce() -> R) -> R {
+    ACTIVE.set(true);
+    let result = f();
+    ACTIVE.set(false);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_what_they_serve() {
+        for size in [0, 1, 15, 16, 17, 1000, 1024, 1025, 8192, 100_000] {
+            for align in [1, 8, 16, 64, 4096, 8192] {
+                let layout = Layout::from_size_align(size, align).unwrap();
+                let (class, bytes, aligned) = class_of(layout);
+                assert!(
+                    class < CLASSES && bytes >= size.max(8) && aligned.is_multiple_of(align),
+                    "{layout:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What simulated threads ask of the kernel.
+#![allow(clippy::disallowed_types)]
+
+use std::{io, panic::Location, ptr, sync::atomic::Ordering};
+
+use super::{
+    atomic::AtomicU32,
+    kernel::{END_OF_TIME, Kernel, Leave, ThreadNumber, Touch, is_running, with},
+    scheduler::{Scheduler, Spent},
+    time::Instant,
+};
+
+/// Switches to the kernel.
+fn leave(leave: Leave) {
+    let yielder = with(|kernel| kernel.leaves(leave));
+    if let Some(yielder) = yielder {
+        // SAFETY: the yielder lies on the stack of the fiber that runs, which has not returned.
+        unsafe { &*yielder }.suspend(());
+    }
+}
+
+/// Lets others run whose clocks are behind. Not while a panic unwinds: `std` counts panics by operating-system thread.
+#[inline]
+pub(super) fn turn() {
+    if with(|kernel| kernel.clock > kernel.horizon) == Some(true) && !std::thread::panicking() {
+        leave(Leave::Turn);
+    }
+}
+
+/// An access to shared memory: it happens when the clocks of all others have reached that of this thread's core.
+#[inline]
+#[track_caller]
+pub(super) fn access(address: usize, touch: Touch) {
+    if !is_running() {
+        return;
+    }
+    let at = Location::caller();
+    turn();
+    let booked = with(|kernel| kernel.scheduler.access(&mut kernel.clock, address, touch, at));
+    if let Some(Some(line)) = booked {
+        turn();
+        with(|kernel| kernel.scheduler.arrive(&mut kernel.clock, line, touch, at));
+    }
+}
+
+/// The cost of a fence.
+pub(super) fn fence_cost(ordering: Ordering) {
+    turn();
+    if ordering == Ordering::SeqCst {
+        with(|kernel| kernel.spend(Spent::Computing, kernel.scheduler.costs().fence));
+    }
+}
+
+/// One round of a spinning loop.
+pub fn pause() {
+    let gives_way = with(|kernel| {
+        kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause);
+        matches!(kernel.scheduler, Scheduler::Explorer(_))
+    });
+    match gives_way {
+        Some(true) if !std::thread::panicking() => leave(Leave::Yield),
+        Some(_) => turn(),
+        None => std::hint::spin_loop(),
+    }
+}
+
+/// Computation that takes so many nanoseconds.
+pub fn work(nanoseconds: u64) {
+    let picoseconds = nanoseconds.saturating_mul(super::time::PICOSECONDS).min(END_OF_TIME >> 10);
+    with(|kernel| kernel.spend(Spent::Computing, picoseconds));
+}
+
+/// Lets another thread of this core run.
+pub fn yield_now() {
+    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call));
+    leave(Leave::Yield);
+}
+
+/// Sleeps while `word` is `expected`, until woken or until the deadline; may return for no reason.
+///
+/// # Panics
+/// Outside of a simulation: nobody could wake the thread.
+#[track_caller]
+pub(super) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
+    let at = Location::caller();
+    assert!(is_running(), "a thread waits outside of a simulation, at {at}");
+    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().futex_wait));
+    // From here to the sleep nothing else runs: a wake-up cannot fall between.
+    if word.load(Ordering::SeqCst) != expected {
+        return;
+    }
+    sleep(Some(ptr::from_ref(word).addr()), deadline.map(Instant::picoseconds), at);
+}
+
+/// Wakes up to `most` threads that sleep on `word`.
+pub(super) fn futex_wake(word: &AtomicU32, most: usize) {
+    let futex = ptr::from_ref(word).addr();
+    if with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call)).is_none() {
+        return;
+    }
+    turn();
+    with(|kernel| kernel.wake_some(futex, most));
+}
+
+/// Sleeps until a moment. Outside of a simulation time stands still, and nobody sleeps.
+#[track_caller]
+pub(super) fn sleep_until(moment: Instant) {
+    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().futex_wait));
+    sleep(None, Some(moment.picoseconds()), Location::caller());
+}
+
+fn sleep(futex: Option<usize>, until: Option<u64>, at: &'static Location<'static>) {
+    with(|kernel| kernel.lie_down(futex, until, at));
+    leave(Leave::Sleep);
+}
+
+/// Starts the thread with the number from [`Kernel::reserve`].
+pub(super) fn start(
+    number: ThreadNumber,
+    name: Option<String>,
+    stack_bytes: usize,
+    body: Box<dyn FnOnce()>,
+) -> io::Result<()> {
+    turn();
+    let started = with(|kernel| kernel.start(number, name, stack_bytes, body));
+    started.unwrap_or_else(|| Err(io::Error::other("threads start inside of a simulation only")))
+}
+
+/// Drops the thread-local values of the thread that runs.
+pub(super) fn end_locals() {
+    if let Some(locals) = with(Kernel::locals) {
+        locals.end();
+    }
+}

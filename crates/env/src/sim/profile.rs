@@ -1,0 +1,251 @@
+//! Machines, as data.
+//!
+//! A latency is looked up by the *distance* between two cores: the same cluster (cores that share a cache), the same
+//! socket, one hop, two hops. Cycles, at the machine's own clock. Where a figure comes from stands beside it:
+//!
+//! - D: David, Guerraoui, Trigonakis, SOSP 2013, table 2 (Opteron, Xeon, Niagara, Tilera).
+//! - M: published output of Intel's memory latency checker on a machine of this kind.
+//! - B: Böttcher et al., DaMoN 2020, §4 (105 and 270 cycles from core to core).
+//! - I: Intel's optimization manual and published measurements of this generation.
+//! - E: estimated from the neighbouring figures.
+//!
+//! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
+//! a transfer (measured: 3.8 operations for each change of owner with two threads that add to one word); costs of the
+//! operating system are Linux's on hardware without virtualization, in nanoseconds.
+
+/// How many distances there are.
+pub(super) const DISTANCES: usize = 4;
+
+/// A machine. Public figures; see the module for their sources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it is.
+    pub description: &'static str,
+    /// Sockets, 16 at most.
+    pub sockets: usize,
+    /// Hardware threads of a socket.
+    pub cores_per_socket: usize,
+    /// Hardware threads that share a cache.
+    pub cores_per_cluster: usize,
+    /// Whether the sockets are the corners of a cube, so that some are two hops apart; otherwise all are one hop apart.
+    pub cube: bool,
+    /// Cycles in a nanosecond.
+    pub gigahertz: f64,
+    /// A load that hits the core's own cache.
+    pub hit: u64,
+    /// What an atomic change adds.
+    pub change: u64,
+    /// A load of a line that another core has changed, by its distance.
+    pub load_modified: [u64; DISTANCES],
+    /// A load of a line that others have but nobody has changed.
+    pub load_shared: [u64; DISTANCES],
+    /// Making a line one's own, by the distance of the farthest copy.
+    pub own: [u64; DISTANCES],
+    /// A line that no cache has, by the distance of its home.
+    pub memory: [u64; DISTANCES],
+    /// How long a load of a shared line keeps the line busy for others.
+    pub occupancy: [u64; DISTANCES],
+    /// What each copy that must go adds.
+    pub invalidate_each: u64,
+    /// Percent of a transfer during which the old owner still hits.
+    pub retention_percent: u64,
+    /// Computation between two accesses to shared memory.
+    pub computation: u64,
+    /// One pause of a spinning loop.
+    pub pause: u64,
+}
+
+/// Every distance costs the same.
+const fn even(cycles: u64) -> [u64; DISTANCES] {
+    [cycles; DISTANCES]
+}
+
+/// What profiles have in common, where no source says otherwise.
+const COMMON: Profile = Profile {
+    name: "",
+    description: "",
+    sockets: 1,
+    cores_per_socket: 1,
+    cores_per_cluster: 1,
+    cube: false,
+    gigahertz: 1.0,
+    hit: 5,
+    change: 18,
+    load_modified: even(0),
+    load_shared: even(0),
+    own: even(0),
+    memory: even(0),
+    occupancy: [10, 10, 30, 40],
+    invalidate_each: 2,
+    retention_percent: 25,
+    computation: 12,
+    pause: 45,
+};
+
+/// All machines.
+pub const PROFILES: &[Profile] = &[
+    Profile {
+        name: "niagara32",
+        description: "Sun T2000, 8 cores of 4 contexts, 1 GHz (Shore-MT's); D for the T2, E for the T1",
+        cores_per_socket: 32,
+        cores_per_cluster: 4,
+        gigahertz: 1.0,
+        hit: 3,
+        change: 20,
+        load_modified: [24, 24, 24, 24],
+        load_shared: [24, 24, 24, 24],
+        own: [24, 27, 27, 27],
+        memory: even(110),
+        computation: 20,
+        pause: 10,
+        ..COMMON
+    },
+    Profile {
+        name: "r810",
+        description: "Dell R810, 4 sockets of 8 cores, Nehalem-EX 2 GHz (Jung et al.'s); I, E",
+        sockets: 4,
+        cores_per_socket: 8,
+        cores_per_cluster: 8,
+        gigahertz: 2.0,
+        load_modified: [75, 75, 270, 270],
+        load_shared: [65, 65, 210, 210],
+        own: [100, 100, 300, 300],
+        memory: [220, 220, 340, 340],
+        ..COMMON
+    },
+    Profile {
+        name: "xeon2x10",
+        description: "2 sockets of 10 cores of 2 contexts, 2.2 GHz (Böttcher et al.'s); B",
+        sockets: 2,
+        cores_per_socket: 20,
+        cores_per_cluster: 20,
+        gigahertz: 2.2,
+        load_modified: [105, 105, 270, 270],
+        load_shared: [60, 60, 230, 230],
+        own: [110, 110, 290, 290],
+        memory: [200, 200, 300, 300],
+        ..COMMON
+    },
+    Profile {
+        name: "westmere8x10",
+        description: "8 sockets of 10 cores, Westmere-EX 2.13 GHz (ORTHRUS' class); D",
+        sockets: 8,
+        cores_per_socket: 10,
+        cores_per_cluster: 10,
+        cube: true,
+        gigahertz: 2.13,
+        load_modified: [109, 109, 289, 400],
+        load_shared: [44, 44, 223, 334],
+        own: [120, 120, 324, 430],
+        memory: [355, 355, 492, 601],
+        ..COMMON
+    },
+    Profile {
+        name: "epyc2x96",
+        description: "2 sockets of 96 cores, 8 to a cache, 3.7 GHz: Zen 3 and 4; published core-to-core tables, E",
+        sockets: 2,
+        cores_per_socket: 96,
+        cores_per_cluster: 8,
+        gigahertz: 3.7,
+        load_modified: [85, 395, 740, 740],
+        load_shared: [55, 380, 720, 720],
+        own: [90, 400, 760, 760],
+        memory: [400, 450, 780, 780],
+        ..COMMON
+    },
+    Profile {
+        name: "gnr2x128",
+        description: "2 sockets of 128 cores, Xeon 6980P 3 GHz, three dies to a socket; M",
+        sockets: 2,
+        cores_per_socket: 128,
+        cores_per_cluster: 43,
+        gigahertz: 3.0,
+        load_modified: [240, 360, 1200, 1200],
+        load_shared: [210, 330, 1150, 1150],
+        own: [250, 370, 1230, 1230],
+        memory: [390, 450, 1290, 1290],
+        occupancy: [12, 12, 40, 40],
+        ..COMMON
+    },
+    Profile {
+        name: "mesh1024",
+        description: "1,024 in-order cores on one mesh, 1 GHz: the machine of the thousand-core studies; E",
+        cores_per_socket: 1024,
+        cores_per_cluster: 4,
+        gigahertz: 1.0,
+        hit: 2,
+        load_modified: [40, 110, 110, 110],
+        load_shared: [30, 80, 80, 80],
+        own: [45, 120, 120, 120],
+        memory: even(150),
+        computation: 20,
+        ..COMMON
+    },
+    Profile {
+        name: "vm2",
+        description: "a virtual machine with two processors, Granite Rapids class 3.5 GHz; measured",
+        cores_per_socket: 128,
+        cores_per_cluster: 128,
+        gigahertz: 3.5,
+        load_modified: even(230),
+        load_shared: even(200),
+        own: even(240),
+        memory: even(300),
+        occupancy: even(12),
+        ..COMMON
+    },
+];
+
+impl Profile {
+    /// The machine of this name.
+    pub fn named(name: &str) -> Option<&'static Profile> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// The names of all machines.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PROFILES.iter().map(|profile| profile.name)
+    }
+
+    /// How many cores the machine has. A simulation may have more: they are further sockets, up to sixteen.
+    pub fn cores(&self) -> usize {
+        self.sockets * self.cores_per_socket
+    }
+
+    /// The distance of two cores: an index into the tables.
+    pub(super) fn distance(&self, a: usize, b: usize) -> usize {
+        let (first, second) = (a / self.cores_per_socket, b / self.cores_per_socket);
+        if first != second {
+            return self.socket_distance(first, second);
+        }
+        usize::from(a / self.cores_per_cluster != b / self.cores_per_cluster)
+    }
+
+    /// The distance of cores in two sockets.
+    pub(super) fn socket_distance(&self, a: usize, b: usize) -> usize {
+        match (a ^ b).count_ones() {
+            0 => 0,
+            1 => 2,
+            _ if self.cube => 3,
+            _ => 2,
+        }
+    }
+
+    /// The same machine with everything beyond the own socket at `percent` of its cost: for bands of sensitivity.
+    pub fn with_remote_percent(mut self, percent: u64) -> Profile {
+        for table in [&mut self.load_modified, &mut self.load_shared, &mut self.own, &mut self.memory] {
+            for cycles in &mut table[2..] {
+                *cycles = *cycles * percent / 100;
+            }
+        }
+        self
+    }
+
+    /// The same machine with another retention.
+    pub fn with_retention_percent(mut self, percent: u64) -> Profile {
+        self.retention_percent = percent;
+        self
+    }
+}

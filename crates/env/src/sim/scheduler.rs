@@ -1,0 +1,144 @@
+//! Who runs next: the two kinds of world behind one door.
+
+use std::panic::Location;
+
+use super::{
+    explorer::Explorer,
+    kernel::{Leave, ThreadNumber, Touch},
+    machine::{LineNumber, Machine},
+};
+
+/// What the time of a core goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Spent {
+    /// Instructions, and memory that is in the core's own cache.
+    Computing,
+    /// Lines of memory on their way from elsewhere.
+    Memory,
+    /// Pauses of spinning loops.
+    Spinning,
+    /// The operating system: calls, and switches from one thread to another.
+    System,
+    /// Nothing to do.
+    Idle,
+}
+
+/// How many ways there are to spend time.
+pub(super) const SPENT_KINDS: usize = Spent::Idle as usize + 1;
+
+/// What things take, in picoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Costs {
+    pub(super) fence: u64,
+    pub(super) pause: u64,
+    pub(super) clock_read: u64,
+    pub(super) system_call: u64,
+    pub(super) futex_wait: u64,
+    pub(super) futex_wake: u64,
+    pub(super) spawn: u64,
+}
+
+pub(super) enum Scheduler {
+    /// Cores, caches, an operating system: what things cost.
+    Machine(Box<Machine>),
+    /// No costs, but orders of events that a machine would rarely show.
+    Explorer(Box<Explorer>),
+}
+
+impl Scheduler {
+    #[inline]
+    pub(super) fn costs(&self) -> Costs {
+        match self {
+            Scheduler::Machine(machine) => machine.costs,
+            Scheduler::Explorer(explorer) => explorer.costs,
+        }
+    }
+
+    pub(super) fn processors(&self) -> usize {
+        match self {
+            Scheduler::Machine(machine) => machine.processors(),
+            Scheduler::Explorer(explorer) => explorer.processors(),
+        }
+    }
+
+    /// Notes what the time of who runs went to.
+    #[inline]
+    pub(super) fn tally(&mut self, spent: Spent, picoseconds: u64) {
+        if let Scheduler::Machine(machine) = self {
+            machine.tally(spent, picoseconds);
+        }
+    }
+
+    /// Who runs accesses memory; when a line is returned, the access waits for that line until `clock`, and then takes
+    /// place by [`Scheduler::arrive`].
+    #[inline]
+    pub(super) fn access(
+        &mut self,
+        clock: &mut u64,
+        address: usize,
+        touch: Touch,
+        at: &'static Location<'static>,
+    ) -> Option<LineNumber> {
+        match self {
+            Scheduler::Machine(machine) => machine.access(clock, address, touch, at),
+            Scheduler::Explorer(explorer) => {
+                explorer.access(clock);
+                None
+            }
+        }
+    }
+
+    /// See [`Scheduler::access`].
+    pub(super) fn arrive(
+        &mut self,
+        clock: &mut u64,
+        line: LineNumber,
+        touch: Touch,
+        at: &'static Location<'static>,
+    ) {
+        if let Scheduler::Machine(machine) = self {
+            machine.arrive(clock, line, touch, at);
+        }
+    }
+
+    /// A thread can run from `now` on.
+    pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {
+        match self {
+            Scheduler::Machine(machine) => machine.ready(thread, now),
+            Scheduler::Explorer(explorer) => explorer.ready(thread, now),
+        }
+    }
+
+    /// When the next thread runs; `None` when all sleep.
+    pub(super) fn next_time(&self) -> Option<u64> {
+        match self {
+            Scheduler::Machine(machine) => machine.next_time(),
+            Scheduler::Explorer(explorer) => explorer.next_time(),
+        }
+    }
+
+    /// The thread that runs next, and its clock. `None` when only the order of things has changed: ask again.
+    pub(super) fn next(&mut self, timer: Option<u64>) -> Option<(ThreadNumber, u64)> {
+        match self {
+            Scheduler::Machine(machine) => machine.next(),
+            Scheduler::Explorer(explorer) => Some(explorer.next(timer)),
+        }
+    }
+
+    /// Until when who runs goes on.
+    pub(super) fn horizon(&self) -> u64 {
+        match self {
+            Scheduler::Machine(machine) => machine.horizon(),
+            Scheduler::Explorer(explorer) => explorer.horizon(),
+        }
+    }
+
+    /// The thread that ran has stopped for this reason.
+    pub(super) fn left(&mut self, thread: ThreadNumber, clock: u64, leave: Leave) {
+        match self {
+            Scheduler::Machine(machine) => machine.left(clock, leave),
+            Scheduler::Explorer(explorer) => explorer.left(thread, clock, leave),
+        }
+    }
+}

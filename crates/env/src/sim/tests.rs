@@ -1,0 +1,365 @@
+//! What the simulated machine promises.
+
+use std::{cell::Cell, sync::Arc};
+
+use super::{
+    Cause, Device, Failed, MachineReport, Profile, Schedule, Settings, Simulated, World, count_anew, report,
+    simulate,
+};
+use crate::{
+    CachePadded,
+    disk::{Disk, OpenMode, RealDisk},
+    hint,
+    sync::{
+        Condvar, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread, thread_local,
+    time::{Duration, Instant},
+};
+
+fn machine(cores: usize) -> Settings {
+    Settings {
+        seed: 1,
+        world: World::Machine { profile: Box::new(Profile::named("westmere8x10").unwrap().clone()), cores },
+        device: Device::named("ssd").unwrap(),
+        limit: Duration::from_secs(60),
+    }
+}
+
+fn explorer(seed: u64, schedule: Schedule) -> Settings {
+    Settings { seed, world: World::Explorer(schedule), ..machine(1) }
+}
+
+/// All kinds of world.
+fn worlds() -> Vec<Settings> {
+    let priorities = Schedule::Priorities { changes: 3, within_steps: 1000 };
+    vec![machine(1), machine(3), machine(80), explorer(3, Schedule::Random), explorer(4, priorities)]
+}
+
+fn everywhere<R: Clone + PartialEq + std::fmt::Debug>(expected: &R, program: impl Fn() -> R) {
+    for settings in worlds() {
+        let run = simulate(&settings, &program).unwrap();
+        assert_eq!(run.result, *expected, "{settings:?}");
+        assert!(run.left.is_empty(), "{:?}", run.left);
+    }
+}
+
+#[test]
+fn threads_share_memory_and_return_results() {
+    everywhere(&(4 * 100), || {
+        let sum = AtomicU64::new(0);
+        let returned: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..100 {
+                            sum.fetch_add(1, SeqCst);
+                        }
+                        100
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(sum.load(SeqCst), returned);
+        returned
+    });
+}
+
+#[test]
+fn a_mutex_excludes() {
+    everywhere(&(8 * 50), || {
+        let counter = Arc::new(Mutex::new((0, 0)));
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let counter = Arc::clone(&counter);
+                thread::spawn(move || {
+                    for _ in 0..50 {
+                        let mut guard = counter.lock();
+                        guard.0 += 1;
+                        thread::yield_now();
+                        guard.1 += 1;
+                        assert_eq!(guard.0, guard.1);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let counts = *counter.lock();
+        counts.0
+    });
+}
+
+/// A load and a store instead of one addition lose something in nearly every world with more than one thread running:
+/// that they do shows that threads interleave at every access.
+#[test]
+fn a_lost_update_is_found() {
+    const ROUNDS: u64 = 50_000;
+    let lossy = || {
+        let word = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let seen = word.load(SeqCst);
+                        word.store(seen + 1, SeqCst);
+                    }
+                });
+            }
+        });
+        word.load(SeqCst)
+    };
+    assert!(simulate(&machine(4), lossy).unwrap().result < 4 * ROUNDS);
+    let lost = |seed| simulate(&explorer(seed, Schedule::Random), lossy).unwrap().result < 4 * ROUNDS;
+    assert!((1..5).any(lost));
+    assert_eq!(
+        simulate(&machine(1), lossy).unwrap().result,
+        4 * ROUNDS,
+        "one core, and slices longer than the run"
+    );
+}
+
+#[test]
+fn sleepers_are_notified_or_wake_by_themselves() {
+    everywhere(&(), || {
+        let (gate, changed) = (Mutex::new(false), Condvar::new());
+        let begin = Instant::now();
+        let slept = changed.wait_until(gate.lock(), begin + Duration::from_millis(5));
+        assert!(!*slept && begin.elapsed() >= Duration::from_millis(5), "nobody notifies");
+        drop(slept);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut open = gate.lock();
+                while !*open {
+                    open = changed.wait(open);
+                }
+            });
+            let waiting = thread::current();
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(1));
+                waiting.unpark();
+            });
+            thread::park();
+            *gate.lock() = true;
+            changed.notify_all();
+        });
+    });
+}
+
+thread_local! {
+    static MINE: Cell<u64> = Cell::new(7);
+}
+
+#[test]
+fn thread_locals_belong_to_one_thread_and_end_with_it() {
+    struct Ends(Arc<AtomicU64>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    thread_local! {
+        static ENDS: std::cell::RefCell<Option<Ends>> = std::cell::RefCell::new(None);
+    }
+    everywhere(&3, || {
+        let ended = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|number| {
+                let ended = Arc::clone(&ended);
+                thread::spawn(move || {
+                    ENDS.with(|ends| *ends.borrow_mut() = Some(Ends(ended)));
+                    assert_eq!(MINE.get(), 7);
+                    MINE.set(number);
+                    thread::yield_now();
+                    assert_eq!(MINE.get(), number);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(MINE.get(), 7);
+        ended.load(SeqCst)
+    });
+}
+
+#[test]
+fn a_once_cell_is_made_once() {
+    everywhere(&1, || {
+        let (cell, made) = (OnceLock::new(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let value = *cell.get_or_init(|| {
+                        thread::yield_now();
+                        made.fetch_add(1, SeqCst) + 40
+                    });
+                    assert_eq!(value, 40);
+                });
+            }
+        });
+        assert_eq!(cell.set(3), Err(3));
+        made.load(SeqCst)
+    });
+}
+
+#[test]
+fn a_panic_is_its_threads_own() {
+    everywhere(&true, || thread::spawn(|| panic!("on purpose")).join().is_err());
+    for settings in worlds() {
+        match simulate(&settings, || panic!("on purpose {}", 5)) {
+            Err(failed @ Failed::Panicked { .. }) => assert!(failed.to_string().contains("on purpose 5")),
+            other => panic!("{:?}", other.map(|run: Simulated<()>| run.result)),
+        }
+    }
+}
+
+#[test]
+fn a_deadlock_is_reported_with_who_sleeps_where() {
+    for settings in worlds() {
+        let run = simulate(&settings, || {
+            let mutex = Mutex::new(());
+            let guard = mutex.lock();
+            thread::scope(|scope| {
+                scope.spawn(|| drop(mutex.lock()));
+            });
+            drop(guard);
+        });
+        match run {
+            Err(Failed::Stopped { cause: Cause::Deadlock, threads, .. }) => {
+                assert_eq!(threads.len(), 2, "{threads:?}");
+                assert!(threads[1].contains("sim/tests.rs"), "{threads:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_never_ends_reaches_the_limit() {
+    for settings in worlds() {
+        let settings = Settings { limit: Duration::from_millis(1), ..settings };
+        let run = simulate(&settings, || {
+            let never = AtomicU64::new(0);
+            while never.load(SeqCst) == 0 {
+                hint::spin_loop();
+            }
+        });
+        assert!(matches!(run, Err(Failed::Stopped { cause: Cause::Limit, .. })), "{run:?}");
+    }
+}
+
+#[test]
+fn files_are_there_and_syncs_take_time() {
+    everywhere(&(), || {
+        let directory = std::path::Path::new("/files");
+        let path = directory.join("file");
+        assert!(RealDisk.open(&path, OpenMode::CreateNew).is_err(), "no directory yet");
+        RealDisk.create_directory(directory).unwrap();
+        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(&[7; 100_000], 65_000).unwrap();
+        let mut buffer = [1; 4];
+        file.read_exact_at(&mut buffer, 64_998).unwrap();
+        assert_eq!(buffer, [0, 0, 7, 7]);
+        file.set_len(65_001).unwrap();
+        file.allocate(65_003).unwrap();
+        file.read_exact_at(&mut buffer[..3], 65_000).unwrap();
+        assert_eq!((buffer, file.len().unwrap()), ([7, 0, 0, 7], 65_003));
+        let begin = Instant::now();
+        file.sync().unwrap();
+        assert!(begin.elapsed() >= Duration::from_micros(200), "100 µs, and 100,000 bytes at 1 GB/s");
+        let also = directory.join("also");
+        RealDisk.rename(&path, &also).unwrap();
+        assert_eq!(RealDisk.list(directory).unwrap(), std::slice::from_ref(&also));
+        let lock = RealDisk.lock(&directory.join("LOCK")).unwrap();
+        assert!(RealDisk.lock(&directory.join("LOCK")).unwrap().is_none());
+        drop(lock);
+        assert!(RealDisk.lock(&directory.join("LOCK")).unwrap().is_some());
+        RealDisk.remove(&also).unwrap();
+        assert!(!RealDisk.exists(&also).unwrap());
+    });
+}
+
+/// Threads that hammer memory for a while, and what the machine says of it.
+fn hammer(settings: &Settings, threads: usize, body: impl Fn(usize) + Sync) -> (MachineReport, Duration) {
+    let run = simulate(settings, || {
+        count_anew();
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for number in 0..threads {
+                let body = &body;
+                scope.spawn(move || body(number));
+            }
+        });
+        (report().unwrap(), begin.elapsed())
+    });
+    run.unwrap().result
+}
+
+/// Conservation: nobody's time is lost or counted twice.
+#[test]
+fn the_time_of_all_cores_is_accounted_for() {
+    for (cores, threads) in [(1, 5), (4, 3), (20, 50), (80, 80)] {
+        let (mutex, word) = (Mutex::new(0), AtomicU64::new(0));
+        let (report, _) = hammer(&machine(cores), threads, |number| {
+            for round in 0..50 {
+                word.fetch_add(1, SeqCst);
+                *mutex.lock() += 1;
+                hint::work(100);
+                if round % 10 == 0 {
+                    thread::sleep(Duration::from_micros(number as u64));
+                    hint::spin_loop();
+                }
+            }
+        });
+        let MachineReport { computing_ps, memory_ps, spinning_ps, system_ps, idle_ps, .. } = report;
+        assert_eq!(
+            computing_ps + memory_ps + spinning_ps + system_ps + idle_ps,
+            report.total_ps,
+            "{cores} cores, {threads} threads: {report:?}"
+        );
+        assert!(computing_ps > 0 && system_ps > 0);
+    }
+}
+
+/// A word that all change moves once for each change when it never stays; words of their own never move.
+#[test]
+fn a_shared_word_does_not_scale_and_words_apart_do() {
+    let changes = 20_000;
+    let apart: Vec<CachePadded<AtomicU64>> = (0..20).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+    let shared = AtomicU64::new(0);
+    let (alone, alone_took) = hammer(&machine(20), 1, |_| {
+        (0..changes).for_each(|_| _ = shared.fetch_add(1, SeqCst));
+    });
+    let (together, together_took) = hammer(&machine(20), 20, |_| {
+        (0..changes).for_each(|_| _ = shared.fetch_add(1, SeqCst));
+    });
+    let (own, own_took) = hammer(&machine(20), 20, |number| {
+        (0..changes).for_each(|_| _ = apart[number].fetch_add(1, SeqCst));
+    });
+    assert!(together_took > alone_took * 10, "{together_took:?} {alone_took:?}");
+    assert!(
+        own_took < alone_took * 3,
+        "twenty threads start one after the other: {own_took:?} {alone_took:?}"
+    );
+    let moves = |report: &MachineReport| report.lines_from_socket + report.lines_from_elsewhere;
+    assert!(moves(&together) > 100 * (moves(&own) + moves(&alone)), "{together:?}");
+    let hottest = &together.hottest[0];
+    assert!(hottest.places[0].0.contains("sim/tests.rs"), "{hottest:?}");
+}
+
+#[test]
+fn more_threads_than_cores_share_them() {
+    let took =
+        |cores| hammer(&machine(cores), 8, |_| (0..100).for_each(|_| hint::work(100_000))).1.as_millis();
+    // Eighty milliseconds of work.
+    assert!((80..90).contains(&took(1)), "{}", took(1));
+    assert!((20..25).contains(&took(4)), "{}", took(4));
+    assert!((10..12).contains(&took(8)), "{}", took(8));
+}
+
+#[test]
+fn impossible_machines_are_refused() {
+    for cores in [0, 1025] {
+        assert!(matches!(simulate(&machine(cores), || ()), Err(Failed::Settings(_))));
+    }
+}

@@ -1,0 +1,82 @@
+//! The simulated world: every name of the real one, on the machine of [`crate::sim`].
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+/// Shared-memory synchronization.
+pub mod sync {
+    pub use std::sync::{Arc, Weak};
+
+    pub use crate::sim::lock::{Condvar, Mutex, MutexGuard, OnceLock};
+
+    /// Atomic types, fences and orderings.
+    pub mod atomic {
+        pub use crate::sim::atomic::*;
+    }
+}
+
+/// Interior mutability that the checkers can watch.
+pub mod cell {
+    /// A cell whose accesses are announced. Who guards the content is the owner's to say.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// A cell with this content.
+        pub const fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Gives a pointer for reading. The pointer must not be used after `f` returns.
+        #[inline]
+        #[track_caller]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            crate::sim::charge(self.0.get().addr(), size_of::<T>(), false);
+            f(self.0.get())
+        }
+
+        /// Gives a pointer for writing. The pointer must not be used after `f` returns.
+        #[inline]
+        #[track_caller]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            crate::sim::charge(self.0.get().addr(), size_of::<T>(), true);
+            f(self.0.get())
+        }
+    }
+}
+
+pub use crate::sim::thread;
+
+/// Time.
+pub mod time {
+    pub use crate::sim::time::{Duration, Instant, unix_seconds};
+}
+
+/// Hints to the processor and to the simulator.
+pub mod hint {
+    pub use crate::sim::{spin_loop, work};
+
+    /// How plain memory was touched.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Access {
+        /// Read.
+        Read,
+        /// Written.
+        Write,
+    }
+
+    /// Plain memory was touched: the lines of `range` are accessed.
+    #[inline]
+    #[track_caller]
+    pub fn charge<T: ?Sized>(range: &T, access: Access) {
+        let place = std::ptr::from_ref(range).cast::<u8>().addr();
+        crate::sim::charge(place, size_of_val(range), access == Access::Write);
+    }
+}
+
+#[doc(inline)]
+pub use crate::simulated_thread_local as thread_local;
+
+/// A number that nobody foresees but the simulation's seed.
+pub(crate) fn entropy() -> u64 {
+    crate::sim::entropy()
+}
