@@ -210,7 +210,7 @@ impl Kernel {
         let thread = &mut self.threads[number];
         (thread.name, thread.fiber, thread.over) = (name, Some(fiber), false);
         self.spend(Spent::System, self.scheduler.costs().spawn);
-        self.scheduler.ready(number, self.clock);
+        arena::outside(|| self.scheduler.ready(number, self.clock));
         self.horizon = self.horizon.min(self.scheduler.horizon());
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Kernel {
     /// Makes a sleeping thread ready.
     fn wake(&mut self, number: ThreadNumber, now: u64) {
         self.threads[number].sleep = None;
-        self.scheduler.ready(number, now);
+        arena::outside(|| self.scheduler.ready(number, now));
         self.horizon = self.horizon.min(self.scheduler.horizon());
     }
 
