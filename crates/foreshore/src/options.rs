@@ -85,6 +85,8 @@ pub enum LockTable {
     Latched,
     /// One mutex for everything: a baseline to measure against.
     GlobalMutex,
+    /// Jung et al. 2013: lock requests come and go without latches, and are recycled in bulk.
+    Staged,
 }
 
 impl Default for Options {
@@ -174,7 +176,8 @@ impl Options {
                 self.lock_table = match value {
                     "latched" => LockTable::Latched,
                     "global_mutex" => LockTable::GlobalMutex,
-                    _ => return Err(invalid(name, value, "latched or global_mutex")),
+                    "staged" => LockTable::Staged,
+                    _ => return Err(invalid(name, value, "latched, staged or global_mutex")),
                 }
             }
             "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
@@ -223,6 +226,7 @@ impl Options {
             "lock_table" => match self.lock_table {
                 LockTable::Latched => "latched",
                 LockTable::GlobalMutex => "global_mutex",
+                LockTable::Staged => "staged",
             }
             .to_owned(),
             "deadlock_policy" => self.deadlock_policy.name(),
@@ -312,6 +316,7 @@ impl Options {
                 table: match self.lock_table {
                     LockTable::Latched => LockTableKind::Latched,
                     LockTable::GlobalMutex => LockTableKind::GlobalMutex,
+                    LockTable::Staged => LockTableKind::Staged,
                 },
                 deadlock: self.deadlock_policy,
                 digests: self.deadlock_digests,

@@ -329,6 +329,11 @@ fn with_slow_syncs_too() {
 }
 
 #[test]
+fn with_the_staged_lock_table_too() {
+    serializable(|seed| Run { lock_table: LockTable::Staged, ..Run::serializable(300 + seed) });
+}
+
+#[test]
 fn with_the_global_lock_table_too() {
     serializable(|seed| Run { lock_table: LockTable::GlobalMutex, ..Run::serializable(200 + seed) });
 }

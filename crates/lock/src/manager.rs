@@ -1,10 +1,15 @@
 //! The lock manager: what all transactions share.
 
+#[cfg(not(foreshore_loom))]
+mod preallocator;
+
 use std::panic::Location;
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
+#[cfg(not(foreshore_loom))]
+use foreshore_env::sync::OnceLock;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::thread::available_parallelism;
 use foreshore_env::time::Instant;
@@ -19,6 +24,10 @@ use crate::slot::{Identity, SlotId, Slots};
 use crate::stats::{LockStats, WaitCounters};
 use crate::table::LockTable;
 use crate::view::Notes;
+#[cfg(not(foreshore_loom))]
+use preallocator::Preallocator;
+#[cfg(not(foreshore_loom))]
+pub(crate) use preallocator::Signal;
 
 /// The locks of a database.
 #[derive(Debug)]
@@ -34,12 +43,15 @@ pub struct LockManager {
     pub(crate) counters: WaitCounters,
     /// If they are kept.
     pub(crate) notes: Option<Notes>,
+    /// Of the staged table.
+    #[cfg(not(foreshore_loom))]
+    preallocator: OnceLock<Option<Preallocator>>,
 }
 
 impl LockManager {
     /// A lock manager without any locks.
     pub fn new(options: &LockOptions) -> Arc<LockManager> {
-        Arc::new(LockManager {
+        let manager = Arc::new(LockManager {
             seed: options.seed,
             max_locks_per_transaction: options.max_locks_per_transaction,
             processors: available_parallelism(),
@@ -49,7 +61,15 @@ impl LockManager {
             detector: Detector::new(options),
             counters: WaitCounters::default(),
             notes: options.keep_notes.then(Notes::new),
-        })
+            #[cfg(not(foreshore_loom))]
+            preallocator: OnceLock::new(),
+        });
+        #[cfg(not(foreshore_loom))]
+        if let Some(signal) = manager.table.requests().signal() {
+            let start = || Preallocator::start(Arc::downgrade(&manager), Arc::clone(signal));
+            manager.preallocator.get_or_init(start);
+        }
+        manager
     }
 
     /// The name under which a key is locked.

@@ -14,6 +14,15 @@ pub enum LockTableKind {
     Latched,
     /// The baseline: the same queues under one mutex.
     GlobalMutex,
+    /// Jung et al. 2013: requests come and go beside the latch, which is for those who wait and for conversions; they are
+    /// recycled in bulk. A thread of the lock manager keeps some ready.
+    Staged,
+}
+
+impl LockTableKind {
+    /// All lock tables.
+    pub const ALL: [LockTableKind; 3] =
+        [LockTableKind::Latched, LockTableKind::GlobalMutex, LockTableKind::Staged];
 }
 
 /// What is done about deadlocks. All but the first are baselines.
@@ -97,12 +106,13 @@ pub enum VictimPolicy {
 /// How a lock manager is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// Buckets of the lock table, rounded up to a power of two. 32 bytes each.
+    /// Buckets of the lock table, rounded up to a power of two. 32 bytes each; 64 in the staged table.
     pub buckets: usize,
     /// Most locks on keys that one transaction may hold.
     pub max_locks_per_transaction: usize,
     /// Most locks on keys that all transactions may hold together, beyond the 256 that each is sure of; rounded up to a
-    /// multiple of 256. A lock takes 32 bytes.
+    /// multiple of 256. A lock takes 32 bytes. The staged table has as much again, and as much as everybody is sure of
+    /// again, for locks on their way back; when that is used up too, nobody is sure of anything.
     pub max_locks: usize,
     /// Seed of the lock names: secret, so that nobody can choose keys that meet in one bucket.
     pub seed: u64,

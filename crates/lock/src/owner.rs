@@ -174,8 +174,8 @@ impl LockOwner {
         if state.held.len() >= manager.max_locks_per_transaction {
             return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
         }
-        let request = state.free.take(manager.table.requests(), state.held.len())?;
-        match manager.table.try_request(name, slot, request, mode) {
+        let request = manager.table.take_request(&mut state.free, state.held.len())?;
+        match manager.table.try_request(&manager.slots, name, slot, request, mode) {
             Some(tag) => {
                 state.max_tag = state.max_tag.max(tag);
                 state.held.push(HeldLock { name, request, mode });
@@ -191,8 +191,18 @@ impl LockOwner {
     /// A request that was taken for an attempt and is in no queue.
     fn give_back(&mut self, request: Option<RequestIndex>) {
         if let Some(request) = request {
-            self.state_mut().free.give(request);
+            let LockOwner { manager, state, .. } = self;
+            let state = state.as_mut().expect("an owner has its state until it is dropped");
+            state.free.give(manager.table.requests(), request);
         }
+    }
+
+    /// The request of a failed attempt if it can be appended, else another.
+    fn usable(&mut self, request: RequestIndex) -> Result<RequestIndex, LockError> {
+        let LockOwner { manager, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        state.free.give(manager.table.requests(), request);
+        manager.table.take_request(&mut state.free, state.held.len())
     }
 
     /// The rest of [`LockOwner::acquire`], after an attempt. `request`: for a new lock; none for a conversion.
@@ -206,6 +216,7 @@ impl LockOwner {
         request: Option<RequestIndex>,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
+        let request = request.map(|request| self.usable(request)).transpose()?;
         let place = self.state().held.find(name);
         let held = place.map(|place| self.state().held.get(place));
         let wanted = held.map_or(mode, |held| held.mode.join(mode));
@@ -280,9 +291,12 @@ impl LockOwner {
         let state = state.as_mut().expect("an owner has its state until it is dropped");
         let published = manager.slots.get(*slot);
         if state.held.len() > 0 {
+            let reuses = manager.table.reuses_requests();
             for lock in state.held.as_slice().iter().rev() {
                 manager.table.release(&manager.slots, lock.name, lock.request, tag);
-                state.free.give(lock.request);
+                if reuses {
+                    state.free.give_released(lock.request);
+                }
             }
             let released = published.released.load(Relaxed) + state.held.len() as u64;
             published.released.store(released, Relaxed);

@@ -2,28 +2,34 @@
 //!
 //! The contract, which the tests beside this file check over every implementation, is that of the operations below.
 
+mod check;
 mod global;
 mod latched;
+mod list;
 mod look;
 mod queue;
+mod staged;
+mod wakes;
 
 use foreshore_base::Lsn;
 use foreshore_latch::rank::Rank;
 
 use crate::deadlock::SlotSet;
-use crate::error::LockMode;
+use crate::error::{LockError, LockMode};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
 #[cfg(test)]
 use crate::request::Modes;
-use crate::request::{RequestIndex, Requests};
+use crate::request::{FreeRequests, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
 use global::GlobalMutex;
 use latched::Latched;
 pub(crate) use look::SeenRequest;
-use queue::{Change, Queue, View};
-pub(crate) use queue::{Wakes, obstructs};
+pub(crate) use queue::obstructs;
+use queue::{Change, View};
+use staged::Staged;
+pub(crate) use wakes::Wakes;
 
 /// The latches of lock queues and intent locks in the latch order: they are taken under page latches, and nothing is taken
 /// under them.
@@ -40,6 +46,42 @@ pub(crate) struct LockTable {
 enum Queues {
     Latched(Latched),
     GlobalMutex(GlobalMutex),
+    Staged(Staged),
+}
+
+/// Runs an operation on the queue of a name, alone: nobody else is under its latch.
+macro_rules! alone {
+    ($table:expr, $name:expr, |$queue:ident| $operation:expr) => {
+        match &$table.queues {
+            Queues::Latched(latched) => latched.alone($name, |$queue| {
+                let result = $operation;
+                $queue.check_state(&$table.requests, $name);
+                result
+            }),
+            Queues::GlobalMutex(global) => global.alone($name, |$queue| {
+                let result = $operation;
+                $queue.check_state(&$table.requests, $name);
+                result
+            }),
+            Queues::Staged(staged) => staged.alone($name, |$queue| {
+                let result = $operation;
+                $queue.check_count(&$table.requests, $name);
+                result
+            }),
+        }
+    };
+}
+
+/// Runs an operation on the queue of a name while nobody changes it; in the staged table, while nobody waits, wakes or
+/// converts.
+macro_rules! beside {
+    ($table:expr, $name:expr, |$queue:ident| $operation:expr) => {
+        match &$table.queues {
+            Queues::Latched(latched) => latched.beside($name, |$queue| $operation),
+            Queues::GlobalMutex(global) => global.alone($name, |$queue| $operation),
+            Queues::Staged(staged) => staged.beside($name, |$queue| $operation),
+        }
+    };
 }
 
 /// What became of a request that was taken back.
@@ -59,8 +101,10 @@ impl LockTable {
         let queues = match options.table {
             LockTableKind::Latched => Queues::Latched(Latched::new(buckets)),
             LockTableKind::GlobalMutex => Queues::GlobalMutex(GlobalMutex::new(buckets)),
+            LockTableKind::Staged => Queues::Staged(Staged::new(buckets)),
         };
-        LockTable { requests: Requests::new(options.max_locks), queues }
+        let staged = matches!(queues, Queues::Staged(_)).then_some(buckets);
+        LockTable { requests: Requests::new(options.max_locks, staged), queues }
     }
 
     #[inline]
@@ -68,26 +112,32 @@ impl LockTable {
         &self.requests
     }
 
-    /// Runs `operation` on the queue of a name, alone.
+    /// A request for a slot that holds so many locks.
     #[inline]
-    fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
-        let checked = |queue: &Queue| {
-            let result = operation(queue);
-            queue.check_state(&self.requests, name);
-            result
-        };
-        match &self.queues {
-            Queues::Latched(latched) => latched.alone(name, checked),
-            Queues::GlobalMutex(global) => global.alone(name, checked),
+    pub(crate) fn take_request(
+        &self,
+        free: &mut FreeRequests,
+        held: usize,
+    ) -> Result<RequestIndex, LockError> {
+        free.take(&self.requests, held, || self.sweep())
+    }
+
+    /// Whether a request can be used again when it has been released.
+    #[inline]
+    pub(crate) fn reuses_requests(&self) -> bool {
+        !self.requests.is_staged()
+    }
+
+    /// Takes everything obsolete out of the staged table.
+    fn sweep(&self) {
+        if let Queues::Staged(staged) = &self.queues {
+            staged.sweep(&self.requests);
         }
     }
 
-    /// Runs `operation` on the queue of a name while nobody changes it.
-    fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
-        match &self.queues {
-            Queues::Latched(latched) => latched.beside(name, operation),
-            Queues::GlobalMutex(global) => global.alone(name, operation),
-        }
+    /// Work of the pre-allocator of the staged table.
+    pub(crate) fn replenish(&self) {
+        self.requests.replenish(|| self.sweep());
     }
 
     fn view<'a>(&'a self, slots: &'a Slots, name: LockName) -> View<'a> {
@@ -95,16 +145,38 @@ impl LockTable {
     }
 
     /// Puts a new request into the queue if it can be granted at once, and returns the queue's tag; otherwise leaves
-    /// nothing.
+    /// nothing. The staged table may have used the request up nevertheless.
     #[inline]
     pub(crate) fn try_request(
         &self,
+        slots: &Slots,
         name: LockName,
         slot: SlotId,
         request: RequestIndex,
         mode: Mode,
     ) -> Option<Lsn> {
-        self.alone(name, |queue| queue.try_request(&self.requests, name, slot, request, mode))
+        let requests = &self.requests;
+        match &self.queues {
+            Queues::Latched(latched) => latched.alone(name, |queue| {
+                let granted = queue.try_request(requests, name, slot, request, mode);
+                queue.check_state(requests, name);
+                granted
+            }),
+            Queues::GlobalMutex(global) => global.alone(name, |queue| {
+                let granted = queue.try_request(requests, name, slot, request, mode);
+                queue.check_state(requests, name);
+                granted
+            }),
+            Queues::Staged(staged) => {
+                let mut wakes = Wakes::default();
+                let view = self.view(slots, name);
+                let granted = staged.try_request(&view, slot, request, mode, &mut wakes);
+                if !wakes.is_empty() {
+                    self.wake(slots, name, wakes);
+                }
+                granted
+            }
+        }
     }
 
     /// Strengthens a granted request to `mode`, which covers its own, if that can be granted at once; returns the tag.
@@ -115,7 +187,7 @@ impl LockTable {
         request: RequestIndex,
         mode: Mode,
     ) -> Option<Lsn> {
-        self.alone(name, |queue| queue.try_convert(&self.view(slots, name), request, mode))
+        alone!(self, name, |queue| queue.try_convert(&self.view(slots, name), request, mode))
     }
 
     /// Puts a new request into the queue: granted at once (`Ok`), or its owner begins a wait.
@@ -127,7 +199,7 @@ impl LockTable {
         request: RequestIndex,
         mode: Mode,
     ) -> Result<Lsn, WaitWord> {
-        self.alone(name, |queue| queue.request(&self.view(slots, name), slot, request, mode))
+        alone!(self, name, |queue| queue.request(&self.view(slots, name), slot, request, mode))
     }
 
     /// As [`LockTable::try_convert`], but the owner begins a wait if need be.
@@ -138,7 +210,7 @@ impl LockTable {
         request: RequestIndex,
         mode: Mode,
     ) -> Result<Lsn, WaitWord> {
-        self.alone(name, |queue| queue.convert(&self.view(slots, name), request, mode))
+        alone!(self, name, |queue| queue.convert(&self.view(slots, name), request, mode))
     }
 
     /// Ends a wait, however it stands (LOCK-6). If the request was not granted, it is as before the wait, and who waited
@@ -146,7 +218,7 @@ impl LockTable {
     pub(crate) fn withdraw(&self, slots: &Slots, name: LockName, request: RequestIndex) -> Withdrawn {
         let mut wakes = Wakes::default();
         let withdrawn =
-            self.alone(name, |queue| queue.withdraw(&self.view(slots, name), request, &mut wakes));
+            alone!(self, name, |queue| queue.withdraw(&self.view(slots, name), request, &mut wakes));
         self.wake(slots, name, wakes);
         withdrawn
     }
@@ -155,7 +227,18 @@ impl LockTable {
     #[inline]
     pub(crate) fn release(&self, slots: &Slots, name: LockName, request: RequestIndex, tag: Option<Lsn>) {
         let mut wakes = Wakes::default();
-        self.alone(name, |queue| queue.release(&self.view(slots, name), request, tag, &mut wakes));
+        let view = self.view(slots, name);
+        match &self.queues {
+            Queues::Latched(latched) => latched.alone(name, |queue| {
+                queue.release(&view, request, tag, &mut wakes);
+                queue.check_state(&self.requests, name);
+            }),
+            Queues::GlobalMutex(global) => global.alone(name, |queue| {
+                queue.release(&view, request, tag, &mut wakes);
+                queue.check_state(&self.requests, name);
+            }),
+            Queues::Staged(staged) => staged.release(&view, request, tag, &mut wakes),
+        }
         if !wakes.is_empty() {
             self.wake(slots, name, wakes);
         }
@@ -171,7 +254,7 @@ impl LockTable {
                 return;
             }
             wakes = Wakes::default();
-            self.alone(name, |queue| queue.pass(&self.view(slots, name), Change::Nothing, &mut wakes));
+            alone!(self, name, |queue| queue.pass(&self.view(slots, name), Change::Nothing, &mut wakes));
         }
     }
 
@@ -181,7 +264,7 @@ impl LockTable {
             return true;
         }
         let mut free = true;
-        self.beside(name, |queue| {
+        beside!(self, name, |queue| {
             queue.obstacles(&self.requests, name, slot, mode, converts, |_, _| free = false);
         });
         free
@@ -191,7 +274,7 @@ impl LockTable {
     pub(crate) fn is_requested(&self, name: LockName) -> bool {
         let mut any = false;
         if !self.is_bucket_empty(name) {
-            self.beside(name, |queue| queue.each(&self.requests, name, |_| any = true));
+            beside!(self, name, |queue| queue.each(&self.requests, name, |_| any = true));
         }
         any
     }
@@ -202,6 +285,7 @@ impl LockTable {
         match &self.queues {
             Queues::Latched(latched) => latched.is_bucket_empty(name),
             Queues::GlobalMutex(_) => false,
+            Queues::Staged(staged) => staged.is_place_empty(staged.place(name)),
         }
     }
 
@@ -209,7 +293,8 @@ impl LockTable {
     pub(crate) fn tag(&self, name: LockName) -> Lsn {
         match &self.queues {
             Queues::Latched(latched) => latched.tag(name),
-            Queues::GlobalMutex(global) => global.alone(name, Queue::tag),
+            Queues::GlobalMutex(global) => global.alone(name, |queue| queue.tag()),
+            Queues::Staged(staged) => staged.tag(name),
         }
     }
 
@@ -225,7 +310,7 @@ impl LockTable {
         // While the slot is in that wait the request keeps its name; if it is not, the name is of no consequence.
         let request = self.requests.get(request);
         let name = request.name();
-        self.beside(name, |queue| {
+        beside!(self, name, |queue| {
             let waits = slots.wait_of(slot).word() == word;
             waits.then(|| {
                 let blockers = queue.blockers(&self.requests, name, request);
@@ -245,7 +330,7 @@ impl LockTable {
         judge: impl FnOnce(),
     ) -> bool {
         let name = self.requests.get(request).name();
-        self.alone(name, |_| {
+        alone!(self, name, |queue| {
             let waits = slots.wait_of(slot).word() == word;
             if waits {
                 judge();
@@ -264,7 +349,7 @@ impl LockTable {
         converts: bool,
     ) -> Vec<(SlotId, LockMode)> {
         let mut holders = Vec::new();
-        self.beside(name, |queue| {
+        beside!(self, name, |queue| {
             let see = |other, mode| holders.push((other, LockMode::Key(mode)));
             queue.obstacles(&self.requests, name, slot, wish, converts, see);
         });
@@ -273,9 +358,17 @@ impl LockTable {
 
     /// Whether there is no request at all.
     pub(crate) fn is_empty(&self) -> bool {
+        (0..self.places()).all(|place| self.is_place_empty(place))
+    }
+
+    fn is_place_empty(&self, place: usize) -> bool {
+        let requests = &self.requests;
         match &self.queues {
-            Queues::Latched(latched) => latched.is_empty(),
-            Queues::GlobalMutex(global) => global.is_empty(),
+            Queues::Latched(latched) => latched.beside_place(place, |queue| queue.is_empty(requests)),
+            Queues::GlobalMutex(global) => global.alone_in_place(place, |queue| queue.is_empty(requests)),
+            Queues::Staged(staged) => {
+                staged.is_place_empty(place) || staged.beside_place(place, |queue| queue.is_empty(requests))
+            }
         }
     }
 
@@ -283,7 +376,7 @@ impl LockTable {
     #[cfg(test)]
     pub(crate) fn requests_on(&self, name: LockName) -> Vec<(SlotId, Modes)> {
         let mut seen = Vec::new();
-        self.beside(name, |queue| {
+        beside!(self, name, |queue| {
             queue.each(&self.requests, name, |request| seen.push((request.slot(), request.modes())));
         });
         seen

@@ -4,13 +4,14 @@ use foreshore_env::sync::Mutex;
 use foreshore_latch::rank;
 
 use super::QUEUE_RANK;
+use super::list::Linked;
 use super::queue::Queue;
 use crate::name::LockName;
 
 /// The same queues as on the road, so that a comparison shows the mutex and nothing else.
 #[derive(Debug)]
 pub(super) struct GlobalMutex {
-    queues: Mutex<Box<[Queue]>>,
+    queues: Mutex<Box<[Queue<Linked>]>>,
     places: usize,
     shift: u32,
 }
@@ -34,18 +35,14 @@ impl GlobalMutex {
     }
 
     #[inline]
-    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         self.alone_in_place(self.place(name), operation)
     }
 
     #[inline]
-    pub(super) fn alone_in_place<R>(&self, place: usize, operation: impl FnOnce(&Queue) -> R) -> R {
+    pub(super) fn alone_in_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         let _rank = rank::enter(QUEUE_RANK);
         let queues = self.queues.lock();
         operation(&queues[place])
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.lock().iter().all(Queue::is_empty)
     }
 }

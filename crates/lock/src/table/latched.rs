@@ -4,6 +4,7 @@ use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
+use super::list::{Linked, List};
 use super::queue::Queue;
 use crate::name::LockName;
 
@@ -13,7 +14,7 @@ use crate::name::LockName;
 struct Bucket {
     latch: HybridLatch,
     /// Guarded by the latch; emptiness and tag are also read without it.
-    queue: Queue,
+    queue: Queue<Linked>,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 32);
@@ -49,18 +50,18 @@ impl Latched {
     }
 
     #[inline]
-    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         let bucket = self.bucket(name);
         let _rank = rank::enter(QUEUE_RANK);
         let _guard = bucket.latch.exclusive();
         operation(&bucket.queue)
     }
 
-    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue) -> R) -> R {
+    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         self.beside_place(self.place(name), operation)
     }
 
-    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue) -> R) -> R {
+    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
         let bucket = &self.buckets[place];
         let _rank = rank::enter(QUEUE_RANK);
         let _guard = bucket.latch.shared();
@@ -78,20 +79,12 @@ impl Latched {
     pub(super) fn is_place_empty(&self, place: usize) -> bool {
         let bucket = &self.buckets[place];
         let Some(version) = bucket.latch.optimistic() else { return false };
-        bucket.queue.is_empty() && bucket.latch.validate(version)
+        bucket.queue.list.is_bare() && bucket.latch.validate(version)
     }
 
     /// Tags only grow, and one that matters was stored before the caller could know that it does.
     #[inline]
     pub(super) fn tag(&self, name: LockName) -> Lsn {
         self.bucket(name).queue.tag()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.buckets.iter().all(|bucket| {
-            let _rank = rank::enter(QUEUE_RANK);
-            let _guard = bucket.latch.shared();
-            bucket.queue.is_empty()
-        })
     }
 }

@@ -1,10 +1,15 @@
 //! How views see a lock table: one place after another, each as it is at one moment.
 
+use std::ops::ControlFlow;
+
 use foreshore_base::TxnId;
 
-use super::{LockTable, Queue, Queues};
+use super::list::List;
+use super::queue::Queue;
+use super::{LockTable, Queues};
+use crate::mode::Mode;
 use crate::name::LockName;
-use crate::request::{Modes, RequestIndex, Requests};
+use crate::request::{Modes, Requests};
 use crate::slot::{SlotId, Slots};
 
 /// A request that was seen.
@@ -23,6 +28,7 @@ impl LockTable {
         match &self.queues {
             Queues::Latched(latched) => latched.places(),
             Queues::GlobalMutex(global) => global.places(),
+            Queues::Staged(staged) => staged.places(),
         }
     }
 
@@ -31,6 +37,7 @@ impl LockTable {
         match &self.queues {
             Queues::Latched(latched) => latched.place(name),
             Queues::GlobalMutex(global) => global.place(name),
+            Queues::Staged(staged) => staged.place(name),
         }
     }
 
@@ -39,10 +46,19 @@ impl LockTable {
     pub(crate) fn look(&self, slots: &Slots, place: usize, seen: &mut Vec<SeenRequest>) {
         loop {
             seen.clear();
-            let all = |queue: &Queue| copy(queue, &self.requests, slots, seen);
+            let requests = &self.requests;
             let complete = match &self.queues {
-                Queues::Latched(latched) => latched.is_place_empty(place) || latched.beside_place(place, all),
-                Queues::GlobalMutex(global) => global.alone_in_place(place, all),
+                Queues::Latched(latched) => {
+                    latched.is_place_empty(place)
+                        || latched.beside_place(place, |queue| copy(queue, requests, slots, seen))
+                }
+                Queues::GlobalMutex(global) => {
+                    global.alone_in_place(place, |queue| copy(queue, requests, slots, seen))
+                }
+                Queues::Staged(staged) => {
+                    staged.is_place_empty(place)
+                        || staged.beside_place(place, |queue| copy(queue, requests, slots, seen))
+                }
             };
             if complete {
                 return;
@@ -53,17 +69,19 @@ impl LockTable {
     }
 }
 
-/// Copies the requests of a queue as far as `seen` has room; whether it had.
-fn copy(queue: &Queue, requests: &Requests, slots: &Slots, seen: &mut Vec<SeenRequest>) -> bool {
-    let mut index = queue.head();
-    while index != RequestIndex::NONE {
+/// Copies the requests of a queue as far as `seen` has room; whether it had. Claims are not there yet.
+fn copy<L: List>(queue: &Queue<L>, requests: &Requests, slots: &Slots, seen: &mut Vec<SeenRequest>) -> bool {
+    let mut complete = true;
+    queue.list.each(requests, |request| {
         if seen.len() == seen.capacity() {
-            return false;
+            complete = false;
+            return ControlFlow::Break(());
         }
-        let request = requests.get(index);
         let (name, slot, modes) = (request.name(), request.slot(), request.modes());
-        seen.push(SeenRequest { name, slot, txn: slots.get(slot).txn(), modes });
-        index = request.next();
-    }
-    true
+        if modes.requested != Mode::N && !modes.claimed {
+            seen.push(SeenRequest { name, slot, txn: slots.get(slot).txn(), modes });
+        }
+        ControlFlow::Continue(())
+    });
+    complete
 }

@@ -1,15 +1,19 @@
-//! The queue of a bucket: a list of requests in the order of their arrival, several names mixed.
+//! The queue of a bucket: requests in the order of their arrival, several names mixed.
 //!
 //! Who is in the way of whom is said once, in [`obstructs`]; granting, waiting and the search for deadlocks all ask it.
+
+use std::ops::ControlFlow;
 
 use foreshore_base::Lsn;
 use foreshore_env::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
-use foreshore_latch::parking;
 
 use super::Withdrawn;
+use super::list::{Linked, List};
+use super::wakes::Wakes;
 use crate::deadlock::SlotSet;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -17,22 +21,14 @@ use crate::request::{Modes, Request, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, Subject, WaitWord};
 
 /// A list of requests. All fields but as noted are guarded by the latch of the bucket, and accessed Relaxed under it.
-#[derive(Debug)]
-pub(super) struct Queue {
-    /// The oldest request. Also read optimistically, to see an empty queue.
-    head: AtomicU32,
-    /// How many of the requests wait.
+#[derive(Debug, Default)]
+pub(super) struct Queue<L> {
+    pub(super) list: L,
+    /// How many of the requests wait. In the staged table also read beside the latch, by who may have set them free.
     waiting: AtomicU32,
     /// The highest commit LSN of a transaction that released an exclusive lock here before it was durable. Never lowered,
-    /// and as long-lived as the table. Stored with Release under the latch; read with Acquire by everybody.
+    /// and as long-lived as the table. Written with Release; read with Acquire by everybody.
     tag: AtomicU64,
-}
-
-impl Default for Queue {
-    fn default() -> Queue {
-        let head = AtomicU32::new(RequestIndex::NONE.0);
-        Queue { head, waiting: AtomicU32::new(0), tag: AtomicU64::new(0) }
-    }
 }
 
 /// What the operations that involve others need: the requests, the slots, and the name in question.
@@ -61,39 +57,58 @@ pub(super) enum Change {
 /// other's way only if they must be.
 #[inline]
 pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
-    let counted = if stands_before && !converts { other.requested } else { other.granted };
+    let counted = match (converts, stands_before) {
+        (true, _) => other.standing(),
+        (false, true) => other.requested,
+        (false, false) => other.granted,
+    };
     (!counted.compatible(wish)).then_some(counted)
 }
 
-impl Queue {
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.head() == RequestIndex::NONE
-    }
-
-    #[inline]
-    pub(super) fn head(&self) -> RequestIndex {
-        RequestIndex(self.head.load(Relaxed))
-    }
-
+impl<L: List> Queue<L> {
     #[inline]
     pub(super) fn tag(&self) -> Lsn {
         Lsn(self.tag.load(Acquire))
     }
 
+    /// Whether anybody waits, as somebody beside the latch asks who may have set them free. The caller has fenced; partner
+    /// is the fence of `begin_wait`.
+    #[inline]
+    pub(super) fn has_waiters(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
+    /// How many wait. Under the latch.
+    pub(super) fn waiting(&self) -> u32 {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Leaves a tag, beside the latch.
+    pub(super) fn raise_tag(&self, tag: Lsn) {
+        if self.tag.load(Relaxed) < tag.0 {
+            self.tag.fetch_max(tag.0, Release);
+        }
+    }
+
+    /// Whether there is no request that is of any consequence.
+    pub(super) fn is_empty(&self, requests: &Requests) -> bool {
+        let mut empty = true;
+        self.list.each(requests, |_| {
+            empty = false;
+            ControlFlow::Break(())
+        });
+        empty
+    }
+
     /// Visits the requests on a name, oldest first.
     #[inline]
     pub(super) fn each<'r>(&self, requests: &'r Requests, name: LockName, mut see: impl FnMut(&'r Request)) {
-        let mut index = self.head();
-        while index != RequestIndex::NONE {
-            let request = requests.get(index);
-            // Before the visit, which may unlink it.
-            let next = request.next();
+        self.list.each(requests, |request| {
             if request.name() == name {
                 see(request);
             }
-            index = next;
-        }
+            ControlFlow::Continue(())
+        });
     }
 
     /// Visits those who are in the way of a wish of `slot`, with the mode that conflicts. Who is not in the queue stands
@@ -117,38 +132,28 @@ impl Queue {
         });
     }
 
-    #[inline]
-    pub(super) fn try_request(
-        &self,
-        requests: &Requests,
-        name: LockName,
-        slot: SlotId,
-        request: RequestIndex,
-        mode: Mode,
-    ) -> Option<Lsn> {
-        let (mut last, mut next) = (RequestIndex::NONE, self.head());
-        while next != RequestIndex::NONE {
-            let other = requests.get(next);
-            if other.name() == name && obstructs(other.modes(), true, mode, false).is_some() {
-                return None;
-            }
-            (last, next) = (next, other.next());
+    /// Of the staged table: what is stored is ordered before what is read (LOCK-13).
+    fn announce_first(&self) {
+        if L::STAGED {
+            fence(SeqCst);
         }
-        let added = requests.get(request);
-        added.set(name, slot, Modes { granted: mode, requested: mode });
-        self.append_after(requests, last, request, added);
-        Some(self.tag())
     }
 
     pub(super) fn try_convert(&self, view: &View<'_>, request: RequestIndex, mode: Mode) -> Option<Lsn> {
         let mut free = true;
         let converted = view.requests.get(request);
+        let before = converted.modes();
+        // S2: newcomers beside the latch see the wish, or are seen here.
+        converted.set_modes(Modes { requested: mode, ..before });
+        self.announce_first();
         self.obstacles(view.requests, view.name, converted.slot(), mode, true, |_, _| free = false);
-        free.then(|| {
-            converted.set_modes(Modes { granted: mode, requested: mode });
-            self.announce(view, converted);
-            self.tag()
-        })
+        if !free {
+            converted.set_modes(before);
+            return None;
+        }
+        converted.set_modes(Modes::held(mode));
+        self.announce(view, converted);
+        Some(self.tag())
     }
 
     pub(super) fn request(
@@ -158,17 +163,9 @@ impl Queue {
         request: RequestIndex,
         mode: Mode,
     ) -> Result<Lsn, WaitWord> {
-        if let Some(tag) = self.try_request(view.requests, view.name, slot, request, mode) {
-            return Ok(tag);
-        }
-        let added = view.requests.get(request);
-        added.set(view.name, slot, Modes { granted: Mode::N, requested: mode });
-        let (mut last, mut next) = (RequestIndex::NONE, self.head());
-        while next != RequestIndex::NONE {
-            (last, next) = (next, view.requests.get(next).next());
-        }
-        self.append_after(view.requests, last, request, added);
-        Err(self.begin_wait(view, slot, request))
+        view.requests.get(request).set(view.name, slot, Modes::new(Mode::N, mode));
+        self.list.append(view.requests, request);
+        self.begin_wait(view, request)
     }
 
     pub(super) fn convert(
@@ -183,18 +180,31 @@ impl Queue {
         let converted = view.requests.get(request);
         converted.set_modes(Modes { requested: mode, ..converted.modes() });
         self.announce(view, converted);
-        Err(self.begin_wait(view, converted.slot(), request))
+        self.begin_wait(view, request)
     }
 
-    fn begin_wait(&self, view: &View<'_>, slot: SlotId, request: RequestIndex) -> WaitWord {
+    /// Begins the wait of a request that is in the queue, unless nobody is in its way: then it is granted.
+    fn begin_wait(&self, view: &View<'_>, request: RequestIndex) -> Result<Lsn, WaitWord> {
         self.waiting.store(self.waiting.load(Relaxed) + 1, Relaxed);
-        let blockers = self.blockers(view.requests, view.name, view.requests.get(request));
-        view.slots.wait_of(slot).begin(Subject::Key(request), &blockers)
+        // S4: who releases beside the latch sees the waiter, or is seen here to have released.
+        self.announce_first();
+        let waiter = view.requests.get(request);
+        let blockers = self.blockers(view.requests, view.name, waiter);
+        if blockers == SlotSet::default() {
+            let before = waiter.modes();
+            waiter.set_modes(Modes::held(before.requested));
+            self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+            if before.granted != Mode::N {
+                self.announce(view, waiter);
+            }
+            return Ok(self.tag());
+        }
+        Err(view.slots.wait_of(waiter.slot()).begin(Subject::Key(request), &blockers))
     }
 
     /// Whom a waiting request waits for.
     pub(super) fn blockers(&self, requests: &Requests, name: LockName, request: &Request) -> SlotSet {
-        let Modes { granted, requested } = request.modes();
+        let Modes { granted, requested, .. } = request.modes();
         let mut blockers = SlotSet::default();
         let see = |other, _| blockers.insert(other);
         self.obstacles(requests, name, request.slot(), requested, granted != Mode::N, see);
@@ -231,34 +241,15 @@ impl Queue {
         self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
         let granted = withdrawn.modes().granted;
         if granted == Mode::N {
-            self.unlink(view.requests, withdrawn);
-            self.pass(view, Change::Left(withdrawn.slot()), wakes);
+            // Before it may be recycled.
+            let slot = withdrawn.slot();
+            self.list.remove(view.requests, withdrawn);
+            self.pass(view, Change::Left(slot), wakes);
         } else {
-            withdrawn.set_modes(Modes { granted, requested: granted });
+            withdrawn.set_modes(Modes::held(granted));
             self.pass(view, Change::Contented, wakes);
         }
         if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
-    }
-
-    #[inline]
-    pub(super) fn release(
-        &self,
-        view: &View<'_>,
-        request: RequestIndex,
-        tag: Option<Lsn>,
-        wakes: &mut Wakes,
-    ) {
-        let released = view.requests.get(request);
-        self.unlink(view.requests, released);
-        if let Some(tag) = tag
-            && released.modes().granted.is_exclusive()
-        {
-            // Release: partner is the Acquire in `tag`. Before anybody is granted what is released here.
-            self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
-        }
-        if self.waiting.load(Relaxed) > 0 {
-            self.pass(view, Change::Left(released.slot()), wakes);
-        }
     }
 
     /// Grants what can be granted on a name, conversions first, then oldest first, and brings the digests of those who wait
@@ -266,10 +257,10 @@ impl Queue {
     #[cold]
     pub(super) fn pass(&self, view: &View<'_>, change: Change, wakes: &mut Wakes) {
         let mut holds = Holds::default();
-        self.each(view.requests, view.name, |request| holds.add(request.modes().granted));
+        self.each(view.requests, view.name, |request| holds.add(request.modes().standing()));
         self.each(view.requests, view.name, |request| {
             let modes = request.modes();
-            if modes.granted != Mode::N {
+            if modes.granted != Mode::N && modes.is_waiting() {
                 self.grant_if(view, request, holds.without(modes.granted).joined(), &mut holds, wakes);
             }
         });
@@ -314,7 +305,7 @@ impl Queue {
         if waits && !wakes.is_full() && in_the_way.compatible(modes.requested) {
             *holds = holds.without(modes.granted);
             holds.add(modes.requested);
-            request.set_modes(Modes { granted: modes.requested, ..modes });
+            request.set_modes(Modes::held(modes.requested));
             self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
             if modes.granted != Mode::N {
                 self.announce(view, request);
@@ -323,70 +314,51 @@ impl Queue {
             wakes.add(request.slot());
         }
     }
-
-    /// Puts a request at the end, where `last` is the last one. Who appends has walked the list anyway.
-    #[inline]
-    fn append_after(&self, requests: &Requests, last: RequestIndex, index: RequestIndex, request: &Request) {
-        request.set_previous(last);
-        request.set_next(RequestIndex::NONE);
-        self.link(requests, last, index);
-    }
-
-    #[inline]
-    fn unlink(&self, requests: &Requests, request: &Request) {
-        let (previous, next) = (request.previous(), request.next());
-        self.link(requests, previous, next);
-        if next != RequestIndex::NONE {
-            requests.get(next).set_previous(previous);
-        }
-    }
-
-    /// Lets `next` follow `previous`, or stand at the head.
-    #[inline]
-    fn link(&self, requests: &Requests, previous: RequestIndex, next: RequestIndex) {
-        if previous == RequestIndex::NONE {
-            self.head.store(next.0, Relaxed);
-        } else {
-            requests.get(previous).set_next(next);
-        }
-    }
 }
 
-/// Requests of a bucket that [`Queue::check_state`] looks at.
-const CHECKED: usize = 48;
-
-impl Queue {
-    /// What must be true whenever the latch is released, in debug builds: LOCK-3 for the name, the links, the count.
+impl Queue<Linked> {
+    /// Puts a new request into the queue if it can be granted at once.
     #[inline]
-    pub(super) fn check_state(&self, requests: &Requests, name: LockName) {
-        if cfg!(debug_assertions) {
-            self.check_requests(requests, name);
+    pub(super) fn try_request(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        let (mut last, mut next) = (RequestIndex::NONE, self.list.head());
+        while next != RequestIndex::NONE {
+            let other = requests.get(next);
+            if other.name() == name && obstructs(other.modes(), true, mode, false).is_some() {
+                return None;
+            }
+            (last, next) = (next, other.next());
         }
+        requests.get(request).set(name, slot, Modes::held(mode));
+        self.list.append_after(requests, last, request);
+        Some(self.tag())
     }
 
-    fn check_requests(&self, requests: &Requests, name: LockName) {
-        let (mut previous, mut next) = (RequestIndex::NONE, self.head());
-        let mut granted: Vec<Modes> = Vec::new();
-        let (mut seen, mut waiting) = (0, 0);
-        while next != RequestIndex::NONE && seen < CHECKED {
-            let request = requests.get(next);
-            let modes = request.modes();
-            assert_eq!(request.previous(), previous, "the list is linked both ways");
-            assert!(modes.requested.covers(modes.granted) && modes.requested != Mode::N, "{modes:?}");
-            if request.name() == name {
-                let fits = |other: &Modes| other.granted.compatible(modes.granted);
-                assert!(granted.iter().all(fits), "LOCK-3: {modes:?} beside {granted:?}");
-                granted.push(modes);
-            }
-            seen += 1;
-            waiting += u32::from(modes.is_waiting());
-            (previous, next) = (next, request.next());
+    #[inline]
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
+        let released = view.requests.get(request);
+        self.list.remove(view.requests, released);
+        if let Some(tag) = tag
+            && released.modes().granted.is_exclusive()
+        {
+            // Release: partner is the Acquire in `tag`. Before anybody is granted what is released here.
+            self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
         }
-        let counted = self.waiting.load(Relaxed);
-        assert!(
-            waiting == counted || next != RequestIndex::NONE && waiting < counted,
-            "{waiting} of {counted} wait"
-        );
+        if self.waiting.load(Relaxed) > 0 {
+            self.pass(view, Change::Left(released.slot()), wakes);
+        }
     }
 }
 
@@ -414,37 +386,5 @@ impl Holds {
     fn joined(&self) -> Mode {
         let bits = self.counts.iter().enumerate().map(|(bit, &count)| u8::from(count > 0) << bit);
         Mode::from_bits(bits.sum())
-    }
-}
-
-/// Wake-ups in one step.
-const WAKES: usize = 14;
-
-/// Transactions whose waits were ended under a latch, to be woken when it is released.
-#[derive(Default)]
-pub(crate) struct Wakes {
-    slots: [u16; WAKES],
-    count: u16,
-}
-
-impl Wakes {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        usize::from(self.count) == WAKES
-    }
-
-    /// There is room.
-    pub(crate) fn add(&mut self, slot: SlotId) {
-        self.slots[usize::from(self.count)] = slot.0;
-        self.count += 1;
-    }
-
-    pub(crate) fn wake(&self, slots: &Slots) {
-        for &slot in &self.slots[..usize::from(self.count)] {
-            parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
-        }
     }
 }

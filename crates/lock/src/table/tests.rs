@@ -14,7 +14,7 @@ use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, Modes, RequestIndex};
 use crate::slot::{Identity, SlotId, Slots};
 
-const KINDS: [LockTableKind; 2] = [LockTableKind::Latched, LockTableKind::GlobalMutex];
+const KINDS: [LockTableKind; 3] = LockTableKind::ALL;
 const SLOTS: usize = 6;
 
 fn names() -> [LockName; 4] {
@@ -36,7 +36,7 @@ impl Model {
 
     /// LOCK-2, word by word.
     fn is_free(&self, place: usize) -> bool {
-        let (_, Modes { granted, requested }) = self.queue[place];
+        let (_, Modes { granted, requested, .. }) = self.queue[place];
         self.queue.iter().enumerate().all(|(other_place, (_, other))| {
             other_place == place
                 || if granted != Mode::N {
@@ -124,7 +124,7 @@ impl Harness {
             }
             None => {
                 let held = self.requests.keys().filter(|(owner, _)| *owner == slot).count();
-                (self.free[slot].take(self.table.requests(), held).unwrap(), Mode::N, mode)
+                (self.table.take_request(&mut self.free[slot], held).unwrap(), Mode::N, mode)
             }
         };
         if granted == wanted {
@@ -133,7 +133,7 @@ impl Harness {
         let before = model.clone();
         match model.place(id) {
             Some(place) => model.queue[place].1.requested = wanted,
-            None => model.queue.push((id, Modes { granted: Mode::N, requested: wanted })),
+            None => model.queue.push((id, Modes::new(Mode::N, wanted))),
         }
         let place = model.place(id).unwrap();
         let free = model.is_free(place);
@@ -145,7 +145,7 @@ impl Harness {
         let outcome = match (may_wait, granted) {
             (true, Mode::N) => self.table.request(&self.slots, lock_name, id, request, wanted).ok(),
             (true, _) => self.table.convert(&self.slots, lock_name, request, wanted).ok(),
-            (false, Mode::N) => self.table.try_request(lock_name, id, request, wanted),
+            (false, Mode::N) => self.table.try_request(&self.slots, lock_name, id, request, wanted),
             (false, _) => self.table.try_convert(&self.slots, lock_name, request, wanted),
         };
         assert_eq!(outcome, free.then_some(tag));
@@ -155,7 +155,7 @@ impl Harness {
         } else {
             self.models[name] = before;
             if granted == Mode::N {
-                self.free[slot].give(request);
+                self.free[slot].give(self.table.requests(), request);
             }
         }
     }
@@ -171,7 +171,7 @@ impl Harness {
         if granted == Mode::N {
             model.queue.remove(place);
             self.requests.remove(&(slot, name));
-            self.free[slot].give(request);
+            self.free[slot].give(self.table.requests(), request);
         }
         self.settle(name);
     }
@@ -179,7 +179,7 @@ impl Harness {
     fn release(&mut self, slot: usize, name: usize, tag: Option<Lsn>) {
         let request = self.requests.remove(&(slot, name)).unwrap();
         self.table.release(&self.slots, names()[name], request, tag);
-        self.free[slot].give(request);
+        self.free[slot].give(self.table.requests(), request);
         let model = &mut self.models[name];
         let place = model.place(SlotId(slot as u16)).unwrap();
         let (_, modes) = model.queue.remove(place);
@@ -316,7 +316,7 @@ fn more_waiters_than_one_step_wakes_are_all_granted() {
         let mut requests = Vec::new();
         for txn in 0..100 {
             let (slot, _state) = slots.claim(0, Identity::of(TxnId(txn))).unwrap();
-            let request = FreeRequests::new(slot).take(table.requests(), 0).unwrap();
+            let request = table.take_request(&mut FreeRequests::new(slot), 0).unwrap();
             let mode = if txn == 0 { Mode::X } else { Mode::S };
             assert_eq!(table.request(&slots, name, slot, request, mode).is_ok(), txn == 0);
             requests.push((slot, request));

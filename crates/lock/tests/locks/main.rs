@@ -23,7 +23,7 @@ const TABLE: TableId = TableId(16);
 
 /// Runs a test over every lock table.
 fn over_all_tables(test: impl Fn(LockOptions)) {
-    for table in [LockTableKind::Latched, LockTableKind::GlobalMutex] {
+    for table in LockTableKind::ALL {
         test(LockOptions { buckets: 64, table, ..LockOptions::default() });
     }
 }

@@ -1,0 +1,56 @@
+//! What must be true of a queue whenever its latch is released, in debug builds.
+
+use std::ops::ControlFlow;
+
+use super::list::{Linked, List};
+use super::queue::Queue;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::request::{Modes, Requests};
+
+/// Requests of a bucket that are looked at.
+const CHECKED: usize = 48;
+
+impl Queue<Linked> {
+    /// LOCK-3 for the name, the links, the count.
+    #[inline]
+    pub(super) fn check_state(&self, requests: &Requests, name: LockName) {
+        if cfg!(debug_assertions) {
+            self.list.check_links(requests, CHECKED);
+            self.check_requests(requests, |one, other| one.compatible(other), name);
+        }
+    }
+}
+
+impl<L: List> Queue<L> {
+    /// The count. What is granted cannot be seen at one moment: others release and lock beside the latch.
+    #[inline]
+    pub(super) fn check_count(&self, requests: &Requests, name: LockName) {
+        if cfg!(debug_assertions) {
+            self.check_requests(requests, |_, _| true, name);
+        }
+    }
+
+    fn check_requests(&self, requests: &Requests, fit: impl Fn(Mode, Mode) -> bool, name: LockName) {
+        let mut granted: Vec<Modes> = Vec::new();
+        let (mut seen, mut waiting) = (0, 0);
+        self.list.each(requests, |request| {
+            if seen == CHECKED {
+                return ControlFlow::Break(());
+            }
+            let modes = request.modes();
+            // One that has been made obsolete meanwhile has no modes.
+            assert!(modes.requested.covers(modes.granted), "{modes:?}");
+            if request.name() == name {
+                let fits = |other: &Modes| fit(other.granted, modes.granted);
+                assert!(granted.iter().all(fits), "LOCK-3: {modes:?} beside {granted:?}");
+                granted.push(modes);
+            }
+            seen += 1;
+            waiting += u32::from(modes.is_waiting());
+            ControlFlow::Continue(())
+        });
+        let counted = self.waiting();
+        assert!(waiting == counted || seen == CHECKED && waiting < counted, "{waiting} of {counted} wait");
+    }
+}

@@ -1,0 +1,248 @@
+//! The staged table: Jung, Han, Fekete, Heiser, Yeom, *A scalable lock manager for multicores*, SIGMOD 2013.
+//!
+//! A new request is appended beside the latch, as a claim; its owner then looks at those ahead of it, and either confirms
+//! it or makes it obsolete. A release makes it obsolete and looks whether anybody waits. What is stored is always ordered
+//! before what is read, so that of two who are in each other's way at least one sees the other (LOCK-13). S1 to S7 are the
+//! paper's names for the places where that matters:
+//!
+//! | | store | then read | here |
+//! | --- | --- | --- | --- |
+//! | S1 | the claim, by the exchange of the tail | those ahead | `try_request` |
+//! | S2 | a wish for more, a waiter | those who hold | `Queue::try_convert`, `Queue::convert` |
+//! | S4 | that somebody waits | those in the way, once more | `Queue::begin_wait` |
+//! | S6 | obsolete | whether anybody waits | `release`, `retract` |
+//! | S3, S5, S7 | granted | – | under the latch, like all that has to do with waiting |
+//!
+//! Where this departs from the paper:
+//!
+//! - Its transactions wait and are woken under a mutex of the transaction. Here it is the latch of the bucket, taken by
+//!   those who wait, who convert, and who release where somebody waits. So a wait word changes under one latch (LOCK-4),
+//!   and the search for deadlocks and the views are those of the other tables.
+//! - "All locks in the bucket" (A4) are those ahead of mine: read literally, two newcomers see each other and both wait.
+//! - A claim is told from a grant, so that a waiter ahead of a claim need not count it.
+//! - Where somebody waits already, a newcomer looks under the latch first: what cannot be granted is not appended.
+//! - Requests are recycled by looks and not by transactions: `request/staging.rs`.
+
+mod chain;
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
+
+use foreshore_base::Lsn;
+use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
+use foreshore_latch::{HybridLatch, rank};
+
+use super::QUEUE_RANK;
+use super::list::List;
+use super::queue::{Change, Queue, View, obstructs};
+use super::wakes::Wakes;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::request::{Modes, RequestIndex};
+use crate::slot::SlotId;
+use chain::Chain;
+
+/// So many obsolete requests make a newcomer clean the chain.
+const CLEAN_AT: u32 = 6;
+
+/// A bucket, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    latch: HybridLatch,
+    queue: Queue<Chain>,
+}
+
+/// Buckets, chosen by the upper bits of a name.
+#[derive(Debug)]
+pub(super) struct Staged {
+    buckets: Box<[Bucket]>,
+    shift: u32,
+}
+
+impl Staged {
+    /// `buckets` is a power of two.
+    pub(super) fn new(buckets: usize) -> Staged {
+        let shift = u64::BITS - buckets.ilog2();
+        Staged { buckets: (0..buckets).map(|_| Bucket::default()).collect(), shift }
+    }
+
+    /// The number of a name's bucket.
+    #[inline]
+    pub(super) fn place(&self, name: LockName) -> usize {
+        // With one bucket the shift is 64, which `checked_shr` refuses.
+        name.bits().checked_shr(self.shift).unwrap_or(0) as usize
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.buckets.len()
+    }
+
+    #[inline]
+    fn bucket(&self, name: LockName) -> &Bucket {
+        &self.buckets[self.place(name)]
+    }
+
+    /// Runs `operation` while nobody waits, wakes, converts or cleans.
+    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        self.bucket(name).alone(operation)
+    }
+
+    pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        self.beside_place(self.place(name), operation)
+    }
+
+    pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        let bucket = &self.buckets[place];
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = bucket.latch.shared();
+        operation(&bucket.queue)
+    }
+
+    #[inline]
+    pub(super) fn is_place_empty(&self, place: usize) -> bool {
+        self.buckets[place].queue.list.is_bare()
+    }
+
+    #[inline]
+    pub(super) fn tag(&self, name: LockName) -> Lsn {
+        self.bucket(name).queue.tag()
+    }
+
+    /// Grants a new request if nobody is in its way; otherwise leaves nothing of consequence. Without a wake-up to owe,
+    /// nobody's latch is touched.
+    #[inline]
+    pub(super) fn try_request(
+        &self,
+        view: &View<'_>,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+        wakes: &mut Wakes,
+    ) -> Option<Lsn> {
+        self.bucket(view.name).try_request(view, slot, request, mode, wakes)
+    }
+
+    #[inline]
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
+        self.bucket(view.name).release(view, request, tag, wakes);
+    }
+
+    /// Unlinks everything obsolete in every chain, but for tails behind requests of consequence.
+    pub(super) fn sweep(&self, requests: &crate::request::Requests) {
+        for bucket in &self.buckets {
+            if !bucket.queue.list.is_bare() {
+                bucket.alone(|queue| queue.list.clean(requests));
+            }
+        }
+    }
+
+    /// How many requests are linked in the bucket of a name.
+    #[cfg(test)]
+    fn length(&self, requests: &crate::request::Requests, name: LockName) -> usize {
+        self.beside(name, |queue| queue.list.length(requests))
+    }
+}
+
+impl Bucket {
+    fn alone<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = self.latch.exclusive();
+        operation(&self.queue)
+    }
+
+    #[inline]
+    fn try_request(
+        &self,
+        view: &View<'_>,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+        wakes: &mut Wakes,
+    ) -> Option<Lsn> {
+        if self.queue.has_waiters() && self.is_refused(view, slot, mode) {
+            return None;
+        }
+        let View { requests, name, .. } = *view;
+        let claimed = requests.get(request);
+        claimed.set(name, slot, Modes::claim(mode));
+        let staging = requests.staging();
+        staging.begin_look(slot);
+        let is_first = self.queue.list.push(requests, request);
+        // S1. Partners: the fences of conversions and of other newcomers; and that of who recycles (LOCK-14).
+        fence(SeqCst);
+        // Who is first has nobody ahead; a request that comes before it now would have to be linked before it.
+        let ahead = (!is_first).then(|| {
+            self.queue.list.look_ahead(requests, request, |other| {
+                other.name() == name
+                    && other.live_modes().is_some_and(|modes| obstructs(modes, true, mode, false).is_some())
+            })
+        });
+        staging.end_look(slot);
+        let (free, obsolete) = ahead.map_or((true, 0), |ahead| (ahead.free, ahead.obsolete));
+        if !free {
+            self.retract(view, slot, request, wakes);
+        } else {
+            claimed.set_modes(Modes::held(mode));
+        }
+        if obsolete >= CLEAN_AT {
+            self.clean(view);
+        }
+        free.then(|| self.queue.tag())
+    }
+
+    #[cold]
+    fn clean(&self, view: &View<'_>) {
+        self.alone(|queue| queue.list.clean(view.requests));
+    }
+
+    /// Whether somebody is in the way, seen under the latch.
+    #[cold]
+    fn is_refused(&self, view: &View<'_>, slot: SlotId, mode: Mode) -> bool {
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = self.latch.shared();
+        let mut refused = false;
+        let see = |_, _| refused = true;
+        self.queue.obstacles(view.requests, view.name, slot, mode, false, see);
+        refused
+    }
+
+    #[inline]
+    fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
+        let released = view.requests.get(request);
+        let slot = released.slot();
+        if let Some(tag) = tag
+            && released.modes().granted.is_exclusive()
+        {
+            // LOCK-9: before anybody can see that it is free.
+            self.queue.raise_tag(tag);
+        }
+        released.make_obsolete();
+        // S6. Partner is the fence of `Queue::begin_wait`.
+        fence(SeqCst);
+        if self.queue.has_waiters() {
+            self.pass(view, slot, wakes);
+        }
+    }
+
+    /// A claim that was not free: who has come to wait because of it goes on.
+    #[cold]
+    fn retract(&self, view: &View<'_>, slot: SlotId, request: RequestIndex, wakes: &mut Wakes) {
+        view.requests.get(request).make_obsolete();
+        // S6.
+        fence(SeqCst);
+        if self.queue.has_waiters() {
+            self.pass(view, slot, wakes);
+        }
+    }
+
+    #[cold]
+    fn pass(&self, view: &View<'_>, slot: SlotId, wakes: &mut Wakes) {
+        self.alone(|queue| queue.pass(view, Change::Left(slot), wakes));
+    }
+}

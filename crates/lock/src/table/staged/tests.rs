@@ -1,0 +1,212 @@
+//! What only the staged table does: it uses requests up, cleans chains, and recycles segments.
+
+use foreshore_base::TxnId;
+use foreshore_env::random::Xorshift;
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::options::{LockOptions, LockTableKind};
+use crate::request::{FreeRequests, RequestIndex};
+use crate::slot::{SlotId, Slots};
+use crate::table::{LockTable, Queues};
+use crate::{KeyRef, LockError, LockManager, WaitPolicy};
+
+const BUCKETS: usize = 64;
+
+fn staged(max_locks: usize) -> LockTable {
+    let table = LockTableKind::Staged;
+    LockTable::new(&LockOptions { buckets: BUCKETS, table, max_locks, ..LockOptions::default() })
+}
+
+fn name(number: u64) -> LockName {
+    LockName::from_bits(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// A slot with its requests, and what it holds.
+struct User<'a> {
+    table: &'a LockTable,
+    slots: &'a Slots,
+    slot: SlotId,
+    free: FreeRequests,
+    held: Vec<(LockName, RequestIndex)>,
+}
+
+impl<'a> User<'a> {
+    fn new(table: &'a LockTable, slots: &'a Slots, slot: u16) -> User<'a> {
+        let free = FreeRequests::new(SlotId(slot));
+        User { table, slots, slot: SlotId(slot), free, held: Vec::new() }
+    }
+
+    fn lock(&mut self, name: LockName, mode: Mode) -> Result<bool, LockError> {
+        let request = self.table.take_request(&mut self.free, self.held.len())?;
+        let granted = self.table.try_request(self.slots, name, self.slot, request, mode).is_some();
+        if granted {
+            self.held.push((name, request));
+        } else {
+            self.free.give(self.table.requests(), request);
+        }
+        Ok(granted)
+    }
+
+    fn release(&mut self) {
+        for (name, request) in self.held.drain(..) {
+            self.table.release(self.slots, name, request, None);
+        }
+        self.free.settle(self.table.requests());
+    }
+}
+
+fn length(table: &LockTable, name: LockName) -> usize {
+    match &table.queues {
+        Queues::Staged(staged) => staged.length(&table.requests, name),
+        _ => unreachable!("made to be staged"),
+    }
+}
+
+#[test]
+fn chains_are_cleaned_by_those_who_come_along() {
+    let (table, slots) = (staged(1_000_000), Slots::new());
+    let (mut reader, mut writer) = (User::new(&table, &slots, 0), User::new(&table, &slots, 1));
+    let mut longest = 0;
+    for _ in 0..1000 {
+        assert!(reader.lock(name(1), Mode::S).unwrap());
+        // Refused, and of no consequence.
+        assert!(!writer.lock(name(1), Mode::X).unwrap());
+        longest = longest.max(length(&table, name(1)));
+        reader.release();
+    }
+    assert!((2..=10).contains(&longest), "{longest} requests in a chain");
+    assert!(table.is_empty());
+    table.sweep();
+    assert_eq!(length(&table, name(1)), 0);
+}
+
+/// RELIABILITY §2.5: what an idle transaction holds is kept, and nothing else.
+#[test]
+fn an_idle_old_transaction_pins_only_what_it_holds() {
+    let (table, slots) = (staged(1_000_000), Slots::new());
+    let mut old = User::new(&table, &slots, 0);
+    for number in 0..10 {
+        assert!(old.lock(name(number), Mode::X).unwrap());
+    }
+    let mut random = Xorshift::new(1);
+    let mut others: Vec<User<'_>> = (1..5).map(|slot| User::new(&table, &slots, slot)).collect();
+    for round in 0..100_000 {
+        let other = &mut others[round % 4];
+        other.lock(name(10 + random.below(500)), Mode::S).unwrap();
+        if round % 7 == 0 {
+            other.release();
+        }
+    }
+    // 16 before the first sweep, and then as many as are in the slots' hands.
+    let (allocated, _) = table.requests().segments_allocated();
+    assert!(allocated <= 24, "{allocated} segments for 100,000 locks");
+    assert!(!others[0].lock(name(3), Mode::S).unwrap(), "the old locks hold");
+    others.iter_mut().for_each(User::release);
+    old.release();
+    assert!(table.is_empty());
+}
+
+/// A look that does not end pins everything; then there is an error and no hang, and afterwards all is well.
+#[test]
+fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
+    let (table, slots) = (staged(256), Slots::new());
+    let mut user = User::new(&table, &slots, 0);
+    let looker = SlotId(7);
+    table.requests().staging().begin_look(looker);
+    let mut locks = 0_u64;
+    let refused = loop {
+        match user.lock(name(locks % 50), Mode::S) {
+            Ok(_) => user.release(),
+            Err(error) => break error,
+        }
+        locks += 1;
+    };
+    assert!(matches!(refused, LockError::TooManyLocks { limit: 256 }), "{refused}");
+    // Every segment was used once.
+    assert_eq!(locks, 2 * (1024 + 1) * 256);
+    table.requests().staging().end_look(looker);
+    for _ in 0..locks {
+        user.lock(name(1), Mode::S).unwrap();
+        user.release();
+    }
+    assert!(table.is_empty());
+}
+
+/// Whatever is recycled meanwhile, a lock is exclusive.
+#[test]
+fn recycling_beside_looks_loses_no_lock() {
+    const THREADS: u16 = 4;
+    const NAMES: u64 = 12;
+    let table =
+        LockTable::new(&LockOptions { buckets: 4, table: LockTableKind::Staged, ..LockOptions::default() });
+    let slots = Slots::new();
+    let holders: Vec<AtomicU32> = (0..NAMES).map(|_| AtomicU32::new(0)).collect();
+    let granted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for slot in 0..THREADS {
+            let (table, slots, holders, granted) = (&table, &slots, &holders, &granted);
+            scope.spawn(move || {
+                let mut user = User::new(table, slots, slot);
+                let mut random = Xorshift::new(u64::from(slot) + 1);
+                for _ in 0..10_000 {
+                    let mut taken = Vec::new();
+                    // In order, one name once.
+                    for number in 0..NAMES {
+                        let exclusive = random.below(4) == 0;
+                        let mode = if exclusive { Mode::X } else { Mode::S };
+                        if random.below(4) == 0 && user.lock(name(number), mode).unwrap() {
+                            // A reader counts 1, a writer 1000.
+                            let own = if exclusive { 1000 } else { 1 };
+                            let others = holders[number as usize].fetch_add(own, Relaxed);
+                            assert!(others < 1000 && (!exclusive || others == 0), "{others} beside {mode}");
+                            taken.push((number, own));
+                        }
+                    }
+                    granted.fetch_add(taken.len(), Relaxed);
+                    for (number, own) in taken {
+                        holders[number as usize].fetch_sub(own, Relaxed);
+                    }
+                    user.release();
+                }
+            });
+        }
+    });
+    assert!(table.is_empty());
+    assert!(granted.into_inner() > 10_000);
+    // Nothing is lost and nothing recycled twice: all but the segments that the four had in hand are ready again.
+    table.sweep();
+    table.requests().recycle();
+    let (allocated, ready) = table.requests().segments_allocated();
+    assert!(ready <= allocated && allocated - ready <= usize::from(THREADS), "{ready} of {allocated}");
+}
+
+/// With no processor to itself it may come late; but it comes, and it ends with its manager.
+#[test]
+fn the_preallocator_works_and_ends_with_its_manager() {
+    let options = LockOptions { buckets: BUCKETS, table: LockTableKind::Staged, ..LockOptions::default() };
+    let manager = LockManager::new(&options);
+    let until_ready = |segments| {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while manager.table.requests().segments_allocated().1 < segments {
+            assert!(Instant::now() < limit, "the pre-allocator does not come");
+            thread::yield_now();
+        }
+    };
+    // The high-water mark; and later the low-water mark, above which it is not called.
+    until_ready(8);
+    let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+    for number in 0..10_000_u32 {
+        let key = KeyRef::Key(&number.to_be_bytes());
+        owner.acquire(foreshore_base::TableId(16), key, Mode::X, &WaitPolicy::default()).unwrap();
+    }
+    until_ready(4);
+    let signal = Arc::clone(manager.table.requests().signal().unwrap());
+    drop(owner);
+    drop(manager);
+    assert_eq!(Arc::strong_count(&signal), 1, "the thread has gone");
+}

@@ -1,0 +1,37 @@
+//! Wake-ups that are owed.
+
+use foreshore_latch::parking;
+
+use crate::slot::{SlotId, Slots};
+
+/// Wake-ups in one step.
+const WAKES: usize = 14;
+
+/// Transactions whose waits were ended under a latch, to be woken when it is released.
+#[derive(Default)]
+pub(crate) struct Wakes {
+    slots: [u16; WAKES],
+    count: u16,
+}
+
+impl Wakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        usize::from(self.count) == WAKES
+    }
+
+    /// There is room.
+    pub(crate) fn add(&mut self, slot: SlotId) {
+        self.slots[usize::from(self.count)] = slot.0;
+        self.count += 1;
+    }
+
+    pub(crate) fn wake(&self, slots: &Slots) {
+        for &slot in &self.slots[..usize::from(self.count)] {
+            parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
+        }
+    }
+}
