@@ -78,7 +78,7 @@ Examples:
 
 Exit status: 0 everything was loaded, 2 it was not.";
 
-fn setting(text: &str) -> Result<(String, String), String> {
+pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("give option=value, such as pool_bytes=1GiB".to_owned()),

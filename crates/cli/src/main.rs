@@ -9,6 +9,7 @@ mod directory;
 mod dump;
 mod load;
 mod output;
+mod script;
 mod stat;
 mod torture;
 mod verify;
@@ -31,6 +32,7 @@ Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json
   foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
   foreshore verify bank.foreshore               check every tree, the free space and the log
+  foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
 Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could not be done.";
@@ -43,6 +45,7 @@ enum Command {
     Stat(stat::StatArgs),
     Dump(dump::DumpArgs),
     Load(load::LoadArgs),
+    Script(script::ScriptArgs),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::Dump(args) => dump::run(args),
         Command::Load(args) => load::run(args),
+        Command::Script(args) => script::run(&args),
     };
     result.unwrap_or_else(|error| error.report())
 }

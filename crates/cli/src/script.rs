@@ -1,0 +1,113 @@
+//! `foreshore script`.
+
+mod answer;
+mod command;
+mod input;
+mod session;
+mod stage;
+
+use std::{
+    io::{self, BufReader},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use foreshore::Database;
+
+use crate::{
+    load::setting,
+    output::{CHECK_FAILED, CliError},
+};
+use input::Line;
+use stage::Stage;
+
+/// Runs transactions that are given as JSON, one command a line, in any number of sessions.
+///
+/// Reads commands from standard input and writes answers to standard output, one JSON object a line. A session is a
+/// thread with a transaction of its own; its name is made up by the script. The next command is read when every
+/// statement so far has been answered or waits for a lock, so that a script from a file runs in the same order every
+/// time.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct ScriptArgs {
+    /// The database, which is made if it is not there.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// An option of the database, with its unit: `--set deadlock_policy=wait_die`. May be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+}
+
+const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, given back with each answer) and a "session" [default: "main"]:
+  begin         [label] [isolation: serializable, repeatable_read, read_committed] [read_only] [no_wait]
+                [deadline_ms] [durability: sync, lazy]
+  get, get_for_update, delete             key [table]
+  put, insert, update                     key value [table]
+  scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000] [for_update] [table]
+  lock_table    mode: shared, exclusive   [table]
+  savepoint, rollback_to                  name
+  commit, rollback
+  cancel        ends the session's waits: its transaction can only be rolled back then
+  explain       why the session waits
+  locks, waits_for, deadlocks             what the whole database has; no session
+Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" unless given; it is made when first used.
+
+Answers have "id", "session" and "status": "ok" with the result; "error" with "error" (a word that stays the same),
+"message" and "retryable", and for a deadlock the "cycle"; or "blocked", within 100 ms, when a statement waits for a
+lock, with "waits_for" and "why": its result comes later with the same id. A session takes further commands while it
+waits, and runs them afterwards. At the end of the input every transaction that is open is rolled back.
+
+Example:
+  foreshore script bank.foreshore <<'END'
+  {"id":1,"session":"a","op":"begin"}
+  {"id":2,"session":"b","op":"begin"}
+  {"id":3,"session":"a","op":"put","key":"alice","value":"10"}
+  {"id":4,"session":"b","op":"get","key":"alice"}
+  {"id":5,"op":"explain","session":"b"}
+  {"id":6,"session":"a","op":"commit"}
+  END
+
+Exit status: 0 every line was a command, 1 some were not, 2 the work could not be done."#;
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
+    // Views show every key; a script has time for that.
+    let mut builder = Database::builder().set("lock_notes", "true")?;
+    for (name, value) in &args.settings {
+        builder = builder.set(name, value)?;
+    }
+    let db = builder.open(&args.directory)?;
+    let stage = Stage::new(db.clone(), Box::new(io::stdout()));
+    let played = play(&stage);
+    // Whatever happened, nobody may stay waiting.
+    let ended = stage.end();
+    let closed = db.close();
+    let understood = played?;
+    ended?;
+    closed?;
+    Ok(if understood { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Takes all commands; whether every line was one.
+fn play(stage: &Stage) -> Result<bool, CliError> {
+    let mut input = BufReader::with_capacity(1 << 16, io::stdin());
+    let mut understood = true;
+    for number in 1u64.. {
+        let line = input::next_line(&mut input).map_err(CliError::io("read standard input"))?;
+        let result = match line {
+            Line::End => break,
+            Line::Blank => continue,
+            Line::TooLong => Err(command::Malformed::too_long()),
+            Line::Text(text) => command::parse(&text),
+        };
+        match result {
+            Ok(command) => stage.take(command),
+            Err(malformed) => {
+                understood = false;
+                stage.say(malformed.answer(number));
+            }
+        }
+        stage.check_output()?;
+    }
+    Ok(understood)
+}

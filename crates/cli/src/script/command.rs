@@ -1,0 +1,355 @@
+//! Commands, read from JSON. What is not expected is refused: a misspelt field must not mean something else.
+
+use foreshore::{Durability, Isolation, TableLock};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value as Json, json};
+
+use super::answer::Answer;
+use super::input::MAX_LINE_BYTES;
+
+/// The longest name of a session or savepoint, and the longest label.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A command.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) id: Json,
+    pub(super) session: String,
+    pub(super) op: Op,
+}
+
+/// What a command asks for.
+#[derive(Debug)]
+pub(super) enum Op {
+    /// Something that a session does in its own time.
+    Session(Statement),
+    Cancel,
+    Explain,
+    Locks,
+    WaitsFor,
+    Deadlocks,
+}
+
+/// What a session does.
+#[derive(Debug)]
+pub(super) enum Statement {
+    Begin(Begin),
+    Get(AtKey),
+    GetForUpdate(AtKey),
+    Delete(AtKey),
+    Put(Write),
+    Insert(Write),
+    Update(Write),
+    Scan(Scan),
+    LockTable(LockTable),
+    Savepoint(Named),
+    RollbackTo(Named),
+    Commit,
+    Rollback,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Begin {
+    pub(super) label: Option<String>,
+    isolation: Option<IsolationName>,
+    #[serde(default)]
+    pub(super) read_only: bool,
+    #[serde(default)]
+    pub(super) no_wait: bool,
+    pub(super) deadline_ms: Option<u32>,
+    durability: Option<DurabilityName>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum IsolationName {
+    Serializable,
+    RepeatableRead,
+    ReadCommitted,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DurabilityName {
+    Sync,
+    Lazy,
+}
+
+impl Begin {
+    pub(super) fn isolation(&self) -> Option<Isolation> {
+        self.isolation.as_ref().map(|name| match name {
+            IsolationName::Serializable => Isolation::Serializable,
+            IsolationName::RepeatableRead => Isolation::RepeatableRead,
+            IsolationName::ReadCommitted => Isolation::ReadCommitted,
+        })
+    }
+
+    pub(super) fn durability(&self) -> Option<Durability> {
+        self.durability.as_ref().map(|name| match name {
+            DurabilityName::Sync => Durability::Sync,
+            DurabilityName::Lazy => Durability::Lazy,
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AtKey {
+    #[serde(default = "default_table")]
+    pub(super) table: String,
+    pub(super) key: Bytes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Write {
+    #[serde(default = "default_table")]
+    pub(super) table: String,
+    pub(super) key: Bytes,
+    pub(super) value: Bytes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scan {
+    #[serde(default = "default_table")]
+    pub(super) table: String,
+    pub(super) lo: Option<Bytes>,
+    pub(super) hi: Option<Bytes>,
+    #[serde(default = "yes")]
+    pub(super) lo_inclusive: bool,
+    #[serde(default)]
+    pub(super) hi_inclusive: bool,
+    #[serde(default)]
+    pub(super) reverse: bool,
+    #[serde(default)]
+    pub(super) for_update: bool,
+    #[serde(default = "default_limit")]
+    pub(super) limit: usize,
+}
+
+/// Entries of a scan, unless it says otherwise.
+fn default_limit() -> usize {
+    1000
+}
+
+/// The most entries that one scan may ask for.
+pub(super) const MAX_SCAN: usize = 100_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LockTable {
+    #[serde(default = "default_table")]
+    pub(super) table: String,
+    mode: LockMode,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LockMode {
+    Shared,
+    Exclusive,
+}
+
+impl LockTable {
+    pub(super) fn lock(&self) -> TableLock {
+        match self.mode {
+            LockMode::Shared => TableLock::Shared,
+            LockMode::Exclusive => TableLock::Exclusive,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+fn default_table() -> String {
+    "default".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A key or a value: text, or any bytes in hexadecimal digits.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Json")]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+impl TryFrom<Json> for Bytes {
+    type Error = String;
+
+    fn try_from(json: Json) -> Result<Bytes, String> {
+        let expected = || "give a string, or {\"hex\":\"…\"} with two digits for each byte".to_owned();
+        match json {
+            Json::String(text) => Ok(Bytes(text.into_bytes())),
+            Json::Object(fields) if fields.len() == 1 => {
+                let digits = fields.get("hex").and_then(Json::as_str).ok_or_else(expected)?;
+                from_hex(digits).map(Bytes).ok_or_else(expected)
+            }
+            _ => Err(expected()),
+        }
+    }
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
+}
+
+/// Bytes as JSON: as text if they are some.
+pub(super) fn to_json(bytes: &[u8]) -> Json {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+    }
+}
+
+/// A line that is no command.
+#[derive(Debug)]
+pub(super) struct Malformed {
+    id: Json,
+    code: &'static str,
+    message: String,
+}
+
+impl Malformed {
+    pub(super) fn too_long() -> Malformed {
+        let message = format!("a line has at most {MAX_LINE_BYTES} bytes; this one was skipped");
+        Malformed { id: Json::Null, code: "line_too_long", message }
+    }
+
+    pub(super) fn answer(self, line: u64) -> Answer {
+        Answer::error(&self.id, self.code, &self.message, false).with("line", line)
+    }
+}
+
+/// Reads a command.
+pub(super) fn parse(line: &[u8]) -> Result<Command, Malformed> {
+    let malformed = |id: &Json, message: String| Malformed { id: id.clone(), code: "malformed", message };
+    let mut fields: Map<String, Json> = serde_json::from_slice(line)
+        .map_err(|error| malformed(&Json::Null, format!("not a JSON object: {error}")))?;
+    let id = fields.remove("id").unwrap_or_default();
+    if !(id.is_null()
+        || id.is_u64()
+        || id.is_i64()
+        || id.as_str().is_some_and(|id| id.len() <= MAX_NAME_BYTES))
+    {
+        return Err(malformed(&Json::Null, "an id is a whole number or a short string".to_owned()));
+    }
+    let session = match fields.remove("session") {
+        None => "main".to_owned(),
+        Some(Json::String(name)) if (1..=MAX_NAME_BYTES).contains(&name.len()) => name,
+        Some(_) => {
+            let message = format!("the name of a session is a string of 1 to {MAX_NAME_BYTES} bytes");
+            return Err(malformed(&id, message));
+        }
+    };
+    let Some(Json::String(name)) = fields.remove("op") else {
+        return Err(malformed(&id, "\"op\" is missing; see `foreshore script --help`".to_owned()));
+    };
+    let op = read_op(&name, fields).map_err(|message| malformed(&id, message))?;
+    Ok(Command { id, session, op })
+}
+
+fn read_op(name: &str, fields: Map<String, Json>) -> Result<Op, String> {
+    fn read<T: DeserializeOwned>(name: &str, fields: Map<String, Json>) -> Result<T, String> {
+        serde_json::from_value(Json::Object(fields)).map_err(|error| format!("{name}: {error}"))
+    }
+    let bare = |op: Op, fields| read::<Nothing>(name, fields).map(|_| op);
+    let statement = match name {
+        "begin" => {
+            let begin: Begin = read(name, fields)?;
+            if begin.label.as_ref().is_some_and(|label| label.len() > MAX_NAME_BYTES) {
+                return Err(format!("a label has at most {MAX_NAME_BYTES} bytes"));
+            }
+            Statement::Begin(begin)
+        }
+        "get" => Statement::Get(read(name, fields)?),
+        "get_for_update" => Statement::GetForUpdate(read(name, fields)?),
+        "delete" => Statement::Delete(read(name, fields)?),
+        "put" => Statement::Put(read(name, fields)?),
+        "insert" => Statement::Insert(read(name, fields)?),
+        "update" => Statement::Update(read(name, fields)?),
+        "scan" => {
+            let scan: Scan = read(name, fields)?;
+            if scan.limit > MAX_SCAN {
+                return Err(format!("a scan gives at most {MAX_SCAN} entries"));
+            }
+            Statement::Scan(scan)
+        }
+        "lock_table" => Statement::LockTable(read(name, fields)?),
+        "savepoint" => Statement::Savepoint(read(name, fields)?),
+        "rollback_to" => Statement::RollbackTo(read(name, fields)?),
+        "commit" => return bare(Op::Session(Statement::Commit), fields),
+        "rollback" => return bare(Op::Session(Statement::Rollback), fields),
+        "cancel" => return bare(Op::Cancel, fields),
+        "explain" => return bare(Op::Explain, fields),
+        "locks" => return bare(Op::Locks, fields),
+        "waits_for" => return bare(Op::WaitsFor, fields),
+        "deadlocks" => return bare(Op::Deadlocks, fields),
+        other => {
+            // What a stranger sent is not repeated at length.
+            let shown: String = other.chars().take(40).collect();
+            return Err(format!("there is no op {shown:?}; see `foreshore script --help`"));
+        }
+    };
+    Ok(Op::Session(statement))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> String {
+        parse(line.as_bytes()).unwrap_err().message
+    }
+
+    #[test]
+    fn what_is_not_expected_is_refused() {
+        for (line, part) in [
+            ("", "not a JSON object"),
+            ("[]", "not a JSON object"),
+            ("{}", "\"op\" is missing"),
+            (r#"{"op":7}"#, "\"op\" is missing"),
+            (r#"{"op":"drop"}"#, "no op \"drop\""),
+            (r#"{"op":"get"}"#, "missing field `key`"),
+            (r#"{"op":"get","key":7}"#, "give a string"),
+            (r#"{"op":"get","key":{"hex":"0"}}"#, "two digits"),
+            (r#"{"op":"get","key":{"hex":"+1"}}"#, "two digits"),
+            (r#"{"op":"get","key":{"hex":"00","more":1}}"#, "give a string"),
+            (r#"{"op":"get","key":"a","value":"b"}"#, "unknown field `value`"),
+            (r#"{"op":"commit","now":true}"#, "unknown field `now`"),
+            (r#"{"op":"begin","isolation":"none"}"#, "unknown variant `none`"),
+            (r#"{"op":"begin","deadline_ms":-1}"#, "begin: invalid value"),
+            (r#"{"op":"scan","limit":100001}"#, "at most 100000"),
+            (r#"{"op":"commit","session":""}"#, "1 to 255 bytes"),
+            (r#"{"op":"commit","id":1.5}"#, "whole number"),
+            (r#"{"op":"commit","id":[1]}"#, "whole number"),
+        ] {
+            assert!(refused(line).contains(part), "{line}: {}", refused(line));
+        }
+        assert!(refused(&format!("{{\"op\":{}", "[".repeat(1000))).contains("recursion limit"));
+        let id = parse(br#"{"op":"commit","id":"x","sesion":"a"}"#).unwrap_err().id;
+        assert_eq!(id, "x", "the answer can be told whose it is");
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_went_in() {
+        for bytes in
+            [b"".to_vec(), b"text".to_vec(), "größer\0".into(), vec![0, 0xFF, 0x80], (0..=255).collect()]
+        {
+            let Bytes(back) = Bytes::try_from(to_json(&bytes)).unwrap();
+            assert_eq!(back, bytes);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Input that is not meant well: every line is answered, nothing breaks, and the database is sound afterwards.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::Database;
+use serde_json::{Value as Json, json};
+
+use crate::player::{PATIENCE, Player};
+
+/// Xorshift: the same lines every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Ends the script; its exit status, and that the database is sound.
+#[track_caller]
+fn end_sound(player: Player) -> i32 {
+    let (_, status, directory) = player.end();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    assert!(db.verify().unwrap().is_sound());
+    status
+}
+
+#[test]
+fn lines_that_are_no_commands_are_answered_with_their_number() {
+    let mut player = Player::new();
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep_object = format!("{{\"op\":\"get\",\"key\":{}", "{\"hex\":".repeat(100_000));
+    let lines: [&[u8]; 12] = [
+        b"garbage",
+        b"\xFF\xFE\x00\x01",
+        b"\0\0\0",
+        b"null",
+        b"{\"op\":\"get\",\"key\":\"\xC3\"}",
+        b"{\"op\":\"get\"",
+        b"{}{}",
+        b"{\"op\":\"get\",\"key\":\"k\",\"op2\":1}",
+        b"{\"op\":\"begin\",\"deadline_ms\":1e99}",
+        b"{\"op\":\"scan\",\"limit\":18446744073709551616}",
+        deep.as_bytes(),
+        deep_object.as_bytes(),
+    ];
+    for (number, line) in lines.iter().enumerate() {
+        // Twice as many lines as answers before: each answer was preceded by a fence.
+        player.send_bytes(line);
+        player.send_bytes(b"\n");
+        let answers = player.settled();
+        assert_eq!(answers.len(), 1, "{}: {answers:?}", line.escape_ascii());
+        assert_eq!(answers[0]["error"], "malformed", "{}", line.escape_ascii());
+        assert_eq!(answers[0]["line"], 2 * number as u64 + 1);
+        let message = answers[0]["message"].as_str().unwrap();
+        assert!(message.len() < 400, "a stranger's text is not repeated at length: {message}");
+    }
+    player.send_bytes(b"\r\n   \n\n");
+    assert!(player.settled().is_empty(), "blank lines are nothing");
+    player.ok("main", "begin", json!({}));
+    assert_eq!(end_sound(player), 1);
+}
+
+#[test]
+fn long_lines_are_skipped() {
+    let mut player = Player::new();
+    let mut line = br#"{"op":"put","key":"k","value":""#.to_vec();
+    line.resize(10 << 20, b'x');
+    line.extend(b"\"}\n");
+    player.send_bytes(&line);
+    let answers = player.settled();
+    assert_eq!((answers.len(), &answers[0]["error"]), (1, &json!("line_too_long")));
+    // A long value that is not too long.
+    player.ok("main", "begin", json!({}));
+    player.ok("main", "put", json!({"key": "k", "value": "x".repeat(3 << 20)}));
+    let read = player.ok("main", "get", json!({"key": "k"}));
+    assert_eq!(read["value"].as_str().unwrap().len(), 3 << 20);
+    // A last line without an end.
+    player.send_bytes(b"{\"op\":\"commit\"");
+    let (answers, status, _) = player.end();
+    assert_eq!((answers.len(), &answers[0]["error"], status), (1, &json!("malformed"), 1));
+}
+
+#[test]
+fn thousands_of_sessions_meet_a_limit() {
+    const SESSIONS: usize = 2500;
+    let mut player = Player::new();
+    let mut begun = 0;
+    let mut input = Vec::new();
+    for number in 0..SESSIONS {
+        // Also names that are good for nothing.
+        let name = if number == 0 { "\0\n\"".to_owned() } else { format!("s{number}") };
+        writeln!(input, "{}", json!({"op": "begin", "session": name, "id": number})).unwrap();
+    }
+    player.send_bytes(&input);
+    for answer in player.settled() {
+        match answer["status"].as_str() {
+            Some("ok") => begun += 1,
+            _ => assert_eq!(answer["error"], "too_many_sessions", "{answer}"),
+        }
+    }
+    assert_eq!(begun, 1000);
+    player.ok("s1", "put", json!({"key": "k", "value": "1"}));
+    player.ok("\0\n\"", "rollback", json!({}));
+    assert_eq!(end_sound(player), 0);
+}
+
+#[test]
+fn a_session_that_waits_takes_so_many_commands_and_no_more() {
+    let mut player = Player::new();
+    for session in ["a", "b"] {
+        player.ok(session, "begin", json!({}));
+    }
+    player.ok("a", "put", json!({"key": "k", "value": "1"}));
+    let mut input = Vec::new();
+    for number in 0..1100 {
+        writeln!(input, "{}", json!({"op": "get", "key": "k", "session": "b", "id": number})).unwrap();
+    }
+    player.send_bytes(&input);
+    let answers = player.settled();
+    let refused = answers.iter().filter(|answer| answer["error"] == "too_many_pending").count();
+    assert_eq!((refused, answers.len()), (100, 101), "and one is blocked");
+    let answers = player.play(&json!({"op": "rollback", "session": "a"}));
+    assert_eq!(answers.len(), 1001);
+    assert!(answers.iter().all(|answer| answer["status"] == "ok"));
+}
+
+/// Commands in no order at all, half of them damaged; each is answered exactly once, not counting that it was blocked.
+#[test]
+fn random_commands_are_answered_one_by_one() {
+    const COMMANDS: u64 = 1500;
+    let mut random = Random(0x5EED);
+    let mut player = Player::new();
+    let ops = [
+        "begin",
+        "get",
+        "get_for_update",
+        "put",
+        "insert",
+        "update",
+        "delete",
+        "scan",
+        "lock_table",
+        "savepoint",
+        "rollback_to",
+        "commit",
+        "commit",
+        "rollback",
+        "rollback",
+        "cancel",
+        "explain",
+    ];
+    let mut answered = vec![0u32; COMMANDS as usize];
+    let mut anonymous = 0;
+    let mut count = |answers: Vec<Json>| {
+        for answer in answers.iter().filter(|answer| answer["status"] != "blocked") {
+            match answer["id"].as_u64() {
+                Some(id) => answered[id as usize] += 1,
+                None => anonymous += 1,
+            }
+        }
+    };
+    for id in 0..COMMANDS {
+        let op = ops[random.below(ops.len() as u64) as usize];
+        let mut command = json!({"op": op, "id": id, "session": format!("s{}", random.below(4))});
+        let key = format!("k{}", random.below(4));
+        let fields: &[(&str, Json)] = match op {
+            "begin" => &[("durability", json!("lazy"))],
+            "get" | "get_for_update" | "delete" => &[("key", json!(key))],
+            "put" | "insert" | "update" => &[("key", json!(key)), ("value", json!("v"))],
+            "scan" => &[("lo", json!(key))],
+            "lock_table" => &[("mode", json!("shared"))],
+            "savepoint" | "rollback_to" => &[("name", json!(key))],
+            _ => &[],
+        };
+        for (name, value) in fields {
+            command[*name] = value.clone();
+        }
+        let mut line = command.to_string().into_bytes();
+        if random.below(8) == 0 {
+            // Not within the number, or it would be another's.
+            let place = random.below(line.len() as u64) as usize;
+            if !line[place].is_ascii_digit() {
+                line[place] = [b'\xFF', b'{', b'"', b'\0', b'x'][random.below(5) as usize];
+            }
+        }
+        line.push(b'\n');
+        player.send_bytes(&line);
+        if id % 16 == 0 {
+            count(player.settled());
+        }
+    }
+    count(player.settled());
+    let (last, status, directory) = player.end();
+    count(last);
+    assert_eq!(status, 1);
+    assert!(answered.iter().all(|&answers| answers <= 1), "nothing is answered twice");
+    let unanswered = answered.iter().filter(|&&answers| answers == 0).count();
+    assert_eq!(unanswered, anonymous, "what was not answered with its id was too damaged to have one");
+    let db = Database::open(directory.path().join("db")).unwrap();
+    assert!(db.verify().unwrap().is_sound());
+}
+
+/// Nobody reads the answers any more: the program ends.
+#[test]
+fn a_reader_that_goes_away_ends_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(["script", "db"])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    let limit = Instant::now() + PATIENCE;
+    while stdin.write_all(b"{\"op\":\"locks\"}\n").is_ok() {
+        assert!(Instant::now() < limit, "it reads on for nobody");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn what_is_no_database_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("letter"), "dear").unwrap();
+    for arguments in [&["script", "."][..], &["script", ".", "--set", "pool_bytes=none"], &["script"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(arguments)
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,6 @@
+//! `foreshore script` from outside.
+
+mod hostile;
+mod player;
+mod protocol;
+mod specs;

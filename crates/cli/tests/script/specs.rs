@@ -1,0 +1,219 @@
+//! Runs the specifications in `specs/`: what sessions see when their statements are made in a given order, after the
+//! manner of PostgreSQL's isolation tests.
+//!
+//! ```text
+//! # Comments; the one at the head draws who waits for whom.
+//! setup KEY=VALUE …                     what is there before each permutation
+//! step NAME SESSION COMMAND …           see `command`
+//! permutation STEP STEP …               an order, followed by a line for each step:
+//! STEP: OUTCOME; STEP OUTCOME; …        its own outcome, then those of earlier steps that it set free
+//! ```
+//! Outcomes: `ok`, a value or `none`, `key=value …` or `empty`, `inserted` or `exists`, `deleted` or `absent`, `blocked by
+//! SESSION …`, or the word of an error. `await` takes no step, but waits for what others come to.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_json::{Value as Json, json};
+
+use crate::player::Player;
+
+#[derive(Default)]
+struct Spec {
+    setup: Vec<(String, String)>,
+    /// Session and command.
+    steps: BTreeMap<String, (String, Vec<String>)>,
+    permutations: Vec<Permutation>,
+}
+
+struct Permutation {
+    steps: Vec<String>,
+    expected: Vec<String>,
+}
+
+fn parse(text: &str) -> Spec {
+    let mut spec = Spec::default();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        match words[0].as_str() {
+            "setup" => spec.setup = words[1..].iter().map(|word| pair(word)).collect(),
+            "step" => {
+                let earlier = spec.steps.insert(words[1].clone(), (words[2].clone(), words[3..].to_vec()));
+                assert!(earlier.is_none(), "step {} is there twice", words[1]);
+            }
+            "permutation" => {
+                spec.permutations.push(Permutation { steps: words[1..].to_vec(), expected: Vec::new() });
+            }
+            _ => {
+                let permutation = spec.permutations.last_mut().expect("a permutation");
+                permutation.expected.push(line.to_owned());
+            }
+        }
+    }
+    spec
+}
+
+fn pair(word: &str) -> (String, String) {
+    let (name, value) = word.split_once('=').expect("name=value");
+    (name.to_owned(), value.to_owned())
+}
+
+/// A step's command for the program.
+fn command(words: &[String], table: &str) -> Json {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["begin", ref options @ ..] => {
+            // That a commit is on the disk changes nothing of what others see.
+            let mut command = json!({"op": "begin", "durability": "lazy"});
+            for option in options {
+                let (name, value) = pair(option);
+                command[name] = serde_json::from_str(&value).unwrap_or_else(|_| value.into());
+            }
+            command
+        }
+        [op @ ("get" | "get_for_update" | "delete"), key] => json!({"op": op, "table": table, "key": key}),
+        [op @ ("put" | "insert" | "update"), key, value] => {
+            json!({"op": op, "table": table, "key": key, "value": value})
+        }
+        ["scan", ref options @ ..] => {
+            let mut command = json!({"op": "scan", "table": table});
+            let mut bounds = ["lo", "hi"].into_iter();
+            for option in options {
+                match *option {
+                    "reverse" | "for_update" => command[*option] = true.into(),
+                    bound => command[bounds.next().expect("two bounds")] = bound.into(),
+                }
+            }
+            command
+        }
+        ["lock_table", mode] => json!({"op": "lock_table", "table": table, "mode": mode}),
+        [op @ ("savepoint" | "rollback_to"), name] => json!({"op": op, "name": name}),
+        [op @ ("commit" | "rollback" | "cancel")] => json!({"op": op}),
+        _ => panic!("no such command: {words:?}"),
+    }
+}
+
+/// An answer as specifications have it.
+fn outcome(answer: &Json) -> String {
+    let text = |json: &Json| json.as_str().expect("text").to_owned();
+    if answer["status"] == "blocked" {
+        let waits_for = answer["waits_for"].as_array().expect("whom it waits for");
+        let mut sessions: Vec<String> = waits_for.iter().map(|other| text(&other["session"])).collect();
+        sessions.sort();
+        sessions.dedup();
+        let names = sessions.iter().map(|session| session.split('.').next().expect("a name"));
+        return format!("blocked by {}", names.collect::<Vec<_>>().join(" "));
+    }
+    if answer["status"] == "error" {
+        return text(&answer["error"]);
+    }
+    if let Some(value) = answer.get("value") {
+        return value.as_str().unwrap_or("none").to_owned();
+    }
+    if let Some(entries) = answer["entries"].as_array() {
+        let entries: Vec<String> =
+            entries.iter().map(|entry| format!("{}={}", text(&entry[0]), text(&entry[1]))).collect();
+        return if entries.is_empty() { "empty".to_owned() } else { entries.join(" ") };
+    }
+    for (field, yes, no) in [("inserted", "inserted", "exists"), ("deleted", "deleted", "absent")] {
+        if let Some(done) = answer[field].as_bool() {
+            return (if done { yes } else { no }).to_owned();
+        }
+    }
+    "ok".to_owned()
+}
+
+/// Runs a permutation in a table and in sessions of its own; says what differs from the specification.
+fn run(spec: &Spec, permutation: &Permutation, player: &mut Player, number: usize) -> Result<(), String> {
+    assert_eq!(permutation.steps.len(), permutation.expected.len(), "a line for each step");
+    let table = format!("table{number}");
+    let session = |name: &str| format!("{name}.{number}");
+    player.ok("setup", "begin", json!({}));
+    for (key, value) in &spec.setup {
+        player.ok("setup", "put", json!({"table": table, "key": key, "value": value}));
+    }
+    player.ok("setup", "commit", json!({}));
+    let mut result = Ok(());
+    for (step, expected) in permutation.steps.iter().zip(&permutation.expected) {
+        let (name, words) = &spec.steps[step];
+        let mut answers = Vec::new();
+        if words[0] == "await" {
+            answers.push(json!({"id": step, "status": "ok"}));
+            answers.extend((1..expected.split("; ").count()).map(|_| player.next()));
+        } else {
+            let mut command = command(words, &table);
+            command["id"] = step.as_str().into();
+            command["session"] = session(name).into();
+            player.send(&command);
+        }
+        answers.extend(player.settled());
+        let (own, others): (Vec<_>, Vec<_>) =
+            answers.iter().partition(|answer| answer["id"] == step.as_str());
+        let own: Vec<String> = own.into_iter().map(outcome).collect();
+        // Others are set free in no particular order.
+        let mut others: Vec<String> = (others.into_iter())
+            .map(|answer| format!("{} {}", answer["id"].as_str().unwrap_or("?"), outcome(answer)))
+            .collect();
+        others.sort();
+        others.insert(0, format!("{step}: {}", own.join(", then ")));
+        let seen = others.join("; ");
+        if seen != *expected {
+            result = Err(format!("expected {expected}\n   but saw {seen}"));
+            break;
+        }
+    }
+    // Whatever has happened, the next permutation finds nothing of this one in its way.
+    for (name, _) in spec.steps.values() {
+        for op in ["cancel", "rollback"] {
+            player.play(&json!({"op": op, "session": session(name)}));
+        }
+    }
+    let locks = player.one(&json!({"op": "locks"}));
+    assert_eq!(locks["locks"], json!([]), "nothing is left");
+    result
+}
+
+#[test]
+fn all_specifications_hold() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/script/specs");
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 36);
+    let mut player = Player::new();
+    let mut number = 0;
+    for file in files {
+        let spec = parse(&fs::read_to_string(&file).unwrap());
+        assert!(!spec.permutations.is_empty(), "{}", file.display());
+        for permutation in &spec.permutations {
+            number += 1;
+            if let Err(difference) = run(&spec, permutation, &mut player, number) {
+                let order = permutation.steps.join(" ");
+                panic!("{}, permutation {order}:\n  {difference}", file.display());
+            }
+        }
+    }
+    let (answers, status, _) = player.end();
+    assert_eq!((answers, status), (Vec::new(), 0));
+}
+
+/// The runner notices what is not as written, in either direction.
+#[test]
+fn wrong_specifications_fail() {
+    let head =
+        "setup k=1\nstep a0 a begin\nstep b0 b begin\nstep a1 a put k 2\nstep b1 b get k\nstep ac a commit\n";
+    let mut player = Player::new();
+    for (number, (lines, holds)) in [
+        ("a1: ok\nb1: blocked by a\nac: ok; b1 2", true),
+        ("a1: ok\nb1: blocked by a\nac: ok; b1 1", false),
+        ("a1: ok\nb1: blocked by b\nac: ok; b1 2", false),
+        ("a1: ok\nb1: blocked by a\nac: ok", false),
+        ("a1: ok\nb1: 1\nac: ok", false),
+        ("a1: blocked by b\nb1: blocked by a\nac: ok; b1 2", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let spec = parse(&format!("{head}permutation a0 b0 a1 b1 ac\na0: ok\nb0: ok\n{lines}"));
+        let result = run(&spec, &spec.permutations[0], &mut player, number);
+        assert_eq!(result.is_ok(), holds, "{lines}: {result:?}");
+    }
+}
