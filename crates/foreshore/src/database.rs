@@ -9,9 +9,9 @@ use foreshore_base::StorageError;
 use foreshore_env::{
     disk::{Disk, RealDisk},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
-use foreshore_txn::{BeginOptions, Engine, LockManager, TableInfo};
+use foreshore_txn::{BeginOptions, Engine, LockManager, TableInfo, VERIFY_WAIT};
 
 use crate::{
     error::{Error, Result},
@@ -182,7 +182,7 @@ impl Database {
     /// [`Database::begin`] with a deadline, a label, and so on.
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
-        self.begin_aged(options, options.deadline.map(|time| Instant::now() + time), None)
+        self.begin_aged(options, options.deadline_from_now(), None)
     }
 
     #[track_caller]
@@ -222,11 +222,19 @@ impl Database {
     }
 
     /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space
-    /// against the pages in use, and the log. Waits until nobody writes, and lets nobody write meanwhile. Damage is in the
-    /// report; an error means that the check could not be finished.
+    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, and lets nobody write
+    /// meanwhile. Damage is in the report; an error means that the check could not be finished.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
     pub fn verify(&self) -> Result<VerifyReport> {
-        let report = self.inner.engine.verify().map_err(|error| Error::from_txn(error, &self.inner.path))?;
-        Ok(VerifyReport::of(report))
+        self.verify_within(VERIFY_WAIT)
+    }
+
+    /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.
+    pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
+        let report = self.inner.engine.verify_within(wait);
+        Ok(VerifyReport::of(report.map_err(|error| Error::from_txn(error, &self.inner.path))?))
     }
 
     /// Writes changed pages, so that the log can be shortened and the next opening has less to do. Made by itself now

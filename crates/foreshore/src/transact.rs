@@ -47,6 +47,13 @@ pub struct TransactOptions {
     pub no_wait: bool,
 }
 
+impl TransactOptions {
+    /// The deadline as a point in time; one that lies beyond what a clock can say is none.
+    pub(crate) fn deadline_from_now(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.deadline?)
+    }
+}
+
 impl Default for TransactOptions {
     fn default() -> TransactOptions {
         TransactOptions {
@@ -71,7 +78,7 @@ pub(crate) fn run<R>(
     options: &TransactOptions,
     mut body: impl FnMut(&mut Transaction) -> Result<R>,
 ) -> Result<R> {
-    let deadline = options.deadline.map(|time| Instant::now() + time);
+    let deadline = options.deadline_from_now();
     let mut age = None;
     let mut attempts = 0;
     loop {

@@ -157,8 +157,8 @@ impl Transaction {
         key: K,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let table = self.database.table(&table)?;
         encode_key(&key, &mut self.key)?;
+        let table = self.database.table(&table)?;
         self.txn
             .get(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -172,8 +172,8 @@ impl Transaction {
         key: K,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let table = self.database.table(&table)?;
         encode_key(&key, &mut self.key)?;
+        let table = self.database.table(&table)?;
         self.txn
             .get_for_update(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -231,9 +231,9 @@ impl Transaction {
         value: &V,
         operation: impl FnOnce(&mut Txn, &TableInfo, &[u8], &[u8]) -> Result<bool, TxnError>,
     ) -> Result<bool> {
-        let table = self.database.table(&table)?;
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
+        let table = self.database.table(&table)?;
         operation(&mut self.txn, &table.info, &self.key, &self.value)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -241,8 +241,8 @@ impl Transaction {
     /// Removes a key; tells whether it was there.
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
-        let table = self.database.table(&table)?;
         encode_key(&key, &mut self.key)?;
+        let table = self.database.table(&table)?;
         self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 

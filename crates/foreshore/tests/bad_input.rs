@@ -143,6 +143,68 @@ fn a_missing_file_is_named() {
     }
 }
 
+/// A closed database with these keys.
+fn closed(path: &Path, keys: std::ops::Range<u64>) {
+    let db = Database::builder().options(small()).open(path).unwrap();
+    fill(&db, keys).unwrap();
+    db.close().unwrap();
+}
+
+fn reopen(path: &Path) -> Result<Database> {
+    Database::builder().options(small()).create(false).open(path)
+}
+
+#[test]
+fn the_data_of_another_database_or_of_another_time_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, other) = (directory.path().join("db"), directory.path().join("other"));
+    closed(&path, 0..100);
+    closed(&other, 0..100);
+    let (data, old, mine) = (path.join("data"), directory.path().join("old"), directory.path().join("mine"));
+    fs::copy(&data, &old).unwrap();
+    closed(&path, 100..200);
+    fs::copy(&data, &mine).unwrap();
+
+    for stranger in [other.join("data"), old] {
+        fs::copy(&stranger, &data).unwrap();
+        let error = reopen(&path).unwrap_err();
+        assert!(matches!(error, Error::Corrupted { .. }), "{}: {error}", stranger.display());
+    }
+    fs::copy(&mine, &data).unwrap();
+    assert_eq!(read(&reopen(&path).unwrap()).unwrap().len(), 200);
+}
+
+#[test]
+fn links_and_pipes_in_place_of_files_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    closed(&path, 0..10);
+    for name in ["LOCK", "control", "data", "log"] {
+        let (place, aside) = (path.join(name), directory.path().join(name));
+        fs::rename(&place, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, &place).unwrap();
+        assert!(reopen(&path).is_err(), "{name} is a link");
+        fs::remove_file(&place).unwrap();
+        assert!(Command::new("mkfifo").arg(&place).status().unwrap().success());
+        assert!(reopen(&path).is_err(), "{name} is a pipe");
+        fs::remove_file(&place).unwrap();
+        fs::rename(&aside, &place).unwrap();
+    }
+    // The user may name a link.
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(read(&reopen(&link).unwrap()).unwrap().len(), 10);
+}
+
+#[test]
+fn what_lies_beside_a_complete_database_does_not_matter() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    closed(&path, 0..10);
+    fs::write(path.join("control.new"), "nonsense").unwrap();
+    assert_eq!(read(&reopen(&path).unwrap()).unwrap().len(), 10);
+}
+
 #[test]
 fn a_flipped_bit_in_any_page_is_found_or_does_no_harm() {
     let disk = FaultyDisk::new();

@@ -332,6 +332,70 @@ fn a_closed_database_says_so() {
     clone.close().unwrap();
 }
 
+/// A transaction found the database closed, was rolled back, and its changes were there at the next opening: its rollback
+/// was refused, and the last checkpoint did not know of it any more.
+#[test]
+fn what_is_rolled_back_while_the_database_is_closed_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let filling = vec![7; 1000];
+    for round in 0..8 {
+        let db = Database::builder().pool_bytes(8 << 20).open(&path).unwrap();
+        let lazy = TransactOptions { durability: Some(Durability::Lazy), ..Default::default() };
+        db.transact_with(&lazy, |tx| {
+            tx.put(NUMBERS, 1, "old")?;
+            // Many changed pages: closing takes its time.
+            for key in 0..2000_u32 {
+                tx.put(BYTES, &key.to_le_bytes()[..], &filling[..])?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(NUMBERS, 1, "new").unwrap();
+        let closing = {
+            let db = db.clone();
+            std::thread::spawn(move || db.close())
+        };
+        let error = loop {
+            match tx.get(NUMBERS, 2) {
+                Ok(_) => std::thread::yield_now(),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Closed { .. }), "{error}");
+        // Closed in the middle of it is as good: then the next opening undoes it.
+        assert!(matches!(tx.rollback(), Ok(()) | Err(Error::Closed { .. })));
+        closing.join().unwrap().unwrap();
+        drop(db);
+        let db = Database::open(&path).unwrap();
+        let found = db.transact(|tx| tx.get(NUMBERS, 1)).unwrap();
+        assert_eq!(found.as_deref(), Some("old"), "round {round}");
+        assert!(db.verify().unwrap().is_sound());
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_deadline_beyond_all_clocks_is_none() {
+    let (_directory, db) = filled();
+    let options = TransactOptions { deadline: Some(Duration::MAX), ..Default::default() };
+    assert_eq!(db.transact_with(&options, |tx| tx.get(NUMBERS, 1)).unwrap().as_deref(), Some("one"));
+    db.begin_with(&options).unwrap().commit().unwrap();
+    assert!(db.verify_within(Duration::MAX).unwrap().is_sound());
+}
+
+#[test]
+fn what_is_refused_makes_no_table() {
+    let (_directory, db) = filled();
+    let before = db.tables().unwrap().len();
+    let (long_key, long_value) = (vec![0; MAX_KEY_BYTES + 1], vec![0; MAX_VALUE_BYTES + 1]);
+    assert!(db.transact(|tx| tx.put(BYTES, &long_key[..], &[][..])).is_err());
+    assert!(db.transact(|tx| tx.insert(BYTES, &[1][..], &long_value[..])).is_err());
+    assert!(db.transact(|tx| tx.get(BYTES, &long_key[..])).is_err());
+    assert_eq!(db.tables().unwrap().len(), before);
+}
+
 #[test]
 fn everything_is_there_when_it_is_opened_again() {
     let (directory, db) = filled();

@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
-//! | 0 | 4 | CRC32C of bytes 4 to 8191; set in the copy that is written, never in memory |
+//! | 0 | 4 | CRC32C of bytes 4 to 8191, seeded with the database's id; set in the copy that is written, never in memory |
 //! | 4 | 4 | page id: a page that was read from or written to a wrong place is found out |
 //! | 8 | 8 | page LSN: the newest record whose change the page shows |
 //! | 16 | 4 | table id |
@@ -123,31 +123,49 @@ pub(crate) fn image_lsn_of(page: &[u8; PAGE_BYTES]) -> Lsn {
     Lsn(u64::from_le_bytes(number(page, IMAGE_LSN)))
 }
 
-/// Sets the checksum in a private copy.
-pub(crate) fn seal(page: &mut [u8; PAGE_BYTES]) {
-    let checksum = crc32c::crc32c(&page[PAGE_ID..]);
-    page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+/// The checksum of the pages of one database: seeded with its id, so that no page of another one passes (PAGE-6).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seal {
+    seed: u32,
 }
 
-/// Checks what was read as page `id` of a database whose log ends at `log_end` (PAGE-6).
-pub(crate) fn check(page: &[u8; PAGE_BYTES], id: PageId, log_end: Lsn) -> Result<()> {
-    let stored = u32::from_le_bytes(number(page, CHECKSUM));
-    let computed = crc32c::crc32c(&page[PAGE_ID..]);
-    let found = PageId(u32::from_le_bytes(number(page, PAGE_ID)));
-    let detail = if stored != computed {
-        if page.iter().all(|byte| *byte == 0) {
-            "it was never written".to_owned()
+impl Seal {
+    pub(crate) fn new(database_id: u64) -> Seal {
+        Seal { seed: crc32c::crc32c(&database_id.to_le_bytes()) }
+    }
+
+    fn checksum(self, page: &[u8; PAGE_BYTES]) -> u32 {
+        crc32c::crc32c_append(self.seed, &page[PAGE_ID..])
+    }
+
+    /// Sets the checksum in a private copy.
+    pub(crate) fn set(self, page: &mut [u8; PAGE_BYTES]) {
+        let checksum = self.checksum(page);
+        page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Checks what was read as page `id` of a database whose log ends at `log_end` (PAGE-6).
+    pub(crate) fn check(self, page: &[u8; PAGE_BYTES], id: PageId, log_end: Lsn) -> Result<()> {
+        let stored = u32::from_le_bytes(number(page, CHECKSUM));
+        let computed = self.checksum(page);
+        let found = PageId(u32::from_le_bytes(number(page, PAGE_ID)));
+        let detail = if stored != computed {
+            if page.iter().all(|byte| *byte == 0) {
+                "it was never written".to_owned()
+            } else {
+                format!(
+                    "its checksum is {computed:08x}, {stored:08x} is stored: it is damaged or another database's"
+                )
+            }
+        } else if found != id {
+            format!("it holds page {found}")
+        } else if lsn_of(page) >= log_end {
+            // Not the page is damaged: a log that was durable has lost its end.
+            let detail = format!("page {id} shows a change from here, but the log ends at {log_end}");
+            return Err(StorageError::corrupt_log(lsn_of(page), detail));
         } else {
-            format!("its checksum is {computed:08x}, {stored:08x} is stored")
-        }
-    } else if found != id {
-        format!("it holds page {found}")
-    } else if lsn_of(page) >= log_end {
-        // Not the page is damaged: a log that was durable has lost its end.
-        let detail = format!("page {id} shows a change from here, but the log ends at {log_end}");
-        return Err(StorageError::corrupt_log(lsn_of(page), detail));
-    } else {
-        return Ok(());
-    };
-    Err(StorageError::corrupt_page(id, detail))
+            return Ok(());
+        };
+        Err(StorageError::corrupt_page(id, detail))
+    }
 }

@@ -35,7 +35,7 @@ use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     },
     time::{Duration, Instant},
 };
@@ -55,6 +55,7 @@ use self::{
     translation::Translation,
 };
 use crate::{
+    layout::Seal,
     space::{self, Space},
     words::PageWords,
 };
@@ -115,6 +116,9 @@ pub struct BufferPool {
     /// checkpoint sweep and by recovery; read under an exclusive latch. Relaxed: the latches that the sweep takes
     /// order it (PAGE-8).
     horizon: AtomicU64,
+    /// The horizon of the last sweep before the file was opened.
+    opened_horizon: Lsn,
+    pub(crate) seal: Seal,
     pub(crate) log: Arc<Log>,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) path: PathBuf,
@@ -123,6 +127,8 @@ pub struct BufferPool {
     frame_wait: Duration,
     /// Held by whoever sweeps: one at a time.
     sweeping: Mutex<()>,
+    /// Nothing is written any more. Set once, under `sweeping`; read by whoever is about to write.
+    closed: AtomicBool,
     /// Pages that redo could not read, with what was wrong. Guarded by the mutex; used in recovery alone.
     awaiting: Mutex<BTreeMap<PageId, String>>,
     /// How many there are, so that redo need not take the mutex when there are none. Written under the mutex.
@@ -148,11 +154,12 @@ impl BufferPool {
         options: &PoolOptions,
     ) -> Result<Arc<BufferPool>> {
         let file = disk.open(path, OpenMode::CreateNew).map_err(StorageError::io("make", path))?;
-        let space = Space::create(&*file, path, options.bitmap_span)?;
+        let seal = Seal::new(log.id());
+        let space = Space::create(&*file, path, seal, options.bitmap_span)?;
         if let Some(directory) = path.parent() {
             disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
         }
-        BufferPool::start(file, path, log, space, options)
+        BufferPool::start(file, path, log, (space, Lsn::ZERO), options)
     }
 
     /// A pool for an existing data file. Pages are looked at when they are used.
@@ -169,15 +176,15 @@ impl BufferPool {
             }
             Err(error) => return Err(StorageError::io("open", path)(error)),
         };
-        let space = Space::open(&*file, path)?;
-        BufferPool::start(file, path, log, space, options)
+        let opened = Space::open(&*file, path, Seal::new(log.id()))?;
+        BufferPool::start(file, path, log, opened, options)
     }
 
     fn start(
         file: Arc<dyn DiskFile>,
         path: &Path,
         log: Arc<Log>,
-        space: Space,
+        (space, opened_horizon): (Space, Lsn),
         options: &PoolOptions,
     ) -> Result<Arc<BufferPool>> {
         let count = (options.bytes / PAGE_BYTES).max(MIN_FRAMES);
@@ -195,6 +202,8 @@ impl BufferPool {
             hand: AtomicU64::new(0),
             free: Mutex::new((0..count as u32).rev().map(FrameIndex).collect()),
             horizon: AtomicU64::new(log.tail().0),
+            opened_horizon,
+            seal: Seal::new(log.id()),
             log,
             file,
             path: path.to_owned(),
@@ -202,6 +211,7 @@ impl BufferPool {
             counters: Counters::default(),
             frame_wait: options.frame_wait,
             sweeping: Mutex::new(()),
+            closed: AtomicBool::new(false),
             awaiting: Mutex::new(BTreeMap::new()),
             awaiting_count: AtomicUsize::new(0),
             cleaner: Cleaner::default(),
@@ -239,6 +249,12 @@ impl BufferPool {
         self.horizon.store(horizon.0, Ordering::Relaxed);
     }
 
+    /// The horizon of the last [`BufferPool::sweep`] before the file was opened. A checkpoint with a newer one was taken
+    /// of another copy of the file (PAGE-12).
+    pub fn opened_horizon(&self) -> Lsn {
+        self.opened_horizon
+    }
+
     /// Pages in the data file, allocated or not.
     pub fn page_count(&self) -> u64 {
         self.space.page_count()
@@ -265,9 +281,26 @@ impl BufferPool {
         error
     }
 
-    /// Stops the cleaner. Pages stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
+    /// Stops the cleaner, and lets nobody write to the file any more (PAGE-13): when this returns, no write is under way.
+    /// Pages in memory stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
     pub fn close(&self) {
         self.cleaner.stop();
+        // No sweep is under way.
+        let _sweeping = self.sweeping.lock();
+        self.closed.store(true, Ordering::Relaxed);
+        // Partner is the fence in `check_open`: whoever announced a write and does not see this is seen below.
+        fence(Ordering::SeqCst);
+        for place in self.all_frames() {
+            // A write that hangs for so long has nobody who would wait for it.
+            _ = place.frame.await_write(BufferPool::latch_deadline());
+        }
+    }
+
+    /// Whether pages may be written; asked by whoever has announced that it writes.
+    fn check_open(&self) -> Result<()> {
+        // Partner is the fence in `close`.
+        fence(Ordering::SeqCst);
+        if self.closed.load(Ordering::Relaxed) { Err(StorageError::Closed) } else { Ok(()) }
     }
 
     /// Looks for what must not be while nobody but the cleaner uses the pool: a latch or a write left over, frames and

@@ -1,6 +1,6 @@
 //! The data file as space: its header page, its growth, and which pages are in use.
 //!
-//! Page 0 is the header page, written once. Body, from byte 64 on:
+//! Page 0 is the header page. Body, from byte 64 on:
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -8,6 +8,10 @@
 //! | 72 | 4 | format version |
 //! | 76 | 4 | bytes in a page |
 //! | 80 | 4 | pages that one bitmap page covers, the *span* |
+//! | 88 | 8 | the redo horizon of the newest sweep |
+//!
+//! Only the horizon changes, and with it the checksum: both lie in the first sector, so the page is never torn. A checkpoint
+//! whose horizon is newer proves that the file is an older copy (PAGE-12).
 //!
 //! The file is divided into spans. The second page of each is its bitmap page: bit n of its body says whether page n of
 //! the span is in use. An extent is eight pages, one byte of a bitmap. The file grows by whole extents, and never by
@@ -43,7 +47,7 @@ pub use alloc::{FreeingPage, NewPage};
 
 use self::alloc::Reservations;
 use crate::{
-    layout::{self, KIND, PAGE_HEADER_BYTES, PageKind},
+    layout::{KIND, PAGE_HEADER_BYTES, PageKind, Seal},
     pool::{BITMAP_FORMAT, BufferPool},
     words::{PageBuffer, PageWords},
 };
@@ -64,6 +68,7 @@ const MAGIC_AT: usize = 64;
 const FORMAT_AT: usize = 72;
 const PAGE_BYTES_AT: usize = 76;
 const SPAN_AT: usize = 80;
+const HORIZON_AT: usize = 88;
 
 /// Extents that a file begins with.
 const FIRST_PAGES: u64 = 64;
@@ -98,7 +103,7 @@ impl Space {
     }
 
     /// Writes the header page and the first bitmap page of a new file, durably.
-    pub(crate) fn create(file: &dyn DiskFile, path: &Path, span: u32) -> Result<Space> {
+    pub(crate) fn create(file: &dyn DiskFile, path: &Path, seal: Seal, span: u32) -> Result<Space> {
         let fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if !fits {
             return Err(StorageError::LimitExceeded {
@@ -109,28 +114,36 @@ impl Space {
         }
         let pages = FIRST_PAGES.min(u64::from(span));
         file.allocate(pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
+        let space = Space::new(u64::from(span), pages);
+        let bitmap = PageWords::default();
+        bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
+        format(&bitmap);
+        bitmap::set(&bitmap, 0, true);
+        let mut page = bitmap.snapshot();
+        seal.set(&mut page.0);
+        file.write_all_at(&page.0, BITMAP_INDEX * PAGE_BYTES as u64)
+            .map_err(StorageError::io("write", path))?;
+        space.write_header(file, seal, Lsn::ZERO).map_err(StorageError::io("write", path))?;
+        file.sync().map_err(StorageError::io("sync", path))?;
+        Ok(space)
+    }
+
+    /// Writes the header page, with the horizon of a sweep that is about to be synced.
+    pub(crate) fn write_header(&self, file: &dyn DiskFile, seal: Seal, horizon: Lsn) -> io::Result<()> {
         let header = PageWords::default();
         header.set_u8(KIND, PageKind::Header as u8);
         header.write(MAGIC_AT, MAGIC);
         header.set_u32(FORMAT_AT, FORMAT_VERSION);
         header.set_u32(PAGE_BYTES_AT, PAGE_BYTES as u32);
-        header.set_u32(SPAN_AT, span);
-        let bitmap = PageWords::default();
-        bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
-        format(&bitmap);
-        bitmap::set(&bitmap, 0, true);
-        for words in [&header, &bitmap] {
-            let mut page = words.snapshot();
-            layout::seal(&mut page.0);
-            let offset = u64::from(words.page_id().0) * PAGE_BYTES as u64;
-            file.write_all_at(&page.0, offset).map_err(StorageError::io("write", path))?;
-        }
-        file.sync().map_err(StorageError::io("sync", path))?;
-        Ok(Space::new(u64::from(span), pages))
+        header.set_u32(SPAN_AT, self.span as u32);
+        header.set_u64(HORIZON_AT, horizon.0);
+        let mut page = header.snapshot();
+        seal.set(&mut page.0);
+        file.write_all_at(&page.0, 0)
     }
 
-    /// Reads the header page of an existing file.
-    pub(crate) fn open(file: &dyn DiskFile, path: &Path) -> Result<Space> {
+    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too.
+    pub(crate) fn open(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<(Space, Lsn)> {
         let mut page = PageBuffer::zeroed();
         match file.read_exact_at(&mut page.0, 0) {
             Ok(()) => {}
@@ -154,7 +167,7 @@ impl Space {
                 supported: FORMAT_VERSION,
             });
         }
-        layout::check(&page.0, PageId(0), Lsn::MAX)?;
+        seal.check(&page.0, PageId(0), Lsn::MAX)?;
         let span = header.u32(SPAN_AT);
         let span_fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if header.u32(PAGE_BYTES_AT) != PAGE_BYTES as u32 || !span_fits {
@@ -164,7 +177,7 @@ impl Space {
         let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
         let space = Space::new(u64::from(span), pages);
         space.forget_unformatted_span(file, path)?;
-        Ok(space)
+        Ok((space, Lsn(header.u64(HORIZON_AT))))
     }
 
     /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that

@@ -139,7 +139,8 @@ impl DiskFile for WatchedFile {
                 self.watch
                     .fault(format!("page {index} is written with LSN {lsn}, durable is {}", log.durable()));
             }
-            if let Err(error) = layout::check(page, PageId(index as u32), log.tail()) {
+            let seal = layout::Seal::new(log.id());
+            if let Err(error) = seal.check(page, PageId(index as u32), log.tail()) {
                 self.watch.fault(format!("page {index} is written wrongly: {error}"));
             }
         }

@@ -129,6 +129,11 @@ impl Log {
         self.core.request_flush(lsn);
     }
 
+    /// The id that the log was made with.
+    pub fn id(&self) -> u64 {
+        self.core.store.log_id()
+    }
+
     /// Every record that starts below this is durable.
     #[inline]
     pub fn durable(&self) -> Lsn {

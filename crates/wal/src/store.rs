@@ -96,6 +96,10 @@ impl Store {
         Store { disk, directory: directory.to_owned(), log_id, geometry, files }
     }
 
+    pub(crate) fn log_id(&self) -> u64 {
+        self.log_id
+    }
+
     /// The segment that begins at `base`, if it is part of the log.
     pub(crate) fn segment(&self, base: u64) -> Option<Segment> {
         let files = self.files.lock();

@@ -27,20 +27,38 @@ static HELD_HERE: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-fn no_follow() -> i32 {
-    OFlags::NOFOLLOW.bits() as i32
+/// Links are refused, and opening a pipe does not wait for its other end.
+fn open_flags() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
+}
+
+/// Refuses what is no regular file: a pipe or a device would neither keep what it is given nor have a length.
+fn regular(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
+/// Refuses a link to a directory.
+fn directory(path: &Path) -> io::Result<&Path> {
+    if fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link"));
+    }
+    Ok(path)
 }
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(no_follow());
+        options.read(true).custom_flags(open_flags());
         match mode {
             OpenMode::Read => {}
             OpenMode::ReadWrite => _ = options.write(true),
             OpenMode::CreateNew => _ = options.write(true).create_new(true).mode(FILE_MODE),
         }
-        let file = options.open(path)?;
+        let file = regular(options.open(path)?)?;
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
@@ -50,7 +68,7 @@ impl Disk for RealDisk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Ok(()) => fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory(path)?.is_dir() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -60,7 +78,7 @@ impl Disk for RealDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
+        fs::read_dir(directory(path)?)?.map(|entry| Ok(entry?.path())).collect()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -81,8 +99,14 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(no_follow());
-        let file = options.open(path)?;
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .custom_flags(open_flags());
+        let file = regular(options.open(path)?)?;
         let metadata = file.metadata()?;
         let identity = (metadata.dev(), metadata.ino());
         let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,6 +216,26 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         assert!(RealDisk.open(&link, OpenMode::Read).is_err());
         assert!(RealDisk.lock(&link).is_err());
+
+        let (real, other) = (directory.path().join("real"), directory.path().join("other"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &other).unwrap();
+        assert!(RealDisk.list(&real).is_ok() && RealDisk.list(&other).is_err());
+        assert!(RealDisk.create_directory(&real).is_ok() && RealDisk.create_directory(&other).is_err());
+        // With a slash it names what it leads to.
+        assert!(RealDisk.list(&other.join("")).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_is_no_file_and_nobody_waits_for_its_other_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+            assert_eq!(RealDisk.open(&path, mode).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(RealDisk.lock(&path).is_err());
     }
 
     #[test]

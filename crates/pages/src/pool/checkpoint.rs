@@ -17,6 +17,7 @@ impl BufferPool {
     /// it. Returns the horizon: recovery may begin there, once a checkpoint record says so.
     pub fn sweep(&self) -> Result<Lsn> {
         let _one_at_a_time = self.sweeping.lock();
+        self.check_open()?;
         let horizon = self.log.tail();
         // From its visit on (the latch orders it), a page whose image is older logs one before it changes.
         self.horizon.store(horizon.0, Ordering::Relaxed);
@@ -24,6 +25,9 @@ impl BufferPool {
             // The second: a change that was prepared under the old horizon and logged behind the new one.
             place.frame.recovery_lsn() < horizon || place.words.image_lsn() < horizon
         })?;
+        self.space
+            .write_header(&*self.file, self.seal, horizon)
+            .map_err(|error| self.fatal(StorageError::io("write page 0 of", &self.path)(error)))?;
         self.sync()?;
         Ok(horizon)
     }

@@ -5,7 +5,7 @@ use foreshore_env::time::Instant;
 use foreshore_latch::{ExclusiveGuard, SharedGuard};
 
 use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage, transit::Leave};
-use crate::{layout, words::PageBuffer};
+use crate::words::PageBuffer;
 
 impl BufferPool {
     /// The page for reading without a latch. A hit writes nothing to shared memory, but for CLOCK's bit when the hand
@@ -179,7 +179,7 @@ impl BufferPool {
         self.file
             .read_exact_at(&mut buffer.0, offset)
             .map_err(|error| StorageError::io(format!("read page {id} of"), &self.path)(error))?;
-        layout::check(&buffer.0, id, self.log.tail())
+        self.seal.check(&buffer.0, id, self.log.tail())
     }
 
     /// Makes a page that comes into being: zeros, but for its id.

@@ -3,7 +3,10 @@ mod faults;
 mod races;
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, StorageError, limits::PAGE_BYTES};
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use crate::{
     PoolOptions,
@@ -206,6 +209,27 @@ fn a_pool_opens_what_it_closed() {
             assert_eq!(world.pool.stats().loads, 40);
             world.pool.verify_quiescent().unwrap();
         }
+    });
+}
+
+/// PAGE-13: whoever still uses the pool may read, but neither a sweep nor an eviction writes.
+#[test]
+fn nothing_is_written_after_closing() {
+    over_all(|| {
+        let world = World::create(8);
+        let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
+        world.pool.sweep().unwrap();
+        for page in &pages {
+            world.set(*page, 64, 7).unwrap();
+        }
+        world.pool.close();
+        let before = world.watch.pages_written.load(Ordering::Relaxed);
+        assert!(matches!(world.pool.sweep(), Err(StorageError::Closed)));
+        assert!(matches!(world.pool.flush_all(), Err(StorageError::Closed)));
+        assert_eq!(world.get(pages[7], 64).unwrap(), 7);
+        // Until there is no clean frame for another page.
+        while world.allocate(9).is_ok() {}
+        assert_eq!(world.watch.pages_written.load(Ordering::Relaxed), before);
     });
 }
 

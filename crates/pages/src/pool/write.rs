@@ -11,7 +11,6 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_latch::{SharedGuard, Version};
 
 use super::{BufferPool, FrameRef, frame::Transit};
-use crate::layout;
 
 /// Pages to be written together.
 #[derive(Debug)]
@@ -90,12 +89,13 @@ impl<'p> Batch<'p> {
         if let Some(poisoned) = pool.log.poisoned() {
             return Err(poisoned);
         }
+        pool.check_open()?;
         let newest = self.entries.iter().map(|entry| entry.lsn).max().unwrap_or(Lsn::ZERO);
         if newest > Lsn::ZERO && !pool.log.is_durable(newest) {
             pool.log.flush(newest)?;
         }
         for page in self.bytes.as_chunks_mut::<PAGE_BYTES>().0 {
-            layout::seal(page);
+            pool.seal.set(page);
         }
         let mut start = 0;
         for run in self.entries.chunk_by(|a, b| a.id.0.checked_add(1) == Some(b.id.0)) {

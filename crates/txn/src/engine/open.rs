@@ -13,7 +13,7 @@
 //! `control` are thrown away only if `control.new` says that they are ours and half-made.
 
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
 
@@ -74,7 +74,8 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     // Before anything is made, so that nothing is made in a stranger's directory.
     let found = place.look()?;
     if found != Found::Database && !options.create {
-        return Err(StorageError::io("open the database", directory)(ErrorKind::NotFound.into()));
+        let absent = io::Error::new(ErrorKind::NotFound, "there is no database at this path");
+        return Err(StorageError::io("open the database", directory)(absent));
     }
     if found == Found::Nothing {
         place.make_directory()?;
@@ -105,7 +106,8 @@ impl Place<'_> {
     }
 
     fn look(&self) -> Result<Found> {
-        let paths = match self.disk.list(self.directory) {
+        // The user may name a link; below the directory there are none.
+        let paths = match self.disk.list(&self.directory.join("")) {
             Ok(paths) => paths,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) if error.kind() == ErrorKind::NotADirectory => {
@@ -115,7 +117,8 @@ impl Place<'_> {
         };
         let names: Vec<_> = paths.iter().filter_map(|path| path.file_name()?.to_str()).collect();
         let has = |name| names.contains(&name);
-        for name in [CONTROL, CONTROL_NEW] {
+        // With the control file a database is complete, whatever lies beside it.
+        for name in if has(CONTROL) { [CONTROL].as_slice() } else { &[CONTROL_NEW] } {
             if has(name) && !ControlFile::may_be_ours(&**self.disk, &self.path(name))? {
                 return Err(self.stranger(format!("`{name}` does not begin with the magic number")));
             }
@@ -209,6 +212,14 @@ impl Place<'_> {
             }
         };
         let below = Below { log, pool, complete: false };
+        let swept = below.pool.opened_horizon();
+        if swept < content.redo {
+            let detail = format!(
+                "it is an older copy: it knows checkpoints up to {swept}, not that of {}",
+                content.redo
+            );
+            return Err(StorageError::corrupt_file(self.path(DATA), detail));
+        }
         let trees = self.trees(&below);
         trees.set_overflow(&BTree::open(&trees, TableId::OVERFLOW, content.overflow_root));
         let history = recovery::repeat_history(&below.log, &below.pool, &trees, &content)?;
