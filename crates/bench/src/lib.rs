@@ -49,7 +49,7 @@ pub enum BenchError {
     #[error("{0}")]
     Invalid(String),
     /// The engine failed.
-    #[error("the engine failed: {0}")]
+    #[error(transparent)]
     Engine(#[from] Failure),
 }
 

@@ -55,7 +55,7 @@ enum WorkloadArgs {
 #[derive(Args)]
 struct TpccArgs {
     /// Warehouses, about 110 MB each.
-    #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4)]
+    #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
     /// Which of the five transactions run.
     #[arg(long, default_value = "full", value_parser = names::<Mix>(&["full", "neworder-payment", "neworder", "payment"]))]

@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore::{Database, Direction, Error, TableDefinition, TableDescription, TableLock, TransactOptions};
+use foreshore::{Database, Direction, TableDefinition, TableDescription, TableLock, TransactOptions};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,7 +64,10 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     if let Some(wanted) = args.table {
         tables.retain(|table| table.name == wanted);
         if tables.is_empty() {
-            return Err(Error::NoSuchTable { table: wanted }.into());
+            return Err(CliError::usage(
+                format!("there is no table {wanted:?} in {}", args.directory.display()),
+                format!("`foreshore stat {}` shows those that there are", args.directory.display()),
+            ));
         }
     }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());

@@ -1,7 +1,7 @@
 //! The program `foreshore`: measures, tortures, checks and shows databases. Run `foreshore --help`.
 //!
 //! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not
-//! do its work.
+//! do its work. With `--json` a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -58,5 +58,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Script(args) => script::run(&args),
     };
-    result.unwrap_or_else(|error| error.report())
+    // All subcommands call it so.
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    result.unwrap_or_else(|error| error.report(json))
 }

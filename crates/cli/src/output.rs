@@ -53,14 +53,26 @@ impl CliError {
         move |source| CliError::Io { action, source }
     }
 
-    /// Prints the error with its causes to standard error. A reader that went away is no error.
-    pub(crate) fn report(&self) -> ExitCode {
+    /// A word for programs.
+    fn code(&self) -> &'static str {
+        match self {
+            CliError::Usage { .. } => "usage",
+            CliError::Database(error) => error.code(),
+            CliError::Bench(_) => "bench",
+            CliError::Io { .. } => "io",
+            CliError::Other(_) => "other",
+        }
+    }
+
+    /// Prints the error with its causes to standard error, and for a program (`json`) as an object to standard output,
+    /// too. A reader that went away is no error.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
         if let CliError::Io { source, .. } = self
             && source.kind() == io::ErrorKind::BrokenPipe
         {
             return ExitCode::SUCCESS;
         }
-        let mut text = format!("error: {self}");
+        let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {
             let line = error.to_string();
@@ -70,7 +82,10 @@ impl CliError {
             cause = error.source();
         }
         // Standard error may be closed; there is nobody left to tell then.
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        let _ = writeln!(io::stderr().lock(), "error: {text}");
+        if json {
+            let _ = json_line(&serde_json::json!({ "error": { "code": self.code(), "message": text } }));
+        }
         ExitCode::from(TROUBLE)
     }
 }

@@ -39,7 +39,7 @@ use referee::{Referee, Score};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
     /// For how long.
-    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: u64,
     /// What the child does: tpcb, tpcc, or cycle (a ring of records whose links are changed three at a time, beside
     /// records of up to 40 kB that come and go).

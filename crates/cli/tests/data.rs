@@ -232,6 +232,7 @@ fn mistakes_are_explained_and_make_nothing() {
     scene.write("data.csv", "a,b\n1,2\n");
     scene.write("data.bin", "a,b\n1,2\n");
     scene.write("empty.csv", "");
+    scene.write("empty.jsonl", "");
     for (arguments, complaint) in [
         ("load db absent.csv", "absent.csv"),
         ("load db data.bin", "--format"),
@@ -250,6 +251,9 @@ fn mistakes_are_explained_and_make_nothing() {
         ("load db data.csv --key-column c", "name one of: a, b"),
         ("load db data.csv --value-column c", "name one of: a, b"),
         ("load db empty.csv", "empty"),
+        ("load db empty.jsonl", "empty"),
+        ("torture --seconds 0", "1..=31536000"),
+        ("bench tpcc --warehouses 0", "1..=10000"),
         ("verify data.csv", "not a Foreshore database"),
         ("stat .", "not a Foreshore database"),
     ] {
@@ -261,6 +265,25 @@ fn mistakes_are_explained_and_make_nothing() {
     assert!(said.contains("there is no table \"nothing\""), "{said}");
     let said = scene.fail("load db data.csv --table data --key-type u64");
     assert!(said.contains("str → str") && said.contains("u64 → str"), "{said}");
+}
+
+#[test]
+fn a_program_is_told_of_a_failure_in_its_language() {
+    let scene = Scene::new();
+    for (arguments, code) in [
+        ("verify db --json", "io"),
+        ("stat . --json", "not_a_database"),
+        ("load db absent.csv --json", "io"),
+        ("bench tpcb --dir . --json", "usage"),
+    ] {
+        scene.write("something", "");
+        let output = scene.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        let report = parsed(text(&output.stdout).lines().last().unwrap());
+        assert_eq!(report["error"]["code"], code, "{report}");
+        let message = report["error"]["message"].as_str().unwrap();
+        assert!(text(&output.stderr).contains(message), "{message}");
+    }
 }
 
 #[test]
@@ -290,13 +313,16 @@ fn verify_finds_damage() {
     let printed = scene.succeed("verify db");
     assert!(printed.contains("is sound: 4 tables"), "{printed}");
     let data = scene.path("db/data");
-    let sound = fs::read(&data).unwrap();
+    // Not a copy from before: that would be another damage.
+    let flip = |place: usize| {
+        let mut bytes = fs::read(&data).unwrap();
+        bytes[place] ^= 0x10;
+        fs::write(&data, bytes).unwrap();
+    };
     let mut found = 0;
     // The middle of each page.
-    for place in (4096..sound.len()).step_by(8192) {
-        let mut damaged = sound.clone();
-        damaged[place] ^= 0x10;
-        fs::write(&data, &damaged).unwrap();
+    for place in (4096..fs::read(&data).unwrap().len()).step_by(8192) {
+        flip(place);
         let output = scene.run("verify db --json");
         let report: Json = serde_json::from_slice(&output.stdout).unwrap();
         let problems = report["problems"].as_array().unwrap();
@@ -310,9 +336,9 @@ fn verify_finds_damage() {
             }
             other => panic!("{other:?}: {}", text(&output.stderr)),
         }
+        flip(place);
     }
     assert!(found >= 10, "{found}");
-    fs::write(&data, &sound).unwrap();
     scene.succeed("verify db");
 }
 

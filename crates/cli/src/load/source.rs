@@ -142,7 +142,11 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         let length = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
         let length = length.map_err(CliError::io("read the input"))? as u64;
         if length == 0 {
-            return Ok(());
+            return if matches!(lines, Lines::Unknown) {
+                Err(CliError::usage("the input is empty", "give it an object in each line"))
+            } else {
+                Ok(())
+            };
         }
         if length == LONGEST_LINE {
             return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));

@@ -76,7 +76,7 @@ pub(crate) fn run(
             let engine = engine.as_ref();
             scope.spawn(move || {
                 if let Err(error) = work(engine, workload, (number, threads), seed, page) {
-                    error.report();
+                    error.report(false);
                     // The others would go on, and the failure would go unnoticed.
                     std::process::exit(1);
                 }
