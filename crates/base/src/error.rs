@@ -98,6 +98,15 @@ pub enum StorageError {
         /// Frames in the pool.
         frames: usize,
     },
+    /// A wait for the latch of a page ended early, because its transaction would not wait longer. On its way to the
+    /// layer that knows whose wait it was, and what that is told.
+    #[error("a wait for the latch of page {page} {}", if *.cancelled { "was cancelled" } else { "reached its deadline" })]
+    WaitEnded {
+        /// The page.
+        page: PageId,
+        /// Whether somebody cancelled it; otherwise its deadline passed.
+        cancelled: bool,
+    },
     /// A named limit was reached.
     #[error("{what} is limited to {limit}, got {got}")]
     LimitExceeded {

@@ -4,10 +4,10 @@
 //! way tries it too. So a chain is not longer than the structure changes under way.
 
 use foreshore_base::{PageId, Result};
+use foreshore_latch::Patience;
 use foreshore_pages::{RecordFlags, SlottedView};
 
 use crate::{
-    descend::Landing,
     env::Urgency,
     image::{child_value, misfit},
     node::{self, CHILD_BYTES, Hop, Target, damaged},
@@ -23,36 +23,51 @@ impl<'a> Tree<'a> {
     /// After an operation: adopts the foster child that its descent went through, if that needs no waiting. It is
     /// nobody's duty, so failure is nobody's failure.
     #[inline]
-    pub(crate) fn adopt_on_the_way(&self, landing: &Landing<'_>, target: Target<'_>) {
-        if let Some(level) = landing.foster {
-            self.try_adopt(target, level + 1);
+    pub(crate) fn adopt_on_the_way(&self, patience: Patience<'_>, foster: Option<u8>, target: Target<'_>) {
+        if let Some(level) = foster {
+            self.try_adopt(patience, target, level + 1);
         }
     }
 
     #[cold]
-    fn try_adopt(&self, target: Target<'_>, level: u8) {
+    fn try_adopt(&self, patience: Patience<'_>, target: Target<'_>, level: u8) {
         if self.env.log.poisoned().is_none() {
-            let _ = self.adopt_while(target, level, Urgency::Forward, false);
+            let _ = self.adopt_while(patience, target, level, Urgency::Forward, false);
         }
     }
 
     /// Has the foster children beside `target`, below the node at `level`, adopted by it.
-    pub(crate) fn adopt(&self, target: Target<'_>, level: u8, urgency: Urgency) -> Result<()> {
-        self.adopt_while(target, level, urgency, true)
+    pub(crate) fn adopt(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+        urgency: Urgency,
+    ) -> Result<()> {
+        self.adopt_while(patience, target, level, urgency, true)
     }
 
-    fn adopt_while(&self, target: Target<'_>, level: u8, urgency: Urgency, insist: bool) -> Result<()> {
+    fn adopt_while(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+        urgency: Urgency,
+        insist: bool,
+    ) -> Result<()> {
         for _ in 0..MAX_ADOPTIONS {
-            let Some(landing) = self.descend(target, level)? else { return Ok(()) };
-            let parent =
-                if insist { self.latch(landing.page, target, level)? } else { landing.page.upgrade() };
+            let Some(landing) = self.descend(patience, target, level)? else { return Ok(()) };
+            let parent = match insist {
+                true => self.latch(patience, landing.page, target, level)?,
+                false => landing.page.upgrade(),
+            };
             let mut parent = match parent {
                 Some(parent) => parent,
                 None if insist => continue,
                 None => return Ok(()),
             };
             let child = foster_parent(parent.view(), target);
-            let mut child = self.child(&parent, child, level - 1)?;
+            let mut child = self.child(patience, &parent, child, level - 1)?;
             let foster = child.view().foster_child();
             if !foster.is_some() {
                 return Ok(());
@@ -70,7 +85,7 @@ impl<'a> Tree<'a> {
                 }
                 drop(child);
                 // One level up; the depth of this recursion is that of the tree.
-                self.split_and_adopt(parent, &key, urgency)?;
+                self.split_and_adopt(patience, parent, &key, urgency)?;
                 continue;
             }
             prepare(&mut parent, urgency)?;

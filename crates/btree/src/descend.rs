@@ -2,12 +2,15 @@
 //!
 //! A step takes the version of the next node, then validates the node that it came from: so the pointer still stood
 //! when the next node's version was taken, and what the descent finds there under that version belongs to it. Nothing
-//! is written to shared memory. When validations keep failing the descent couples shared latches instead.
+//! is written to shared memory. When validations keep failing the descent couples shared latches instead; so it does at
+//! once, or couples exclusive ones, in the other modes (`hold.rs`).
 
 use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
-use foreshore_pages::{ExclusivePage, OptimisticPage, SharedPage, SlottedView};
+use foreshore_latch::Patience;
+use foreshore_pages::{ExclusivePage, OptimisticPage, SlottedView};
 
 use crate::{
+    hold::HeldNode,
     node::{self, Hop, Target, damaged},
     tree::Tree,
 };
@@ -39,8 +42,8 @@ enum Descent<'a> {
 impl<'a> Tree<'a> {
     /// The leaf of `target`.
     #[inline]
-    pub(crate) fn leaf(&self, target: Target<'_>) -> Result<Landing<'a>> {
-        match self.descend(target, 0)? {
+    pub(crate) fn leaf(&self, patience: Patience<'_>, target: Target<'_>) -> Result<Landing<'a>> {
+        match self.descend(patience, target, 0)? {
             Some(landing) => Ok(landing),
             None => Err(damaged(self.root, "the tree has no leaves")),
         }
@@ -48,20 +51,28 @@ impl<'a> Tree<'a> {
 
     /// The node of `target` at `level`; `None` when the root is below that level.
     #[inline]
-    pub(crate) fn descend(&self, target: Target<'_>, level: u8) -> Result<Option<Landing<'a>>> {
-        for _ in 0..RESTARTS {
-            match self.descend_once(target, level)? {
-                Descent::Landed(landing) => return Ok(Some(landing)),
-                Descent::TooHigh => return Ok(None),
-                Descent::Restart => {}
+    pub(crate) fn descend(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<Landing<'a>>> {
+        if self.is_optimistic() {
+            for _ in 0..RESTARTS {
+                match self.descend_once(patience, target, level)? {
+                    Descent::Landed(landing) => return Ok(Some(landing)),
+                    Descent::TooHigh => return Ok(None),
+                    Descent::Restart => {}
+                }
             }
         }
-        self.descend_latched(target, level)
+        let held = self.descend_held(patience, target, level)?;
+        Ok(held.map(|HeldNode { page, foster }| Landing { page: page.release(), foster }))
     }
 
     #[inline]
-    fn descend_once(&self, target: Target<'_>, level: u8) -> Result<Descent<'a>> {
-        let mut page = self.env.pool.optimistic(self.root)?;
+    fn descend_once(&self, patience: Patience<'_>, target: Target<'_>, level: u8) -> Result<Descent<'a>> {
+        let mut page = self.env.pool.optimistic_within(self.root, patience)?;
         let mut at = page.view().level();
         if at < level {
             return Ok(if page.validate() { Descent::TooHigh } else { Descent::Restart });
@@ -96,7 +107,7 @@ impl<'a> Tree<'a> {
             if !page.validate() {
                 return Ok(Descent::Restart);
             }
-            let fetched = self.fetch(page.id(), next, |id| self.env.pool.optimistic(id));
+            let fetched = self.fetch(page.id(), next, |id| self.env.pool.optimistic_within(id, patience));
             // After the next node's version was taken: then the pointer stood at that time (BTREE-3). An error is
             // genuine only if the pointer is.
             if !page.validate() {
@@ -108,10 +119,16 @@ impl<'a> Tree<'a> {
         Err(damaged(page.id(), "its foster chain does not end"))
     }
 
-    /// The same under shared latches: the next node is latched before the one that points to it is released.
+    /// The same under latches: the next node is latched before the one that points to it is released. The node where it
+    /// ends stays latched.
     #[cold]
-    fn descend_latched(&self, target: Target<'_>, level: u8) -> Result<Option<Landing<'a>>> {
-        let mut page = self.env.pool.shared(self.root)?;
+    pub(crate) fn descend_held(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<HeldNode<'a>>> {
+        let mut page = self.hold(patience, self.root)?;
         let mut at = page.view().level();
         if at < level {
             return Ok(None);
@@ -124,9 +141,7 @@ impl<'a> Tree<'a> {
             }
             let next = match node::hop(view, target, at == level) {
                 Hop::Here if target.lies_in(view) => {
-                    // The shared latch keeps the version from changing before it is taken.
-                    let page = self.env.pool.optimistic(page.id())?;
-                    return Ok(Some(Landing { page, foster }));
+                    return Ok(Some(HeldNode { page, foster }));
                 }
                 Hop::Here => {
                     return Err(damaged(page.id(), "its fences do not enclose what its parent says"));
@@ -140,7 +155,7 @@ impl<'a> Tree<'a> {
                     next
                 }
             };
-            page = self.fetch(page.id(), next, |id| self.env.pool.shared(id))?;
+            page = self.fetch(page.id(), next, |id| self.hold(patience, id))?;
         }
         Err(damaged(page.id(), "its foster chain does not end"))
     }
@@ -175,21 +190,28 @@ impl<'a> Tree<'a> {
     #[inline]
     pub(crate) fn latch(
         &self,
+        patience: Patience<'_>,
         page: OptimisticPage<'a>,
         target: Target<'_>,
         level: u8,
     ) -> Result<Option<ExclusivePage<'a>>> {
         match page.upgrade() {
             Some(latched) => Ok(Some(latched)),
-            None => self.latch_slowly(page.id(), target, level),
+            None => self.latch_slowly(patience, page.id(), target, level),
         }
     }
 
     /// Waits for the node's latch. Whatever happened meanwhile, a node in use at this level that encloses the target is
     /// the one (BTREE-6).
     #[cold]
-    fn latch_slowly(&self, page: PageId, target: Target<'_>, level: u8) -> Result<Option<ExclusivePage<'a>>> {
-        let latched = match self.env.pool.exclusive(page) {
+    fn latch_slowly(
+        &self,
+        patience: Patience<'_>,
+        page: PageId,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<ExclusivePage<'a>>> {
+        let latched = match self.env.pool.exclusive_within(page, patience) {
             Ok(latched) => latched,
             // Merged away, perhaps never written since: the next descent says whether it is damage.
             Err(StorageError::Corrupted { .. }) => return Ok(None),
@@ -197,22 +219,5 @@ impl<'a> Tree<'a> {
         };
         let here = node::is_node(latched.view(), self.table, level) && target.lies_in(latched.view());
         Ok(here.then_some(latched))
-    }
-
-    /// As [`Tree::latch`], but shared.
-    #[cold]
-    pub(crate) fn share(
-        &self,
-        page: OptimisticPage<'a>,
-        target: Target<'_>,
-        level: u8,
-    ) -> Result<Option<SharedPage<'a>>> {
-        let shared = match self.env.pool.shared(page.id()) {
-            Ok(shared) => shared,
-            Err(StorageError::Corrupted { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let here = node::is_node(shared.view(), self.table, level) && target.lies_in(shared.view());
-        Ok(here.then_some(shared))
     }
 }

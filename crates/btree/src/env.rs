@@ -5,6 +5,8 @@ use foreshore_env::sync::{Arc, OnceLock, atomic::AtomicU64};
 use foreshore_pages::BufferPool;
 use foreshore_wal::{Log, RecordKind};
 
+use crate::hold::LatchMode;
+
 /// The fewest records that a node may be limited to: below, splitting would not make room.
 const MIN_NODE_CAPACITY: usize = 3;
 
@@ -15,6 +17,8 @@ pub struct TreeEnv {
     pub(crate) log: Arc<Log>,
     /// Records in a node at most. `usize::MAX`: as many as fit.
     pub(crate) node_capacity: usize,
+    /// How nodes are latched by those who read.
+    pub(crate) latch_mode: LatchMode,
     /// The newest id given to a value in the overflow table: no id in use is above it. Any thread adds to it; Relaxed,
     /// because only the difference of the ids counts.
     pub next_overflow: AtomicU64,
@@ -25,11 +29,17 @@ pub struct TreeEnv {
 impl TreeEnv {
     /// The environment of the trees in `pool`. `node_capacity` limits the records in a node (at least 3), for tests
     /// in which structure changes are to be constant.
-    pub fn new(pool: Arc<BufferPool>, log: Arc<Log>, node_capacity: usize) -> Arc<TreeEnv> {
+    pub fn new(
+        pool: Arc<BufferPool>,
+        log: Arc<Log>,
+        node_capacity: usize,
+        latch_mode: LatchMode,
+    ) -> Arc<TreeEnv> {
         Arc::new(TreeEnv {
             pool,
             log,
             node_capacity: node_capacity.max(MIN_NODE_CAPACITY),
+            latch_mode,
             next_overflow: AtomicU64::new(0),
             overflow: OnceLock::new(),
         })

@@ -8,10 +8,23 @@ use foreshore_lock::LockError;
 pub enum TreeError {
     /// The environment failed.
     #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// A lock was not granted.
+    Storage(StorageError),
+    /// A lock was not granted, or the wait for a latch ended by the transaction's wish.
     #[error(transparent)]
     Lock(#[from] LockError),
+}
+
+impl From<StorageError> for TreeError {
+    /// A transaction that may not wait longer is told so in the same words whether it waited for a lock or for a latch.
+    fn from(error: StorageError) -> TreeError {
+        match error {
+            StorageError::WaitEnded { cancelled: true, .. } => TreeError::Lock(LockError::Cancelled),
+            StorageError::WaitEnded { cancelled: false, .. } => {
+                TreeError::Lock(LockError::Timeout(Vec::new()))
+            }
+            error => TreeError::Storage(error),
+        }
+    }
 }
 
 /// A result of an operation that may need locks.

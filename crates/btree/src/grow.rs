@@ -2,6 +2,7 @@
 //! child's content back.
 
 use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, NodeHeader, PageBuilder};
 
 use crate::{
@@ -46,9 +47,14 @@ impl<'a> Tree<'a> {
     }
 
     /// Takes back the content of the root's only child. The root is latched; its level is `level` + 1.
-    pub(crate) fn shrink(&self, mut root: ExclusivePage<'a>, level: u8) -> Result<()> {
+    pub(crate) fn shrink(
+        &self,
+        patience: Patience<'_>,
+        mut root: ExclusivePage<'a>,
+        level: u8,
+    ) -> Result<()> {
         let id = root.view().leftmost_child();
-        let mut child = self.child(&root, id, level)?;
+        let mut child = self.child(patience, &root, id, level)?;
         if child.view().foster_child().is_some() {
             return Ok(());
         }
@@ -76,6 +82,7 @@ impl<'a> Tree<'a> {
     /// (BTREE-1).
     pub(crate) fn child(
         &self,
+        patience: Patience<'_>,
         parent: &ExclusivePage<'a>,
         id: PageId,
         level: u8,
@@ -83,7 +90,7 @@ impl<'a> Tree<'a> {
         if !id.is_some() || id == parent.id() || id == self.root {
             return Err(damaged(parent.id(), format!("it points to page {id}")));
         }
-        let child = self.env.pool.exclusive(id)?;
+        let child = self.env.pool.exclusive_within(id, patience)?;
         if !node::is_node(child.view(), self.table, level) {
             return Err(damaged(id, format!("it should be a node of table {} at level {level}", self.table)));
         }

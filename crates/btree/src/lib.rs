@@ -15,6 +15,7 @@ mod env;
 mod error;
 mod gap;
 mod grow;
+mod hold;
 mod image;
 mod look;
 mod maintain;
@@ -36,6 +37,9 @@ mod write;
 pub use cursor::{Cursor, Direction, LockKind};
 pub use env::TreeEnv;
 pub use error::TreeError;
+#[doc(no_inline)]
+pub use foreshore_latch::Patience;
+pub use hold::LatchMode;
 pub use record::{created_root, is_undoable, undo_next};
 pub use redo::redo;
 pub use session::{Isolation, NoLocks, Session, TxnChain};

@@ -9,6 +9,7 @@ use crate::{
     descend::RESTARTS,
     error::Result,
     gap::Name,
+    hold::HeldNode,
     node::{self, Target},
     session::{Isolation, Session},
     tree::Tree,
@@ -94,8 +95,8 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
         let mut gap = Name::new();
-        for _ in 0..RESTARTS {
-            let landing = self.leaf(Target::Key(key))?;
+        for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
+            let landing = self.leaf(session.patience(), Target::Key(key))?;
             let (page, view) = (landing.page, landing.page.view());
             let place = Place::of(view, key);
             if let Place::Absent(slot) = place
@@ -118,14 +119,14 @@ impl<'a> Tree<'a> {
                 copy(view, slot);
             }
             if page.validate() {
-                self.adopt_on_the_way(&landing, Target::Key(key));
+                self.adopt_on_the_way(session.patience(), landing.foster, Target::Key(key));
                 return Ok(matches!(place, Place::Live(_)));
             }
         }
         self.look_latched(session, key, mode, isolation, copy)
     }
 
-    /// The same under a shared latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+    /// The same under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
     #[cold]
     fn look_latched(
         &self,
@@ -137,8 +138,8 @@ impl<'a> Tree<'a> {
     ) -> Result<bool> {
         let mut gap = Name::new();
         loop {
-            let landing = self.leaf(Target::Key(key))?;
-            let Some(page) = self.share(landing.page, Target::Key(key), 0)? else { continue };
+            let leaf = self.leaf_held(session.patience(), Target::Key(key))?;
+            let Some(HeldNode { page, foster }) = leaf else { continue };
             let view = page.view();
             let place = Place::of(view, key);
             let (name, mode) = match place {
@@ -156,6 +157,8 @@ impl<'a> Tree<'a> {
             if let Place::Live(slot) = place {
                 copy(view, slot);
             }
+            drop(page);
+            self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
             return Ok(matches!(place, Place::Live(_)));
         }
     }

@@ -12,12 +12,12 @@ impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
     /// wait for a latch.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<()> {
-        let landing = self.leaf(target)?;
+        let landing = self.leaf(session.patience(), target)?;
         let Some(mut page) = landing.page.upgrade() else { return Ok(()) };
         self.purge(session, &mut page)?;
         let underfull = self.is_underfull(page.view());
         drop(page);
-        self.adopt_on_the_way(&landing, target);
+        self.adopt_on_the_way(session.patience(), landing.foster, target);
         if underfull { self.merge(session, target, 0) } else { Ok(()) }
     }
 

@@ -42,12 +42,12 @@ impl<'a> Tree<'a> {
     pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<()> {
         let mut level = level;
         // Each turn climbs a level or lowers the tree by one.
-        while let Some(landing) = self.descend(target, level + 1)? {
+        while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
             let Some(parent) = landing.page.upgrade() else { return Ok(()) };
             let separators = parent.view().slot_count();
             if separators == 0 {
                 if parent.id() == self.root {
-                    return self.shrink(parent, level);
+                    return self.shrink(session.patience(), parent, level);
                 }
                 drop(parent);
                 level += 1;
@@ -55,12 +55,13 @@ impl<'a> Tree<'a> {
             }
             let position = position(parent.view(), target);
             let slot = SlotIndex(position.min(separators - 1));
-            let left = self.child(&parent, node::child_before(parent.view(), slot.0), level)?;
+            let left =
+                self.child(session.patience(), &parent, node::child_before(parent.view(), slot.0), level)?;
             let right_id = parent.view().child(slot);
             if right_id == left.id() {
                 return Err(damaged(parent.id(), "it points to a child twice"));
             }
-            let right = self.child(&parent, right_id, level)?;
+            let right = self.child(session.patience(), &parent, right_id, level)?;
             let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot })? else {
                 return Ok(());
             };

@@ -7,6 +7,7 @@ use foreshore_base::{
     limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
 };
 use foreshore_env::sync::atomic::Ordering;
+use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::RecordFlags;
 
@@ -84,6 +85,10 @@ impl<S: Session> Session for Covered<'_, S> {
     /// Ids are not used twice, and undo brings a chunk back whether its ghost is there or not.
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
         false
+    }
+
+    fn patience(&self) -> Patience<'_> {
+        self.0.patience()
     }
 
     fn chain(&mut self) -> &mut TxnChain {

@@ -1,6 +1,7 @@
 //! The seam between data and concurrency control: whom a tree asks for locks, and in whose name it logs.
 
 use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 
 /// A transaction, as a tree sees it. Who answers decides the protocol of concurrency control.
@@ -20,6 +21,12 @@ pub trait Session {
     /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
+
+    /// How long the transaction waits for the latch of a page. Rollbacks and recovery do not ask: they wait without end.
+    #[inline]
+    fn patience(&self) -> Patience<'_> {
+        Patience::ENDLESS
+    }
 
     /// Where the transaction's records are in the log.
     fn chain(&mut self) -> &mut TxnChain;

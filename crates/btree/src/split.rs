@@ -1,6 +1,7 @@
 //! Splitting a node: its upper part moves to a new foster child. A system transaction: one record.
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError};
+use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageBuilder, RECORD_OVERHEAD_BYTES, SlottedView};
 
 use crate::{
@@ -32,6 +33,7 @@ impl<'a> Tree<'a> {
     #[cold]
     pub(crate) fn split_and_adopt(
         &self,
+        patience: Patience<'_>,
         page: ExclusivePage<'a>,
         key: &[u8],
         urgency: Urgency,
@@ -41,7 +43,7 @@ impl<'a> Tree<'a> {
         }
         let level = page.view().level();
         let separator = self.split(page, key, urgency)?;
-        self.adopt(Target::Key(&separator), level + 1, urgency)
+        self.adopt(patience, Target::Key(&separator), level + 1, urgency)
     }
 
     /// Splits a node that is not the root. Returns the new node's low fence.

@@ -5,6 +5,7 @@ mod gaps;
 mod hostile;
 mod limits;
 mod model;
+mod patience;
 mod recovery;
 mod support;
 mod threads;

@@ -6,6 +6,7 @@ use foreshore_base::{
     PageId, Result, SlotIndex, StorageError, TableId, limits::MAX_KEY_BYTES, limits::MAX_VALUE_BYTES,
 };
 use foreshore_env::sync::Arc;
+use foreshore_latch::Patience;
 use foreshore_lock::Mode;
 use foreshore_pages::{NodeHeader, PageBuilder};
 
@@ -160,7 +161,7 @@ impl Tree<'_> {
         let mut bound: Option<Vec<u8>> = None;
         loop {
             let target = bound.as_deref().map_or(Target::Last, Target::Below);
-            let leaf = self.leaf(target)?.page;
+            let leaf = self.leaf(Patience::ENDLESS, target)?.page;
             let view = leaf.view();
             if let Some(last) = view.slot_count().checked_sub(1) {
                 return Ok(Some(crate::node::key_of(view, SlotIndex(last))));

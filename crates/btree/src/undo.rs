@@ -4,6 +4,7 @@
 //! or it is recovery and nobody else is there, so no lock is needed, and the record is as the change left it.
 
 use foreshore_base::{Lsn, PageId, Result, SlotIndex};
+use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut};
 use foreshore_wal::{RecordHeader, RecordKind};
 
@@ -41,8 +42,8 @@ pub fn undo(
     let tree = Tree { env, table: change.table, root };
     let target = Target::Key(change.key);
     loop {
-        let landing = tree.leaf(target)?;
-        let Some(page) = tree.latch(landing.page, target, 0)? else { continue };
+        let landing = tree.leaf(Patience::ENDLESS, target)?;
+        let Some(page) = tree.latch(Patience::ENDLESS, landing.page, target, 0)? else { continue };
         let place = Place::of(page.view(), change.key);
         let Some((slot, kind)) = step.applies(&page, place) else {
             let detail =
@@ -57,7 +58,7 @@ pub fn undo(
             _ => Ok(true),
         };
         if !fits? {
-            tree.split_and_adopt(page, change.key, Urgency::Rollback)?;
+            tree.split_and_adopt(Patience::ENDLESS, page, change.key, Urgency::Rollback)?;
             continue;
         }
         return take_back(env, header, &Change { slot, ..change }, step, kind, page, chain);

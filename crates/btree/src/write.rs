@@ -118,7 +118,7 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = Name::new();
         loop {
-            let landing = self.leaf(target)?;
+            let landing = self.leaf(session.patience(), target)?;
             // A look that is not validated: it only decides what to lock. What counts is looked at again under a lock.
             let seen = Place::of(landing.page.view(), key);
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
@@ -133,10 +133,10 @@ impl<'a> Tree<'a> {
                 continue;
             }
             session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
-            let Some(page) = self.latch(landing.page, target, 0)? else { continue };
+            let Some(page) = self.latch(session.patience(), landing.page, target, 0)? else { continue };
             match self.write_latched(session, page, key, value, verb, &mut gap)? {
                 Attempt::Done(written) => {
-                    self.adopt_on_the_way(&landing, target);
+                    self.adopt_on_the_way(session.patience(), landing.foster, target);
                     return Ok(written);
                 }
                 Attempt::AwaitGap => session.acquire(self.table, gap.key(), Mode::NX)?,
@@ -244,7 +244,7 @@ impl<'a> Tree<'a> {
         if self.purge(session, &mut page)? > 0 {
             return Ok(Room::Purged(page));
         }
-        self.split_and_adopt(page, key, Urgency::Forward)?;
+        self.split_and_adopt(session.patience(), page, key, Urgency::Forward)?;
         Ok(Room::Split)
     }
 

@@ -120,7 +120,8 @@ pub use foreshore_base::{
 };
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, IntentMode,
-    Isolation, LockMode, Mode, TransitKind as Transit, TranslationKind as Translation, VictimReason,
+    Isolation, LatchMode, LockMode, Mode, TransitKind as Transit, TranslationKind as Translation,
+    VictimReason,
 };
 
 pub use crate::{

@@ -11,7 +11,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Isolation, Transit, Translation,
+    Durability, Isolation, LatchMode, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -35,6 +35,8 @@ pub struct Options {
     pub translation: Translation,
     /// How the buffer pool knows of pages on their way in and out. Default: in_frame.
     pub transit: Transit,
+    /// How nodes of tables are latched by those who read. Default: hybrid.
+    pub latch_mode: LatchMode,
     /// Most bytes that the log may take. Transactions that are open at the same time must fit in half of it: the
     /// other half is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
@@ -96,6 +98,7 @@ impl Default for Options {
             pool_bytes: 256 << 20,
             translation: Translation::default(),
             transit: Transit::default(),
+            latch_mode: LatchMode::default(),
             log_bytes: 4 << 30,
             log_segment_bytes: 16 << 20,
             log_buffer_bytes: 8 << 20,
@@ -131,6 +134,7 @@ impl Options {
         "pool_bytes",
         "translation",
         "transit",
+        "latch_mode",
         "log_bytes",
         "log_segment_bytes",
         "log_buffer_bytes",
@@ -167,6 +171,7 @@ impl Options {
             "pool_bytes" => self.pool_bytes = size()?,
             "translation" => self.translation = choice(name, value)?,
             "transit" => self.transit = choice(name, value)?,
+            "latch_mode" => self.latch_mode = choice(name, value)?,
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
@@ -218,6 +223,7 @@ impl Options {
             "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
             "translation" => self.translation.name(),
             "transit" => self.transit.name(),
+            "latch_mode" => self.latch_mode.name(),
             "log_bytes" => units::format_bytes(self.log_bytes),
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
@@ -324,6 +330,7 @@ impl Options {
                 deadlock_timeout: self.deadlock_timeout,
                 ..LockOptions::default()
             },
+            latch_mode: self.latch_mode,
             checkpoint_bytes: self.checkpoint_bytes,
             node_capacity: self.node_capacity,
             locking: self.locking,

@@ -1,4 +1,4 @@
-//! The buffer pool as a user meets it: databases larger than their memory, whichever way their pages are found.
+//! The buffer pool as a user meets it: databases larger than their memory, whichever way their pages are found and latched.
 
 use foreshore::{Database, TableDefinition};
 
@@ -18,6 +18,8 @@ fn a_database_larger_than_its_pool_keeps_all_rows() {
         ("translation", "global_mutex"),
         ("transit", "one_list"),
         ("transit", "many_lists"),
+        ("latch_mode", "always_shared"),
+        ("latch_mode", "always_exclusive"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let open = || {

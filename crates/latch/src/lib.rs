@@ -8,9 +8,11 @@
 pub mod baseline;
 mod hybrid;
 pub mod parking;
+mod patience;
 pub mod rank;
 
 #[cfg(all(test, foreshore_loom))]
 mod models;
 
 pub use hybrid::{ExclusiveGuard, HybridLatch, SharedGuard, Version, WaitEnded};
+pub use patience::Patience;

@@ -45,6 +45,11 @@ impl CancelToken {
         self.0.store(true, Ordering::Release);
     }
 
+    /// What says so, for those who know no locks.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)

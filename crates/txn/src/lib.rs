@@ -40,7 +40,7 @@ pub use api::*;
 
 #[cfg(not(foreshore_loom))]
 mod api {
-    pub use foreshore_btree::{Direction, Isolation, LockKind, VerifyReport as TreeReport};
+    pub use foreshore_btree::{Direction, Isolation, LatchMode, LockKind, VerifyReport as TreeReport};
     pub use foreshore_lock::{
         BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
         Holder, IntentMode, KeyBytes, LockError, LockManager, LockMode, LockOptions, LockStats,

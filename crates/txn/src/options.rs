@@ -1,5 +1,6 @@
 //! How an engine and its transactions are set up.
 
+use foreshore_btree::LatchMode;
 use foreshore_env::sync::Arc;
 use foreshore_lock::LockOptions;
 use foreshore_pages::PoolOptions;
@@ -19,6 +20,8 @@ pub struct EngineOptions {
     pub pool: PoolOptions,
     /// The lock manager. Its seed is replaced by the database's own.
     pub locks: LockOptions,
+    /// How nodes of trees are latched by those who read.
+    pub latch_mode: LatchMode,
     /// The log's growth after which the background thread takes a checkpoint; at most an eighth of the log's capacity.
     pub checkpoint_bytes: u64,
     /// Most records in a node of a tree: `usize::MAX`, or a handful in tests, so that nodes split and merge all the time.
@@ -36,6 +39,7 @@ impl Default for EngineOptions {
             log: LogOptions::default(),
             pool: PoolOptions::default(),
             locks: LockOptions::default(),
+            latch_mode: LatchMode::default(),
             checkpoint_bytes: 256 << 20,
             node_capacity: usize::MAX,
             locking: true,

@@ -10,6 +10,7 @@ use super::{Cursor, batch::Plan};
 use crate::{
     descend::{Landing, RESTARTS},
     error::Result,
+    hold::HeldNode,
     node::{self, Target},
     session::Session,
     tree::Tree,
@@ -40,11 +41,11 @@ impl Cursor {
         };
         let target = plan.target();
         let mut tidied = false;
-        for attempt in 0..RESTARTS {
+        for attempt in 0..if tree.is_optimistic() { RESTARTS } else { 0 } {
             let hint = if attempt == 0 { tree.leaf_by_hint(self.leaf, target) } else { None };
             let landing = match hint {
                 Some(page) => Landing { page, foster: None },
-                None => tree.leaf(target)?,
+                None => tree.leaf(session.patience(), target)?,
             };
             let page = landing.page;
             if !tidied && is_littered(&tree, session, page.view(), &plan) {
@@ -62,15 +63,21 @@ impl Cursor {
                 session.acquire(tree.table, key, mode)?;
             }
             if page.validate() {
-                tree.adopt_on_the_way(&landing, target);
+                tree.adopt_on_the_way(session.patience(), landing.foster, target);
                 self.filled(page.id());
                 return Ok(());
             }
         }
-        // Under a shared latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+        // Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
         loop {
-            let landing = tree.leaf(target)?;
-            let Some(page) = tree.share(landing.page, target, 0)? else { continue };
+            let leaf = tree.leaf_held(session.patience(), target)?;
+            let Some(HeldNode { page, foster }) = leaf else { continue };
+            if !tidied && is_littered(&tree, session, page.view(), &plan) {
+                tidied = true;
+                drop(page);
+                tree.tidy_before_scan(session, target);
+                continue;
+            }
             self.batch.collect(page.view(), &plan);
             self.check_order(page.id())?;
             let mut refused = None;
@@ -84,6 +91,7 @@ impl Cursor {
             drop(page);
             match refused {
                 None => {
+                    tree.adopt_on_the_way(session.patience(), foster, target);
                     self.filled(leaf);
                     return Ok(());
                 }

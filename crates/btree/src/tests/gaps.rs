@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::Arc;
+use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, LockManager, Mode};
 
 use super::support::{Locking, Rig, lock_manager, scan};
@@ -168,8 +169,8 @@ impl Bench {
     fn purge(&self, key: u8) {
         let tree = self.rig.tree.tree();
         let target = Target::Key(std::slice::from_ref(&key));
-        let landing = tree.leaf(target).unwrap();
-        let mut page = tree.latch(landing.page, target, 0).unwrap().unwrap();
+        let landing = tree.leaf(Patience::ENDLESS, target).unwrap();
+        let mut page = tree.latch(Patience::ENDLESS, landing.page, target, 0).unwrap().unwrap();
         let session = OnlyPurge(key, NoLocks::new(foreshore_base::TxnId(1)));
         tree.purge(&session, &mut page).unwrap();
     }

@@ -8,8 +8,8 @@ use foreshore_env::sync::Arc;
 use foreshore_lock::LockManager;
 use proptest::prelude::*;
 
-use super::support::{Locking, Rig, lock_manager, scan};
-use crate::{Direction, Isolation, NoLocks, Session, TxnChain};
+use super::support::{LATCH_MODES, Locking, Rig, lock_manager, scan};
+use crate::{Direction, Isolation, LatchMode, NoLocks, Session, TxnChain};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -198,8 +198,8 @@ impl<T: Txn> Run<'_, T> {
     }
 }
 
-fn run<T: Txn>(ops: &[Op], node_capacity: usize, long: bool) {
-    let rig = Rig::new(node_capacity);
+fn run<T: Txn>(ops: &[Op], node_capacity: usize, long: bool, mode: LatchMode) {
+    let rig = Rig::with_mode(node_capacity, 1024, mode);
     let manager = lock_manager();
     let mut number = 1;
     let session = T::fresh(&manager, number);
@@ -239,8 +239,9 @@ proptest! {
         ops in prop::collection::vec(op(), 1..150),
         node_capacity in 3..7_usize,
         long in any::<bool>(),
+        mode in prop::sample::select(&LATCH_MODES[..]),
     ) {
-        run::<NoLocks>(&ops, node_capacity, long);
+        run::<NoLocks>(&ops, node_capacity, long, mode);
     }
 
     /// The same with locks, which keep ghosts and borders from vanishing. A single transaction never waits for itself.
@@ -249,13 +250,17 @@ proptest! {
         ops in prop::collection::vec(op(), 1..150),
         node_capacity in 3..7_usize,
         long in any::<bool>(),
+        mode in prop::sample::select(&LATCH_MODES[..]),
     ) {
-        run::<Locking>(&ops, node_capacity, long);
+        run::<Locking>(&ops, node_capacity, long, mode);
     }
 
     /// Whole pages: splits by bytes.
     #[test]
-    fn a_tree_of_full_pages_behaves_as_a_map(ops in prop::collection::vec(op(), 1..200)) {
-        run::<NoLocks>(&ops, usize::MAX, true);
+    fn a_tree_of_full_pages_behaves_as_a_map(
+        ops in prop::collection::vec(op(), 1..200),
+        mode in prop::sample::select(&LATCH_MODES[..]),
+    ) {
+        run::<NoLocks>(&ops, usize::MAX, true, mode);
     }
 }

@@ -12,7 +12,7 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::{FIRST_LSN, Log, LogOptions};
 
 use super::support::{Rig, TABLE, pool_options};
-use crate::{BTree, NoLocks, Session, TreeEnv, TreeError, TxnChain, is_undoable, undo, undo_next};
+use crate::{BTree, LatchMode, NoLocks, Session, TreeEnv, TreeError, TxnChain, is_undoable, undo, undo_next};
 
 /// The transactions in the log that are not in `committed`, each with its chain.
 fn losers(log: &Log, committed: &BTreeSet<TxnId>) -> Vec<TxnChain> {
@@ -153,7 +153,7 @@ fn redo_meets_pages_of_every_age() {
         // So few frames that pages are written all the time.
         let pool =
             BufferPool::create(&shared, Path::new("/db/data"), Arc::clone(&log), &pool_options(16)).unwrap();
-        let env = TreeEnv::new(pool, Arc::clone(&log), 4);
+        let env = TreeEnv::new(pool, Arc::clone(&log), 4, LatchMode::Hybrid);
         let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
         env.set_overflow(&overflow);
         let tree = BTree::create(&env, TABLE).unwrap();
@@ -175,7 +175,7 @@ fn redo_meets_pages_of_every_age() {
         let pool =
             BufferPool::open(&disk, Path::new("/db/data"), Arc::clone(&log), &pool_options(64)).unwrap();
         pool.set_redo_horizon(horizon);
-        let env = TreeEnv::new(pool, Arc::clone(&log), 4);
+        let env = TreeEnv::new(pool, Arc::clone(&log), 4, LatchMode::Hybrid);
         let (mut reader, mut payload) = (log.reader(horizon), Vec::new());
         while let Some(header) = reader.next(&mut payload).unwrap() {
             if !env.pool.redo_record(&header, &payload).unwrap() {
@@ -223,7 +223,7 @@ fn rollback_has_room_when_the_log_is_full() {
     let log = Log::create(Arc::clone(&disk), Path::new("db/log"), 7, &options).unwrap();
     let pool =
         BufferPool::create(&disk, Path::new("db/data"), Arc::clone(&log), &pool_options(1024)).unwrap();
-    let env = TreeEnv::new(pool, Arc::clone(&log), usize::MAX);
+    let env = TreeEnv::new(pool, Arc::clone(&log), usize::MAX, LatchMode::Hybrid);
     let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
     env.set_overflow(&overflow);
     let tree = BTree::create(&env, TABLE).unwrap();

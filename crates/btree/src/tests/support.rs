@@ -8,17 +8,20 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_lock::{KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{CancelToken, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
 use foreshore_pages::{BufferPool, PageBuffer, PoolOptions};
 use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{FIRST_LSN, Log, LogOptions};
 
 use crate::{
-    BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError, TxnChain, VerifyReport,
-    is_undoable, undo, undo_next,
+    BTree, Direction, Isolation, LatchMode, LockKind, NoLocks, Patience, Session, TreeEnv, TreeError,
+    TxnChain, VerifyReport, is_undoable, undo, undo_next,
 };
 
 pub(super) const TABLE: TableId = TableId::FIRST_USER;
+
+pub(super) const LATCH_MODES: [LatchMode; 3] =
+    [LatchMode::Hybrid, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive];
 
 /// A log, a pool, a tree and its overflow table, on a disk in memory.
 pub(super) struct Rig {
@@ -39,13 +42,17 @@ impl Rig {
     }
 
     pub(super) fn with_frames(node_capacity: usize, frames: usize) -> Rig {
+        Rig::with_mode(node_capacity, frames, LatchMode::Hybrid)
+    }
+
+    pub(super) fn with_mode(node_capacity: usize, frames: usize, latch_mode: LatchMode) -> Rig {
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
         let log_options = LogOptions { buffer_bytes: 1 << 20, ..LogOptions::default() };
         disk.create_directory(Path::new("db")).unwrap();
         let log = Log::create(Arc::clone(&disk), Path::new("db/log"), 7, &log_options).unwrap();
         let pool =
             BufferPool::create(&disk, Path::new("db/data"), Arc::clone(&log), &pool_options(frames)).unwrap();
-        let env = TreeEnv::new(pool, Arc::clone(&log), node_capacity);
+        let env = TreeEnv::new(pool, Arc::clone(&log), node_capacity, latch_mode);
         let overflow = BTree::create(&env, TableId::OVERFLOW).unwrap();
         env.set_overflow(&overflow);
         let tree = BTree::create(&env, TABLE).unwrap();
@@ -114,7 +121,7 @@ impl Rig {
         let pool =
             BufferPool::create(&self.disk, Path::new(name), Arc::clone(&self.log), &pool_options(1024))
                 .unwrap();
-        let env = TreeEnv::new(pool, Arc::clone(&self.log), node_capacity);
+        let env = TreeEnv::new(pool, Arc::clone(&self.log), node_capacity, LatchMode::Hybrid);
         for _ in 0..2 {
             let mut reader = self.log.reader(FIRST_LSN);
             let mut payload = Vec::new();
@@ -167,6 +174,9 @@ pub(super) struct Locking {
     pub(super) manager: Arc<LockManager>,
     pub(super) no_wait: bool,
     pub(super) gaps: bool,
+    /// How long it waits for a latch.
+    pub(super) deadline: Option<Instant>,
+    pub(super) cancel: CancelToken,
 }
 
 pub(super) fn lock_manager() -> Arc<LockManager> {
@@ -177,7 +187,9 @@ impl Locking {
     pub(super) fn begin(manager: &Arc<LockManager>, txn: u64) -> Locking {
         let owner = manager.begin(TxnId(txn), txn, None).unwrap();
         let chain = TxnChain::new(TxnId(txn));
-        Locking { owner, chain, manager: Arc::clone(manager), no_wait: false, gaps: true }
+        let manager = Arc::clone(manager);
+        let cancel = CancelToken::new();
+        Locking { owner, chain, manager, no_wait: false, gaps: true, deadline: None, cancel }
     }
 
     fn reduced(&self, mode: Mode) -> Mode {
@@ -211,6 +223,10 @@ impl Session for Locking {
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
         self.manager.has_requests(table, key)
+    }
+
+    fn patience(&self) -> Patience<'_> {
+        Patience { deadline: self.deadline, cancelled: Some(self.cancel.flag()) }
     }
 
     fn chain(&mut self) -> &mut TxnChain {

@@ -14,8 +14,8 @@ use foreshore_env::{
 use foreshore_lock::LockManager;
 use foreshore_testkit::history::{History, Op};
 
-use super::support::{Locking, Rig, TABLE, lock_manager};
-use crate::{Direction, Isolation, LockKind, NoLocks, TreeError};
+use super::support::{LATCH_MODES, Locking, Rig, TABLE, lock_manager};
+use crate::{Direction, Isolation, LatchMode, LockKind, NoLocks, TreeError};
 
 fn key(number: u64) -> Vec<u8> {
     vec![b'k', number as u8]
@@ -88,8 +88,8 @@ struct Outcome {
 }
 
 /// Transactions by chance on four threads. `gaps` off: gaps are not locked.
-fn contend(transactions: u64, keys: u64, gaps: bool, seed: u64) -> Outcome {
-    let rig = Rig::with_frames(3, 256);
+fn contend(mode: LatchMode, transactions: u64, keys: u64, gaps: bool, seed: u64) -> Outcome {
+    let rig = Rig::with_mode(3, 256, mode);
     let manager = lock_manager();
     let history = History::new();
     let (place, next, victims) = (AtomicU64::new(1), AtomicU64::new(1), AtomicU64::new(0));
@@ -145,28 +145,35 @@ fn attempt(rig: &Rig, session: &mut Locking, random: &mut Xorshift, keys: u64, t
 
 #[test]
 fn concurrent_transactions_are_serializable() {
-    let outcome = contend(1500, 24, true, 1);
-    let state = outcome.history.replay_onto(BTreeMap::new()).unwrap();
-    let expected: BTreeMap<Vec<u8>, Vec<u8>> =
-        state.into_iter().map(|((_, key), value)| (key, value)).collect();
-    assert_eq!(outcome.rig.contents(), expected);
-    let report = outcome.rig.verify();
-    println!("{} transactions, {} rolled back, {report:?}", outcome.history.len(), outcome.victims);
-    assert!(outcome.history.len() > 1000);
+    for mode in LATCH_MODES {
+        let outcome = contend(mode, 1500, 24, true, 1);
+        let state = outcome.history.replay_onto(BTreeMap::new()).unwrap();
+        let expected: BTreeMap<Vec<u8>, Vec<u8>> =
+            state.into_iter().map(|((_, key), value)| (key, value)).collect();
+        assert_eq!(outcome.rig.contents(), expected);
+        let report = outcome.rig.verify();
+        let (count, victims) = (outcome.history.len(), outcome.victims);
+        println!("{mode:?}: {count} transactions, {victims} rolled back, {report:?}");
+        assert!(count > 1000);
+    }
 }
 
 /// The test above can fail.
 #[test]
 fn anomalies_show_when_gaps_are_not_locked() {
-    let found = (1..60).any(|seed| contend(300, 8, false, seed).history.replay().is_err());
+    let found = (1..60).any(|seed| contend(LatchMode::Hybrid, 300, 8, false, seed).history.replay().is_err());
     assert!(found, "60 runs without gap locks had no phantom");
 }
 
 /// Threads that share pages but no keys, in a pool far smaller than the tree; point reads check every value.
 #[test]
 fn pages_come_and_go_under_readers_and_writers() {
+    LATCH_MODES.into_iter().for_each(come_and_go);
+}
+
+fn come_and_go(mode: LatchMode) {
     const THREADS: u64 = 4;
-    let rig = Rig::with_frames(usize::MAX, 64);
+    let rig = Rig::with_mode(usize::MAX, 64, mode);
     thread::scope(|scope| {
         for worker in 0..THREADS {
             let rig = &rig;
@@ -228,7 +235,11 @@ fn check_own(rig: &Rig, session: &mut NoLocks, mine: &BTreeMap<Vec<u8>, Vec<u8>>
 /// Queues: producers at the tail, consumers at the head. Ghosts and empty leaves must go while it runs.
 #[test]
 fn a_queue_does_not_leave_its_past_behind() {
-    let rig = Rig::with_frames(usize::MAX, 512);
+    LATCH_MODES.into_iter().for_each(queue);
+}
+
+fn queue(mode: LatchMode) {
+    let rig = Rig::with_mode(usize::MAX, 512, mode);
     let manager: Arc<LockManager> = lock_manager();
     let mut txn = 0;
     let mut begin = || {

@@ -1,6 +1,6 @@
 //! Options whose value is one of a few, each with a name.
 
-use foreshore_txn::{DeadlockPolicy, DigestKind, TransitKind, TranslationKind};
+use foreshore_txn::{DeadlockPolicy, DigestKind, LatchMode, TransitKind, TranslationKind};
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -61,6 +61,14 @@ impl Choice for TransitKind {
         ("in_frame", TransitKind::InFrame),
         ("one_list", TransitKind::OneList),
         ("many_lists", TransitKind::ManyLists),
+    ];
+}
+
+impl Choice for LatchMode {
+    const NAMED: &'static [(&'static str, LatchMode)] = &[
+        ("hybrid", LatchMode::Hybrid),
+        ("always_shared", LatchMode::AlwaysShared),
+        ("always_exclusive", LatchMode::AlwaysExclusive),
     ];
 }
 

@@ -6,6 +6,7 @@
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::sync::atomic::Ordering;
+use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
 
@@ -73,7 +74,7 @@ impl BufferPool {
                 Some(guard) => guard,
                 None => {
                     self.counters.sweep_writes.add(batch.write(self)?);
-                    self.wait_shared(place, place.frame.page(), deadline)?
+                    self.wait_shared(place, place.frame.page(), deadline, Patience::ENDLESS)?
                 }
             };
             if !place.frame.is_dirty() || !wanted(place) {

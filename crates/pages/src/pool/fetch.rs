@@ -2,7 +2,7 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::time::Instant;
-use foreshore_latch::{ExclusiveGuard, SharedGuard};
+use foreshore_latch::{ExclusiveGuard, Patience, SharedGuard, WaitEnded};
 
 use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage, transit::Leave};
 use crate::words::PageBuffer;
@@ -14,6 +14,13 @@ impl BufferPool {
     /// When `id` was itself read optimistically, believe an error only after validating the page that it came from.
     #[inline]
     pub fn optimistic(&self, id: PageId) -> Result<OptimisticPage<'_>> {
+        self.optimistic_within(id, Patience::ENDLESS)
+    }
+
+    /// As [`BufferPool::optimistic`], for somebody who may not wait for a latch for ever:
+    /// [`StorageError::WaitEnded`] then. A page that is read from the file is waited for all the same.
+    #[inline]
+    pub fn optimistic_within(&self, id: PageId, patience: Patience<'_>) -> Result<OptimisticPage<'_>> {
         if let Some(place) = self.resident(id)
             && let Some(version) = place.frame.latch.optimistic()
             && place.frame.holds(id)
@@ -21,12 +28,18 @@ impl BufferPool {
             place.frame.touch();
             return Ok(OptimisticPage { place, version, id });
         }
-        self.shared(id).map(SharedPage::release)
+        self.shared_within(id, patience).map(SharedPage::release)
     }
 
     /// The page, latched shared.
     #[inline]
     pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+        self.shared_within(id, Patience::ENDLESS)
+    }
+
+    /// As [`BufferPool::shared`], with the end of [`BufferPool::optimistic_within`].
+    #[inline]
+    pub fn shared_within(&self, id: PageId, patience: Patience<'_>) -> Result<SharedPage<'_>> {
         if let Some(place) = self.resident(id)
             && let Some(guard) = place.frame.latch.try_shared()
             && place.frame.holds(id)
@@ -34,11 +47,11 @@ impl BufferPool {
             place.frame.touch();
             return Ok(SharedPage { place, guard, id });
         }
-        self.shared_slow(id)
+        self.shared_slow(id, patience)
     }
 
     #[cold]
-    fn shared_slow(&self, id: PageId) -> Result<SharedPage<'_>> {
+    fn shared_slow(&self, id: PageId, patience: Patience<'_>) -> Result<SharedPage<'_>> {
         let deadline = BufferPool::latch_deadline();
         loop {
             let Some(place) = self.resident(id) else {
@@ -47,7 +60,7 @@ impl BufferPool {
                 }
                 continue;
             };
-            let guard = self.wait_shared(place, id, deadline)?;
+            let guard = self.wait_shared(place, id, deadline, patience)?;
             if place.frame.holds(id) {
                 place.frame.touch();
                 return Ok(SharedPage { place, guard, id });
@@ -58,6 +71,12 @@ impl BufferPool {
     /// The page, latched exclusively.
     #[inline]
     pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        self.exclusive_within(id, Patience::ENDLESS)
+    }
+
+    /// As [`BufferPool::exclusive`], with the end of [`BufferPool::optimistic_within`].
+    #[inline]
+    pub fn exclusive_within(&self, id: PageId, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
         if let Some(place) = self.resident(id)
             && let Some(guard) = place.frame.latch.try_exclusive()
             && place.frame.holds(id)
@@ -65,14 +84,14 @@ impl BufferPool {
             place.frame.touch();
             return Ok(ExclusivePage { place, guard, id });
         }
-        self.exclusive_slow(id)
+        self.exclusive_slow(id, patience)
     }
 
     #[cold]
-    fn exclusive_slow(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+    fn exclusive_slow(&self, id: PageId, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
         let deadline = BufferPool::latch_deadline();
         loop {
-            let page = match self.exclusive_resident(id, deadline)? {
+            let page = match self.exclusive_resident(id, deadline, patience)? {
                 None => self.load(id, deadline)?,
                 page => page,
             };
@@ -83,9 +102,14 @@ impl BufferPool {
     }
 
     /// The page exclusively if it is in a frame.
-    fn exclusive_resident(&self, id: PageId, deadline: Instant) -> Result<Option<ExclusivePage<'_>>> {
+    fn exclusive_resident(
+        &self,
+        id: PageId,
+        deadline: Instant,
+        patience: Patience<'_>,
+    ) -> Result<Option<ExclusivePage<'_>>> {
         while let Some(place) = self.resident(id) {
-            let guard = self.wait_exclusive(place, id, deadline)?;
+            let guard = self.wait_exclusive(place, id, deadline, patience)?;
             if place.frame.holds(id) {
                 place.frame.touch();
                 return Ok(Some(ExclusivePage { place, guard, id }));
@@ -99,7 +123,7 @@ impl BufferPool {
     pub(crate) fn exclusive_unread(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool)> {
         let deadline = BufferPool::latch_deadline();
         loop {
-            if let Some(page) = self.exclusive_resident(id, deadline)? {
+            if let Some(page) = self.exclusive_resident(id, deadline, Patience::ENDLESS)? {
                 return Ok((page, true));
             }
             if let Some(_leave) = self.enter_transit(id, deadline)?
@@ -124,8 +148,11 @@ impl BufferPool {
         place: FrameRef<'p>,
         id: PageId,
         deadline: Instant,
+        patience: Patience<'_>,
     ) -> Result<SharedGuard<'p>> {
-        place.frame.latch.shared_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
+        let until = patience.deadline.map_or(deadline, |own| own.min(deadline));
+        let guard = place.frame.latch.shared_until(Some(until), &mut || !patience.is_cancelled());
+        guard.map_err(|ended| self.ended(id, ended, deadline))
     }
 
     fn wait_exclusive<'p>(
@@ -133,8 +160,23 @@ impl BufferPool {
         place: FrameRef<'p>,
         id: PageId,
         deadline: Instant,
+        patience: Patience<'_>,
     ) -> Result<ExclusiveGuard<'p>> {
-        place.frame.latch.exclusive_until(Some(deadline), &mut || true).map_err(|_| self.stuck(id))
+        let until = patience.deadline.map_or(deadline, |own| own.min(deadline));
+        let guard = place.frame.latch.exclusive_until(Some(until), &mut || !patience.is_cancelled());
+        guard.map_err(|ended| self.ended(id, ended, deadline))
+    }
+
+    /// What the end of a wait means: the caller's patience, or, at the pool's own deadline, a fault.
+    #[cold]
+    fn ended(&self, page: PageId, ended: WaitEnded, deadline: Instant) -> StorageError {
+        match ended {
+            WaitEnded::GaveUp => StorageError::WaitEnded { page, cancelled: true },
+            WaitEnded::Deadline if Instant::now() < deadline => {
+                StorageError::WaitEnded { page, cancelled: false }
+            }
+            WaitEnded::Deadline => self.stuck(page),
+        }
     }
 
     /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.

@@ -231,7 +231,12 @@ impl Place<'_> {
     }
 
     fn trees(&self, below: &Below) -> Arc<TreeEnv> {
-        TreeEnv::new(Arc::clone(&below.pool), Arc::clone(&below.log), self.options.node_capacity)
+        TreeEnv::new(
+            Arc::clone(&below.pool),
+            Arc::clone(&below.log),
+            self.options.node_capacity,
+            self.options.latch_mode,
+        )
     }
 
     fn assemble(

@@ -1,7 +1,7 @@
 //! Dynamic locking: the answer of a transaction to the B-tree's questions, with intent locks taken on the way.
 
 use foreshore_base::{Lsn, Result, TableId, TxnId};
-use foreshore_btree::{Session, TxnChain};
+use foreshore_btree::{Patience, Session, TxnChain};
 use foreshore_env::{sync::Arc, time::Instant};
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 use foreshore_wal::RecordKind;
@@ -233,6 +233,12 @@ impl Session for TxnSession {
     }
 
     #[inline]
+    fn patience(&self) -> Patience<'_> {
+        let Waiting { deadline, cancel, .. } = &self.waiting;
+        Patience { deadline: *deadline, cancelled: cancel.as_ref().map(CancelToken::flag) }
+    }
+
+    #[inline]
     fn chain(&mut self) -> &mut TxnChain {
         &mut self.chain
     }
@@ -271,9 +277,14 @@ fn join(one: IntentMode, other: IntentMode) -> IntentMode {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use IntentMode::{IS, IX, S, SIX, X};
+    use foreshore_env::{disk::Disk, thread, time::Duration};
+    use foreshore_testkit::FaultyDisk;
 
     use super::*;
+    use crate::{BeginOptions, EngineOptions, TxnError};
 
     const ALL: [IntentMode; 5] = [IS, IX, S, SIX, X];
 
@@ -309,5 +320,38 @@ mod tests {
                 assert_eq!(rights(join(one, other)), both, "{one:?} {other:?}");
             }
         }
+    }
+
+    /// A deadline and a cancellation end the wait for a latch too, and the transaction can go on when it is free.
+    #[test]
+    fn a_transaction_does_not_wait_for_a_latch_for_ever() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let table = engine.create_table("table", &[]).unwrap();
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, b"key", b"old").unwrap();
+        let held = engine.core().pool.exclusive(table.tree().root()).unwrap();
+        thread::scope(|scope| {
+            let waiting = || {
+                txn.set_deadline(Some(Instant::now() + Duration::from_millis(20)));
+                let error = txn.put(&table, b"key", b"new").unwrap_err();
+                assert!(matches!(error, TxnError::Lock(LockError::Timeout(_))), "{error}");
+                txn.set_deadline(None);
+                let cancel = txn.cancel_token();
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(20));
+                    cancel.cancel();
+                });
+                let error = txn.get(&table, b"key", <[u8]>::to_vec).unwrap_err();
+                assert!(matches!(error, TxnError::Lock(LockError::Cancelled)), "{error}");
+            };
+            scope.spawn(waiting).join().unwrap();
+        });
+        drop(held);
+        // What it had done before is there to be taken back.
+        assert!(!txn.is_read_only());
+        txn.rollback().unwrap();
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        assert_eq!(txn.get(&table, b"key", <[u8]>::to_vec).unwrap(), None);
     }
 }

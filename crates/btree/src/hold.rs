@@ -1,0 +1,101 @@
+//! How nodes are latched for reading: what a descent holds when it does not read optimistically.
+
+use foreshore_base::{PageId, Result, StorageError};
+use foreshore_latch::Patience;
+use foreshore_pages::{ExclusivePage, OptimisticPage, SharedPage, SlottedView};
+
+use crate::{
+    node::{self, Target, damaged},
+    tree::Tree,
+};
+
+/// How the latches of nodes are taken by those who read. Who changes a node holds it exclusively in any mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LatchMode {
+    /// Optimistically, and shared when that keeps failing (Böttcher et al. 2020).
+    #[default]
+    Hybrid,
+    /// Shared, hand over hand: each node on the way is written to. A baseline.
+    AlwaysShared,
+    /// Exclusively, hand over hand: one thread at a time passes the root. A baseline.
+    AlwaysExclusive,
+}
+
+/// A node that nobody changes while this lives.
+#[derive(Debug)]
+pub(crate) enum Held<'a> {
+    Shared(SharedPage<'a>),
+    Exclusive(ExclusivePage<'a>),
+}
+
+impl<'a> Held<'a> {
+    pub(crate) fn id(&self) -> PageId {
+        match self {
+            Held::Shared(page) => page.id(),
+            Held::Exclusive(page) => page.id(),
+        }
+    }
+
+    pub(crate) fn view(&self) -> SlottedView<'_> {
+        match self {
+            Held::Shared(page) => page.view(),
+            Held::Exclusive(page) => page.view(),
+        }
+    }
+
+    /// Lets the latch go, and keeps what is needed to find out later whether the node is still the same.
+    pub(crate) fn release(self) -> OptimisticPage<'a> {
+        match self {
+            Held::Shared(page) => page.release(),
+            Held::Exclusive(page) => page.downgrade().release(),
+        }
+    }
+}
+
+/// A node where a descent has ended, still latched for reading.
+#[derive(Debug)]
+pub(crate) struct HeldNode<'a> {
+    pub(crate) page: Held<'a>,
+    /// As [`Landing::foster`](crate::descend::Landing::foster).
+    pub(crate) foster: Option<u8>,
+}
+
+impl<'a> Tree<'a> {
+    /// Whether nodes are read optimistically.
+    #[inline]
+    pub(crate) fn is_optimistic(&self) -> bool {
+        self.env.latch_mode == LatchMode::Hybrid
+    }
+
+    /// Latches a node for reading.
+    pub(crate) fn hold(&self, patience: Patience<'_>, id: PageId) -> Result<Held<'a>> {
+        Ok(match self.env.latch_mode {
+            LatchMode::Hybrid | LatchMode::AlwaysShared => {
+                Held::Shared(self.env.pool.shared_within(id, patience)?)
+            }
+            LatchMode::AlwaysExclusive => Held::Exclusive(self.env.pool.exclusive_within(id, patience)?),
+        })
+    }
+
+    /// The leaf of `target`, latched for reading; `None` when it was another one by the time of the latch.
+    #[cold]
+    pub(crate) fn leaf_held(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+    ) -> Result<Option<HeldNode<'a>>> {
+        if !self.is_optimistic() {
+            let held = self.descend_held(patience, target, 0)?;
+            return held.map(Some).ok_or_else(|| damaged(self.root, "the tree has no leaves"));
+        }
+        let landing = self.leaf(patience, target)?;
+        let page = match self.hold(patience, landing.page.id()) {
+            Ok(page) => page,
+            // Merged away, perhaps never written since: the next descent says whether it is damage.
+            Err(StorageError::Corrupted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let here = node::is_node(page.view(), self.table, 0) && target.lies_in(page.view());
+        Ok(here.then_some(HeldNode { page, foster: landing.foster }))
+    }
+}

@@ -1,0 +1,104 @@
+//! A transaction that may not wait for ever does not wait for a latch for ever either, whoever holds the latch and for
+//! whatever reason; and it leaves nothing behind. In all latch modes, at the root and at a leaf.
+
+use std::ops::Bound;
+
+use foreshore_base::{Lsn, PageId};
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_latch::Patience;
+use foreshore_lock::LockError;
+
+use super::support::{LATCH_MODES, Locking, Rig, lock_manager, scan};
+use crate::{Direction, Isolation, TreeError, node::Target};
+
+/// How long an operation waits.
+const WAIT: Duration = Duration::from_millis(30);
+/// What none may take; half of what a fault in the pool would take.
+const FAR: Duration = Duration::from_secs(30);
+
+type Operation = fn(&Rig, &mut Locking) -> Result<(), TreeError>;
+
+/// Everything that needs the leaf of this key.
+const OPERATIONS: [Operation; 6] = [
+    |rig, session| rig.tree.get(session, KEY, Isolation::Serializable, |_| ()).map(|_| ()),
+    |rig, session| rig.tree.put(session, KEY, b"new").map(|_| ()),
+    |rig, session| rig.tree.insert(session, b"key 20 and", b"new").map(|_| ()),
+    |rig, session| rig.tree.delete(session, KEY).map(|_| ()),
+    |rig, session| {
+        let range = (Bound::Included(KEY), Bound::Included(KEY));
+        scan(&rig.tree, session, range, Direction::Descending).map(|_| ())
+    },
+    |rig, session| rig.tree.maintain(session, KEY),
+];
+
+const KEY: &[u8] = b"key 20";
+
+/// The root and the leaf of `KEY`, in a tree of some levels.
+fn pages(rig: &Rig) -> [PageId; 2] {
+    let mut session = Locking::begin(&lock_manager(), 1);
+    for number in 0..40 {
+        rig.tree.put(&mut session, format!("key {number}").as_bytes(), b"old").unwrap();
+    }
+    let leaf = rig.tree.tree().leaf(Patience::ENDLESS, Target::Key(KEY)).unwrap().page.id();
+    assert_ne!(leaf, rig.tree.root());
+    [rig.tree.root(), leaf]
+}
+
+#[test]
+fn a_deadline_ends_a_wait_for_a_latch() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(4, 256, mode);
+        let manager = lock_manager();
+        for page in pages(&rig) {
+            let held = rig.env.pool.exclusive(page).unwrap();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let mut session = Locking::begin(&manager, 2);
+                    for operation in OPERATIONS {
+                        let begin = Instant::now();
+                        session.deadline = Some(begin + WAIT);
+                        let error = operation(&rig, &mut session).unwrap_err();
+                        assert!(matches!(error, TreeError::Lock(LockError::Timeout(_))), "{mode:?}: {error}");
+                        assert!((WAIT..FAR).contains(&begin.elapsed()), "{mode:?}: {:?}", begin.elapsed());
+                    }
+                    assert_eq!(session.chain.last, Lsn::ZERO, "something was logged");
+                });
+                waiter.join().unwrap();
+            });
+            drop(held);
+            // Nobody is in the way: the deadline that has passed does not matter.
+            let mut session = Locking { deadline: Some(Instant::now()), ..Locking::begin(&manager, 3) };
+            assert!(rig.tree.put(&mut session, KEY, b"new").unwrap());
+            rig.verify();
+        }
+    }
+}
+
+#[test]
+fn cancelling_ends_a_wait_for_a_latch() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(4, 256, mode);
+        let manager = lock_manager();
+        for page in pages(&rig) {
+            let held = rig.env.pool.exclusive(page).unwrap();
+            for operation in OPERATIONS {
+                let mut session = Locking::begin(&manager, 2);
+                let cancel = session.cancel.clone();
+                thread::scope(|scope| {
+                    let waiter = scope.spawn(|| operation(&rig, &mut session).unwrap_err());
+                    thread::sleep(WAIT / 3);
+                    let begin = Instant::now();
+                    cancel.cancel();
+                    let error = waiter.join().unwrap();
+                    assert!(matches!(error, TreeError::Lock(LockError::Cancelled)), "{mode:?}: {error}");
+                    assert!(begin.elapsed() < FAR, "{mode:?}: {:?}", begin.elapsed());
+                });
+            }
+            drop(held);
+            rig.verify();
+        }
+    }
+}
