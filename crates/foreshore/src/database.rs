@@ -11,14 +11,15 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::{BeginOptions, Engine, LockManager, TableInfo, VERIFY_WAIT};
+use foreshore_txn::{Engine, LockManager, TableInfo, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     error::{Error, Result},
     options::Options,
+    pipeline::Pipeline,
     report::{Stats, VerifyReport},
     table::{TableCache, TableDescription},
-    transact::{self, TransactOptions},
+    transact::{self, Session, TransactOptions},
     transaction::Transaction,
 };
 
@@ -167,7 +168,8 @@ impl Database {
         options: &TransactOptions,
         body: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
-        transact::run(self, options, body)
+        let committed = transact::run(Session::Alone(self), options, body, Transaction::commit);
+        committed.map(|(result, ())| result)
     }
 
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
@@ -182,24 +184,32 @@ impl Database {
     /// [`Database::begin`] with a deadline, a label, and so on.
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
-        self.begin_aged(options, options.deadline_from_now(), None)
+        Session::Alone(self).begin(options, options.deadline_from_now(), None)
     }
 
-    #[track_caller]
-    pub(crate) fn begin_aged(
+    /// Sets up a transaction that has just begun, alone or in a pipeline.
+    pub(crate) fn begun(
         &self,
+        begun: Result<Txn, TxnError>,
         options: &TransactOptions,
         deadline: Option<Instant>,
-        age: Option<u64>,
     ) -> Result<Transaction> {
         let inner = &self.inner;
-        let begin = BeginOptions { age, label: options.label.clone() };
-        let mut txn = inner.engine.begin(begin).map_err(|error| Error::from_txn(error, &inner.path))?;
+        let mut txn = begun.map_err(|error| Error::from_txn(error, &inner.path))?;
         txn.set_deadline(deadline);
         txn.set_no_wait(options.no_wait);
         txn.set_isolation(options.isolation.unwrap_or(inner.options.isolation));
         let durability = options.durability.unwrap_or(inner.options.durability);
         Ok(Transaction::new(txn, Arc::clone(inner), durability))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    /// A session whose transactions do not wait for the disk: see [`Pipeline`].
+    pub fn pipeline(&self) -> Pipeline {
+        Pipeline::new(self.clone(), self.inner.engine.pipeline())
     }
 
     /// The tables, by name.

@@ -50,6 +50,9 @@ pub enum Error {
     /// An earlier operation of this transaction failed, so it can only be rolled back.
     #[error("an earlier operation of this transaction failed; roll it back and begin another")]
     TransactionFailed,
+    /// A [`Pipeline`](crate::Pipeline) was to begin a transaction while its last one is open.
+    #[error("the pipeline's last transaction is still open; commit it or roll it back first")]
+    PipelineBusy,
     /// A savepoint or cursor was used with a transaction that did not make it, or after a rollback that undid it.
     #[error("the {what} does not belong to this transaction, or was undone by a rollback; make a new one")]
     NotOfThisTransaction {
@@ -279,6 +282,7 @@ impl Error {
             Error::Cancelled => "cancelled",
             Error::RetriesExhausted { .. } => "retries_exhausted",
             Error::TransactionFailed => "transaction_failed",
+            Error::PipelineBusy => "pipeline_busy",
             Error::NotOfThisTransaction { .. } => "not_of_this_transaction",
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::TooManyLocks { .. } => "too_many_locks",
@@ -345,6 +349,7 @@ impl Error {
             TxnError::Storage(error) => Error::from_storage(error, database),
             TxnError::Lock(error) => Error::from_lock(error),
             TxnError::Failed => Error::TransactionFailed,
+            TxnError::PipelineBusy => Error::PipelineBusy,
             TxnError::ForeignCursor => Error::NotOfThisTransaction { what: "cursor" },
             TxnError::InvalidSavepoint => Error::NotOfThisTransaction { what: "savepoint" },
             TxnError::OutcomeUnknown { cause } => {

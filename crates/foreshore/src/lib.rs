@@ -80,7 +80,24 @@
 //!
 //! **Durability.** A commit under [`Durability::Sync`], the default, is on the disk when it returns; commits of many
 //! threads share one sync. [`Durability::Lazy`] returns at once, and a crash may then lose the newest commits, but never
-//! one from the middle and never half of one.
+//! one from the middle and never half of one. [`Transaction::commit_pipelined`] returns at once too, and hands back a
+//! [`CommitTicket`] that tells when the commit is on the disk: wait for it, ask it, or `await` it. A [`Pipeline`] is a session
+//! whose transactions go on like this.
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Database::open(directory.path())?;
+//! let mut pipeline = db.pipeline();
+//! let mut last = None;
+//! for amount in 0..100 {
+//!     let (_, ticket) = pipeline.transact(|tx| tx.put(ACCOUNTS, "alice", amount))?;
+//!     last = Some(ticket);
+//! }
+//! last.unwrap().wait()?; // durable, and so is everything before it
+//! # Ok::<(), foreshore::Error>(())
+//! ```
 //!
 //! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
 //! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
@@ -105,6 +122,7 @@
 mod database;
 mod error;
 mod options;
+mod pipeline;
 mod range;
 mod report;
 mod table;
@@ -119,15 +137,16 @@ pub use foreshore_base::{
     limits,
 };
 pub use foreshore_txn::{
-    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, Holder, IntentMode,
-    Isolation, LatchMode, LockMode, Mode, TransitKind as Transit, TranslationKind as Translation,
-    VictimReason,
+    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
+    Holder, IntentMode, Isolation, LatchMode, LockMode, Mode, TransitKind as Transit,
+    TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
     database::{Builder, Database},
     error::{Error, Result},
     options::{LockTable, Options},
+    pipeline::{CommitTicket, Pipeline},
     range::{Cursor, Range},
     report::{Stats, VerifyReport},
     table::{TableDefinition, TableDescription},

@@ -7,7 +7,8 @@ use choices::Choice;
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EngineOptions, LockOptions, LockTableKind, LogOptions, PoolOptions,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, EngineOptions, LockOptions, LockTableKind, LogOptions,
+    MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
 };
 
 use crate::{
@@ -49,6 +50,15 @@ pub struct Options {
     /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
     /// logged after the last one must be gone through when the database is opened after a crash. Default: 256 MiB.
     pub checkpoint_bytes: u64,
+    /// What becomes of the locks of a transaction that has committed and waits for the disk. Default: shared_and_exclusive.
+    pub early_lock_release: EarlyLockRelease,
+    /// How many transactions a [`Pipeline`](crate::Pipeline) completes before it waits for the disk: 1 to 100,000. Default:
+    /// 100,000.
+    pub pipeline_length: u32,
+    /// Who gives way in a deadlock. Default: youngest.
+    pub victim_policy: VictimPolicy,
+    /// Lets every sync of the log take so much longer: measures what a slower disk would do. Default: 0s.
+    pub log_latency: Duration,
     /// The lock table. Default: latched.
     pub lock_table: LockTable,
     /// What is done about deadlocks. Default: dreadlocks.
@@ -74,6 +84,9 @@ pub struct Options {
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]
     pub locking: bool,
+    /// False lets readers of early released locks forget what they depend on. Only for tests, which must see what happens then.
+    #[doc(hidden)]
+    pub release_tags: bool,
     /// Most records in a node of a tree; small in tests, so that trees split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
@@ -104,6 +117,10 @@ impl Default for Options {
             log_buffer_bytes: 8 << 20,
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,
+            early_lock_release: EarlyLockRelease::default(),
+            pipeline_length: MAX_PIPELINE_LENGTH,
+            victim_policy: VictimPolicy::default(),
+            log_latency: Duration::ZERO,
             lock_table: LockTable::default(),
             deadlock_policy: DeadlockPolicy::default(),
             deadlock_digests: DigestKind::default(),
@@ -115,6 +132,7 @@ impl Default for Options {
             durability: Durability::default(),
             isolation: Isolation::default(),
             locking: true,
+            release_tags: true,
             node_capacity: usize::MAX,
         }
     }
@@ -140,6 +158,10 @@ impl Options {
         "log_buffer_bytes",
         "flush_interval",
         "checkpoint_bytes",
+        "early_lock_release",
+        "pipeline_length",
+        "victim_policy",
+        "log_latency",
         "lock_table",
         "deadlock_policy",
         "deadlock_digests",
@@ -165,7 +187,7 @@ impl Options {
         let flag = || parsed(name, value, units::flag(value), "true or false");
         let time =
             || parsed(name, value, units::duration(value), "a time with its unit, such as 100ms or 1s");
-        let count = || parsed(name, value, value.replace('_', "").parse().ok(), "a whole number");
+        let count = || parsed(name, value, value.replace('_', "").parse::<usize>().ok(), "a whole number");
         match name {
             "create" => self.create = flag()?,
             "pool_bytes" => self.pool_bytes = size()?,
@@ -177,6 +199,12 @@ impl Options {
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
             "flush_interval" => self.flush_interval = time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
+            "early_lock_release" => self.early_lock_release = choice(name, value)?,
+            "pipeline_length" => {
+                self.pipeline_length = parsed(name, value, u32::try_from(count()?).ok(), "1 to 100000")?;
+            }
+            "victim_policy" => self.victim_policy = choice(name, value)?,
+            "log_latency" => self.log_latency = time()?,
             "lock_table" => {
                 self.lock_table = match value {
                     "latched" => LockTable::Latched,
@@ -195,8 +223,9 @@ impl Options {
             "durability" => {
                 self.durability = match value {
                     "sync" => Durability::Sync,
+                    "pipelined" => Durability::Pipelined,
                     "lazy" => Durability::Lazy,
-                    _ => return Err(invalid(name, value, "sync or lazy")),
+                    _ => return Err(invalid(name, value, "sync, pipelined or lazy")),
                 }
             }
             "isolation" => {
@@ -229,6 +258,10 @@ impl Options {
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
             "flush_interval" => units::format_duration(self.flush_interval),
             "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
+            "early_lock_release" => self.early_lock_release.name(),
+            "pipeline_length" => self.pipeline_length.to_string(),
+            "victim_policy" => self.victim_policy.name(),
+            "log_latency" => units::format_duration(self.log_latency),
             "lock_table" => match self.lock_table {
                 LockTable::Latched => "latched",
                 LockTable::GlobalMutex => "global_mutex",
@@ -244,6 +277,7 @@ impl Options {
             "max_locks" => self.max_locks.to_string(),
             "durability" => match self.durability {
                 Durability::Sync => "sync",
+                Durability::Pipelined => "pipelined",
                 Durability::Lazy => "lazy",
             }
             .to_owned(),
@@ -291,6 +325,9 @@ impl Options {
         if self.deadlock_timeout.is_zero() {
             return refuse("deadlock_timeout", "more than 0".to_owned());
         }
+        if !(1..=MAX_PIPELINE_LENGTH).contains(&self.pipeline_length) {
+            return refuse("pipeline_length", format!("1 to {MAX_PIPELINE_LENGTH}"));
+        }
         if self.max_locks_per_transaction == 0 {
             return refuse("max_locks_per_transaction", "at least 1".to_owned());
         }
@@ -308,6 +345,7 @@ impl Options {
                 buffer_bytes: self.log_buffer_bytes,
                 capacity_bytes: self.log_bytes,
                 flush_interval: self.flush_interval,
+                latency: self.log_latency,
             },
             pool: PoolOptions {
                 bytes: self.pool_bytes,
@@ -328,9 +366,13 @@ impl Options {
                 digests: self.deadlock_digests,
                 confirm_deadlocks: self.deadlock_confirmation,
                 deadlock_timeout: self.deadlock_timeout,
+                victim: self.victim_policy,
                 ..LockOptions::default()
             },
             latch_mode: self.latch_mode,
+            early_lock_release: self.early_lock_release,
+            pipeline_length: self.pipeline_length,
+            release_tags: self.release_tags,
             checkpoint_bytes: self.checkpoint_bytes,
             node_capacity: self.node_capacity,
             locking: self.locking,
@@ -394,6 +436,8 @@ mod tests {
             ("log_buffer_bytes", "1KiB"),
             ("flush_interval", "0s"),
             ("deadlock_timeout", "0s"),
+            ("pipeline_length", "0"),
+            ("pipeline_length", "100001"),
             ("max_locks", "0"),
             ("max_locks_per_transaction", "0"),
         ] {

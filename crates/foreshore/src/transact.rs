@@ -7,6 +7,8 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
+use foreshore_txn::BeginOptions;
+
 use crate::{
     Durability, Isolation,
     database::Database,
@@ -72,17 +74,44 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// No pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
+/// Whose transactions are run.
+pub(crate) enum Session<'a> {
+    /// Each by itself.
+    Alone(&'a Database),
+    /// Those of a pipeline, one after another.
+    Pipeline(&'a Database, &'a mut foreshore_txn::Pipeline),
+}
+
+impl Session<'_> {
+    #[track_caller]
+    pub(crate) fn begin(
+        &mut self,
+        options: &TransactOptions,
+        deadline: Option<Instant>,
+        age: Option<u64>,
+    ) -> Result<Transaction> {
+        let begin = BeginOptions { age, label: options.label.clone() };
+        let (database, begun) = match self {
+            Session::Alone(database) => (*database, database.engine().begin(begin)),
+            Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
+        };
+        database.begun(begun, options, deadline)
+    }
+}
+
+/// Runs `body` in a transaction of `session`, and ends it by `commit`; gives what `body` returned and what `commit` did.
 #[track_caller]
-pub(crate) fn run<R>(
-    database: &Database,
+pub(crate) fn run<R, C>(
+    mut session: Session<'_>,
     options: &TransactOptions,
     mut body: impl FnMut(&mut Transaction) -> Result<R>,
-) -> Result<R> {
+    commit: impl Fn(Transaction) -> Result<C>,
+) -> Result<(R, C)> {
     let deadline = options.deadline_from_now();
     let mut age = None;
     let mut attempts = 0;
     loop {
-        let mut tx = database.begin_aged(options, deadline, age)?;
+        let mut tx = session.begin(options, deadline, age)?;
         // DB-4.
         age = Some(tx.age());
         attempts += 1;
@@ -90,8 +119,8 @@ pub(crate) fn run<R>(
         // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
         let victim = tx.take_victim();
         let error = match (result, victim) {
-            (Ok(value), None) => match tx.commit() {
-                Ok(()) => return Ok(value),
+            (Ok(value), None) => match commit(tx) {
+                Ok(committed) => return Ok((value, committed)),
                 Err(error) => error,
             },
             (Err(error), None) => {

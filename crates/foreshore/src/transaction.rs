@@ -1,5 +1,7 @@
 //! A transaction.
 
+mod end;
+
 use std::{borrow::Borrow, ops::Bound, ops::ControlFlow, ops::RangeBounds};
 
 use foreshore_base::{
@@ -425,36 +427,6 @@ impl Transaction {
     /// Undoes everything since a savepoint. The savepoint stays; those after it are gone. Locks are kept.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
-    }
-
-    /// Commits with the durability that the transaction began with. Under [`Durability::Sync`], what it did survives
-    /// a crash once this returns.
-    ///
-    /// On any error but [`Error::OutcomeUnknown`] nothing was committed.
-    pub fn commit(self) -> Result<()> {
-        let durability = self.durability;
-        self.commit_with(durability)
-    }
-
-    /// Commits with another durability.
-    pub fn commit_with(self, durability: Durability) -> Result<()> {
-        let Transaction { txn, database, cancel, .. } = self;
-        // DB-6.
-        if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
-            txn.rollback().map_err(|error| Error::from_txn(error, database.path()))?;
-            return Err(Error::Cancelled);
-        }
-        match txn.commit(durability) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::from_txn(error, database.path())),
-        }
-    }
-
-    /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure (which
-    /// stops the database, so that the next operation tells).
-    pub fn rollback(self) -> Result<()> {
-        let Transaction { txn, database, .. } = self;
-        txn.rollback().map_err(|error| Error::from_txn(error, database.path()))
     }
 
     /// Until when this transaction may wait for locks; `None`, as long as it takes.

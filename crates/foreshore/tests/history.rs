@@ -365,9 +365,9 @@ fn with_many_keys_and_few_conflicts_too() {
     serializable(|seed| Run { keys: 150, threads: 4, ..Run::serializable(300 + seed) });
 }
 
-/// Some seed must show an anomaly.
+/// Some seed must show an anomaly. On a busy machine threads may run one after another for a while, so many are tried.
 fn finds_anomalies(run: impl Fn(u64) -> Run) {
-    let found = (1..=10).find(|&seed| play(run(seed)).replayed.is_err());
+    let found = (1..=100).find(|&seed| play(run(seed)).replayed.is_err());
     assert!(found.is_some(), "the checker is blind");
 }
 

@@ -25,8 +25,9 @@ impl LockName {
         self.0
     }
 
+    /// The name with this hash.
     #[inline]
-    pub(crate) fn from_bits(bits: u64) -> LockName {
+    pub fn from_bits(bits: u64) -> LockName {
         LockName(bits)
     }
 }

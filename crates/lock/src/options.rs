@@ -101,6 +101,11 @@ pub enum VictimPolicy {
     /// The transaction with the largest age value; among equals the one with the largest id.
     #[default]
     Youngest,
+    /// Kill-short (Kimura et al. 2012, §4.3): the one whose pipeline has the fewest completed transactions that wait for their
+    /// flush, for that flush is what it costs; among equals the youngest.
+    ShortestPipeline,
+    /// Kill-long, which the paper measures beside it: the one whose pipeline has the most.
+    LongestPipeline,
 }
 
 /// How a lock manager is set up.

@@ -1,6 +1,7 @@
 //! A transaction as the lock manager sees it: what it holds, and how it asks for more.
 
 mod held;
+mod pipeline;
 mod wish;
 
 use foreshore_base::{Lsn, TableId, TxnId};
@@ -24,8 +25,9 @@ use wish::Wish;
 pub(crate) struct OwnerState {
     held: HeldLocks,
     free: FreeRequests,
-    /// Intent locks held, in the order of acquisition: a transaction touches few tables.
-    intents: Vec<(EntryIndex, IntentMode)>,
+    /// Intent locks held, at the places where the slot publishes them: a transaction touches few tables. Places of locks that
+    /// were released alone are empty.
+    intents: Vec<Option<(EntryIndex, IntentMode)>>,
     /// The highest tag seen.
     max_tag: Lsn,
 }
@@ -44,7 +46,7 @@ pub struct LockOwner {
     manager: Arc<LockManager>,
     slot: SlotId,
     txn: TxnId,
-    /// `None` only while it is dropped.
+    /// `None` while it is dropped, and after it was handed over.
     state: Option<Box<OwnerState>>,
 }
 
@@ -65,12 +67,12 @@ impl LockOwner {
 
     #[inline]
     fn state(&self) -> &OwnerState {
-        self.state.as_ref().expect("an owner has its state until it is dropped")
+        self.state.as_ref().expect("an owner has its state until it is dropped or handed over")
     }
 
     #[inline]
     fn state_mut(&mut self) -> &mut OwnerState {
-        self.state.as_mut().expect("an owner has its state until it is dropped")
+        self.state.as_mut().expect("an owner has its state until it is dropped or handed over")
     }
 
     /// The transaction.
@@ -99,7 +101,7 @@ impl LockOwner {
     /// What it holds on a table.
     pub fn held_intent(&self, table: TableId) -> Option<IntentMode> {
         let entry = EntryIndex::of(table);
-        self.state().intents.iter().find(|(held, _)| *held == entry).map(|&(_, mode)| mode)
+        self.state().intents.iter().flatten().find(|(held, _)| *held == entry).map(|&(_, mode)| mode)
     }
 
     /// The locks on keys that it holds, in the order of their acquisition.
@@ -160,7 +162,7 @@ impl LockOwner {
     ) -> Result<Attempt, LockError> {
         let slot = self.slot;
         let LockOwner { manager, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
         if let Some(place) = state.held.find(name) {
             let lock = state.held.get(place);
             if lock.mode.covers(mode) {
@@ -264,31 +266,33 @@ impl LockOwner {
     ) -> Result<(), LockError> {
         let entry = EntryIndex::of(table);
         let intents = &self.state().intents;
-        let place = intents.iter().position(|(held, _)| *held == entry);
-        let held = place.map(|place| intents[place].1);
+        let place = intents.iter().position(|held| held.is_some_and(|(held, _)| held == entry));
+        let held = place.and_then(|place| intents[place]).map(|(_, mode)| mode);
         if held.is_some_and(|held| held.covers(mode)) {
             return Ok(());
         }
         let wanted = held.map_or(mode, |held| held.join(mode));
-        let hold = IntentHold { slot: self.slot, place: place.unwrap_or(intents.len()), held };
+        let empty = || intents.iter().position(Option::is_none).unwrap_or(intents.len());
+        let place = place.unwrap_or_else(empty);
+        let hold = IntentHold { slot: self.slot, place, held };
         let tag = match self.manager.intents.try_request(&self.manager.slots, entry, hold, wanted) {
             Some(tag) => tag,
             None => Wish::Table { entry, hold, wanted }.wait(&self.manager, self.slot, table, None, wait)?,
         };
         let state = self.state_mut();
         state.max_tag = state.max_tag.max(tag);
-        match place {
-            Some(place) => state.intents[place].1 = wanted,
-            None => state.intents.push((entry, wanted)),
+        if place == state.intents.len() {
+            state.intents.push(None);
         }
+        state.intents[place] = Some((entry, wanted));
         Ok(())
     }
 
-    /// Releases all locks: there is no way to release one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
+    /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
     /// Alg. 7), and the LSN stays as a tag where something may have been changed.
     pub fn release_all(&mut self, tag: Option<Lsn>) {
         let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
         let published = manager.slots.get(*slot);
         if state.held.len() > 0 {
             let reuses = manager.table.reuses_requests();
@@ -308,7 +312,7 @@ impl LockOwner {
         }
         if !state.intents.is_empty() {
             published.withdraw_intents();
-            for (entry, mode) in state.intents.drain(..).rev() {
+            for (entry, mode) in state.intents.drain(..).rev().flatten() {
                 manager.intents.release(&manager.slots, entry, *slot, mode, tag);
             }
         }
@@ -333,6 +337,9 @@ impl OwnerState {
 
 impl Drop for LockOwner {
     fn drop(&mut self) {
+        if self.state.is_none() {
+            return;
+        }
         self.release_all(None);
         if let Some(state) = self.state.take() {
             self.manager.slots.release(self.slot, state);

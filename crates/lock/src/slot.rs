@@ -43,6 +43,9 @@ const EPOCH: u64 = 4;
 /// Intent locks that a slot publishes without a mutex: more tables than nearly every transaction touches.
 const PUBLISHED_INTENTS: usize = 16;
 
+/// What a place of published intent locks has whose lock was withdrawn: of no entry.
+const NO_INTENT: u64 = u64::MAX;
+
 /// The number of a slot, below [`MAX_TRANSACTIONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotId(pub(crate) u16);
@@ -193,6 +196,8 @@ pub(crate) struct Slot {
     txn: AtomicU64,
     /// Its age. As `txn`.
     age: AtomicU64,
+    /// How many transactions its pipeline has completed whose locks are still held. As `txn`.
+    completed: AtomicU32,
     /// Locks released by owners of this slot. Written by the owner.
     pub(crate) released: AtomicU64,
     /// The intent locks that the owner holds, as entry × 8 + mode. Written under the latch of the entry by the owner, or by
@@ -215,6 +220,7 @@ impl Slot {
             parked: Mutex::new(Parked::Fresh),
             txn: AtomicU64::new(0),
             age: AtomicU64::new(0),
+            completed: AtomicU32::new(0),
             released: AtomicU64::new(0),
             intents: [const { AtomicU64::new(0) }; PUBLISHED_INTENTS],
             intent_count: AtomicU32::new(0),
@@ -231,6 +237,23 @@ impl Slot {
 
     pub(crate) fn age(&self) -> u64 {
         self.age.load(Relaxed)
+    }
+
+    /// How many transactions its pipeline has completed whose locks are still held.
+    pub(crate) fn completed(&self) -> u32 {
+        self.completed.load(Relaxed)
+    }
+
+    /// Goes on as another transaction. By the owner.
+    pub(crate) fn renew(&self, age: u64, identity: Identity, completed: u32) {
+        self.show(identity.txn, age, completed);
+        *self.parked.lock() = Parked::Away(identity);
+    }
+
+    fn show(&self, txn: TxnId, age: u64, completed: u32) {
+        self.txn.store(txn.0, Relaxed);
+        self.age.store(age, Relaxed);
+        self.completed.store(completed, Relaxed);
     }
 
     /// Who is in the slot.
@@ -287,11 +310,22 @@ impl Slot {
         self.intent_count.store(0, Release);
     }
 
+    /// Withdraws one published intent lock, whose place stays empty. Before the owner waits for anything else.
+    pub(crate) fn withdraw_intent(&self, place: usize) {
+        match self.intents.get(place) {
+            Some(published) => published.store(NO_INTENT, Relaxed),
+            None => self.more_intents.lock()[place - PUBLISHED_INTENTS] = NO_INTENT,
+        }
+    }
+
     /// Calls `see` with every intent lock that is published.
     pub(crate) fn each_intent(&self, mut see: impl FnMut(EntryIndex, IntentMode)) {
         let count = self.intent_count.load(Acquire) as usize;
-        let mut decoded =
-            |encoded: u64| see(EntryIndex((encoded >> 3) as u32), IntentMode::from_bits(encoded & 7));
+        let mut decoded = |encoded: u64| {
+            if encoded != NO_INTENT {
+                see(EntryIndex((encoded >> 3) as u32), IntentMode::from_bits(encoded & 7));
+            }
+        };
         self.intents.iter().take(count).for_each(|published| decoded(published.load(Relaxed)));
         if count > PUBLISHED_INTENTS {
             self.more_intents.lock().iter().for_each(|&encoded| decoded(encoded));
@@ -373,8 +407,7 @@ impl Slots {
             if self.used.load(Relaxed) <= index {
                 self.used.fetch_max(index + 1, Release);
             }
-            slot.txn.store(txn.0, Relaxed);
-            slot.age.store(age, Relaxed);
+            slot.show(txn, age, 0);
             if found_last != index {
                 let _ = HINT.try_with(|hint| hint.set(index));
             }

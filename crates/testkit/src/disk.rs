@@ -76,6 +76,8 @@ struct Faults {
     bad_places: Vec<(PathBuf, Range<u64>)>,
     /// How long each sync takes.
     sync_delay: std::time::Duration,
+    /// Syncs wait until this is over.
+    syncs_held: bool,
 }
 
 /// How often the disk was used.
@@ -152,6 +154,12 @@ impl FaultyDisk {
     /// Lets each sync take this long, so that what happens meanwhile has time to happen.
     pub fn set_sync_delay(&self, delay: std::time::Duration) {
         self.state.lock().faults.sync_delay = delay;
+    }
+
+    /// Lets every sync that comes from now on wait, without an effect, until this is called with `false` or the power fails (ten seconds at
+    /// most, so that a test that fails ends).
+    pub fn hold_syncs(&self, hold: bool) {
+        self.state.lock().faults.syncs_held = hold;
     }
 
     /// The disk that the next open finds if the power fails now. This disk stays as it is.

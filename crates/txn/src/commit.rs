@@ -1,15 +1,26 @@
-//! Commit: the record, the locks, the flush, in this order (safe SX-ELR, Kimura et al. 2012, Algorithms 6 and 7).
+//! Commit: the record, the locks, the flush, in this order (safe SX-ELR, Kimura et al. 2012, Algorithms 6 and 7), or in
+//! another, as [`EarlyLockRelease`] says.
 //!
-//! TXN-1: a commit is acknowledged when its record is durable (`Sync`) or appended (`Lazy`).
+//! TXN-1: a commit is acknowledged when its record is durable (`Sync`) or appended (`Pipelined`, `Lazy`); a ticket, when it is
+//! durable.
 //!
 //! TXN-2: locks go once the commit record has its LSN. What was changed under them keeps that LSN as a tag; whoever
 //! locks it later has a commit record behind it in the log, or, having written nothing, waits until the highest tag
 //! that it met is durable. So nobody is told of a commit that a crash can take back. The paper lets transactions go
 //! that fail after their locks went; here a log that cannot write the record is poisoned, and nobody is told anything more.
+//! Without early release, exclusive locks go when the record is durable, and leave no tag.
 
-use foreshore_base::{Lsn, Result};
+use foreshore_base::{Lsn, Result, StorageError};
 
-use crate::{error::TxnError, options::Durability, records, stats::Event, transaction::Txn};
+use crate::{
+    committer::Waiter,
+    error::TxnError,
+    options::{Durability, EarlyLockRelease},
+    records,
+    stats::Event,
+    ticket::CommitTicket,
+    transaction::Txn,
+};
 
 impl Txn {
     /// Commits; gives the LSN after which it takes effect. A transaction that wrote nothing has no place of its own and
@@ -26,17 +37,52 @@ impl Txn {
         }
     }
 
+    /// Commits without waiting for the disk: its flush has been asked for, and the ticket tells when it is through.
+    pub fn commit_pipelined(self) -> Result<CommitTicket, TxnError> {
+        let core = self.session.engine.share_core();
+        let lsn = self.commit(Durability::Pipelined)?;
+        Ok(CommitTicket::new(core, lsn))
+    }
+
     fn commit_changes(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         let lsn = self.append_commit()?;
         self.finished = true;
-        self.session.owner.release_all(Some(lsn));
+        let core = self.session.core();
+        let (release, tags) = (core.early_lock_release, core.release_tags);
+        match release {
+            EarlyLockRelease::SharedAndExclusive => self.session.owner.release_all(tags.then_some(lsn)),
+            EarlyLockRelease::Shared => self.session.owner.release_shared(),
+            EarlyLockRelease::Off => {}
+        }
         let core = self.session.core();
         core.stats.count(Event::Commit);
         core.note_log_growth(lsn);
-        if durability == Durability::Sync {
-            core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+        if release == EarlyLockRelease::SharedAndExclusive {
+            self.leave_pipeline(false, lsn, true);
+            self.flush(durability, lsn).map_err(unknown)?;
+        } else {
+            self.commit_with_locks(durability, lsn)?;
         }
         Ok(lsn)
+    }
+
+    /// The rest of a commit whose exclusive locks wait for the flush.
+    #[cold]
+    fn commit_with_locks(&mut self, durability: Durability, lsn: Lsn) -> Result<(), TxnError> {
+        if durability == Durability::Sync {
+            let flushed = self.flush(durability, lsn);
+            self.session.owner.release_all(None);
+            self.leave_pipeline(false, lsn, true);
+            flushed.map_err(unknown)?;
+        } else if self.pipeline.is_some() {
+            self.flush(durability, lsn).map_err(unknown)?;
+            self.leave_pipeline(true, lsn, true);
+        } else {
+            let locks = Waiter::Locks(self.session.owner.hand_over());
+            // Refused when the engine is closing, and then they protect nothing.
+            drop(self.session.core().committer.add(lsn, locks));
+        }
+        Ok(())
     }
 
     /// Appends the commit record, as a change like others, so that no checkpoint overlooks it (TXN-3). On an error
@@ -58,16 +104,54 @@ impl Txn {
     fn commit_reads(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.finished = true;
         self.session.release_slot();
-        let tag = self.session.owner.max_tag();
-        self.session.owner.release_all(None);
-        let core = self.session.core();
-        core.stats.count(Event::ReadOnlyCommit);
-        if durability == Durability::Sync && tag != Lsn::ZERO && !core.log.is_durable(tag) {
-            core.log.flush(tag)?;
+        let before = self.pipeline.as_ref().map_or(Lsn::ZERO, |place| place.newest());
+        let tag = self.session.owner.max_tag().max(before);
+        let inherits = self.inherits();
+        if inherits {
+            // Those before it have changed what the others cover.
+            self.session.owner.release_shared();
+        } else {
+            self.session.owner.release_all(None);
+        }
+        self.leave_pipeline(inherits, tag, true);
+        self.session.core().stats.count(Event::ReadOnlyCommit);
+        if tag != Lsn::ZERO {
+            self.flush(durability, tag)?;
         }
         // Whoever died of a poisoned log has given up its locks without undoing its changes: nothing read since then
         // counts.
-        core.check_open()?;
+        self.session.core().check_open()?;
         Ok(tag)
     }
+
+    /// Waits for a flush, or asks for one, or neither.
+    #[inline]
+    fn flush(&self, durability: Durability, lsn: Lsn) -> Result<()> {
+        let log = &self.session.core().log;
+        match durability {
+            Durability::Sync if !log.is_durable(lsn) => log.flush(lsn),
+            Durability::Pipelined => {
+                log.request_flush(lsn);
+                Ok(())
+            }
+            Durability::Sync | Durability::Lazy => Ok(()),
+        }
+    }
+
+    /// Whether its locks are also those of earlier transactions of its pipeline.
+    pub(crate) fn inherits(&self) -> bool {
+        self.pipeline.as_ref().is_some_and(|place| place.inherits)
+    }
+
+    /// Lets its pipeline go on, if it is in one; with `locks`, what is held is left to it.
+    pub(crate) fn leave_pipeline(&mut self, locks: bool, newest: Lsn, completed: bool) {
+        if let Some(place) = self.pipeline.take() {
+            let owner = locks.then(|| self.session.owner.hand_over());
+            place.end(self.session.core(), owner, newest, completed);
+        }
+    }
+}
+
+fn unknown(cause: StorageError) -> TxnError {
+    TxnError::OutcomeUnknown { cause }
 }

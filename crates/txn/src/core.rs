@@ -11,8 +11,8 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
-    catalog::Catalog, checkpoint::Growth, control::ControlFile, recovery::RecoveryReport, stats::Counters,
-    table::TxnTable,
+    catalog::Catalog, checkpoint::Growth, committer::Committer, control::ControlFile,
+    options::EarlyLockRelease, recovery::RecoveryReport, stats::Counters, table::TxnTable,
 };
 
 /// What all transactions of a database share.
@@ -27,10 +27,16 @@ pub(crate) struct Core {
     /// Also held for the length of a checkpoint: there is one at a time.
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) growth: Growth,
+    pub(crate) committer: Committer,
     pub(crate) stats: Counters,
     pub(crate) recovery: RecoveryReport,
     /// Whether transactions lock; off only in tests that prove that they would notice.
     pub(crate) locking: bool,
+    pub(crate) early_lock_release: EarlyLockRelease,
+    /// Whether an early release leaves tags; off only in tests that prove that they would notice.
+    pub(crate) release_tags: bool,
+    /// See [`crate::EngineOptions::pipeline_length`].
+    pub(crate) pipeline_length: u32,
     /// Set once by close, with release; read with acquire by whoever begins anything.
     pub(crate) closed: AtomicBool,
 }

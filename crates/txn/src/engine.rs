@@ -17,9 +17,11 @@ use std::{fmt, path::Path};
 use crate::{
     catalog::{self, TableInfo},
     checkpoint::run_checkpointer,
+    committer::run_committer,
     core::Core,
     error::TxnError,
     options::{BeginOptions, EngineOptions},
+    pipeline::Pipeline,
     stats::EngineStats,
     transaction::Txn,
     verify::{self, VERIFY_WAIT, VerifyReport},
@@ -36,6 +38,7 @@ pub struct Engine {
 /// What only an open engine has.
 struct Running {
     checkpointer: thread::JoinHandle<()>,
+    committer: thread::JoinHandle<()>,
     /// The lock file. Given back last, when nobody writes any more.
     _lock: Box<dyn Send + Sync>,
 }
@@ -53,18 +56,22 @@ impl Engine {
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
         let opened = open::open(&disk, directory, options)?;
         let core = Arc::new(opened.core);
-        let for_thread = Arc::clone(&core);
-        let checkpointer = thread::Builder::new()
-            .name("foreshore-checkpoint".to_owned())
-            .spawn(move || run_checkpointer(&for_thread))
-            .map_err(StorageError::io("start the checkpoint thread of", directory));
-        match checkpointer {
-            Ok(checkpointer) => {
-                let running = Mutex::new(Some(Running { checkpointer, _lock: opened.lock }));
-                Ok(Arc::new(Engine { core, running }))
+        let start = |name: &str, life: fn(&Arc<Core>)| {
+            let core = Arc::clone(&core);
+            let thread = thread::Builder::new().name(format!("foreshore-{name}")).spawn(move || life(&core));
+            thread.map_err(StorageError::io(format!("start the {name} thread of"), directory))
+        };
+        let started = start("checkpoint", run_checkpointer)
+            .and_then(|checkpointer| Ok((checkpointer, start("commit", run_committer)?)));
+        match started {
+            Ok((checkpointer, committer)) => {
+                let running = Running { checkpointer, committer, _lock: opened.lock };
+                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)) }))
             }
             Err(error) => {
-                // The error that counts is the first.
+                // The error that counts is the first. A checkpointer that runs finds the engine closed.
+                core.closed.store(true, Ordering::Release);
+                core.growth.stop();
                 let _ = core.shut_down();
                 Err(error)
             }
@@ -74,6 +81,16 @@ impl Engine {
     #[inline]
     pub(crate) fn core(&self) -> &Core {
         &self.core
+    }
+
+    /// For what outlives transactions, without keeping the database open.
+    pub(crate) fn share_core(&self) -> Arc<Core> {
+        Arc::clone(&self.core)
+    }
+
+    /// A pipeline: a session whose transactions do not wait for their flushes.
+    pub fn pipeline(self: &Arc<Engine>) -> Pipeline {
+        Pipeline::new(Arc::clone(self))
     }
 
     /// Begins a transaction. Reports name the caller.
@@ -147,11 +164,13 @@ impl Engine {
     /// Transactions that are still open find it closed; the next opening undoes them. Closing again does nothing.
     pub fn close(&self) -> Result<()> {
         let mut running = self.running.lock();
-        let Some(Running { checkpointer, _lock }) = running.take() else { return Ok(()) };
+        let Some(Running { checkpointer, committer, _lock }) = running.take() else { return Ok(()) };
         self.core.closed.store(true, Ordering::Release);
         self.core.growth.stop();
-        // It ends after the checkpoint that it may be in; a panic in it has been reported and changes nothing here.
+        self.core.committer.stop();
+        // They end after what they are doing; a panic in one has been reported and changes nothing here.
         let _ = checkpointer.join();
+        let _ = committer.join();
         self.core.shut_down()
     }
 }

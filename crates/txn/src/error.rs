@@ -26,6 +26,9 @@ pub enum TxnError {
         #[source]
         cause: StorageError,
     },
+    /// The transaction before this one in its pipeline is still open.
+    #[error("a pipeline has one open transaction at a time, and this one's is still open")]
+    PipelineBusy,
     /// The cursor is of another transaction.
     #[error("the cursor belongs to another transaction")]
     ForeignCursor,

@@ -12,6 +12,8 @@ mod checkpoint;
 #[cfg(not(foreshore_loom))]
 mod commit;
 #[cfg(not(foreshore_loom))]
+mod committer;
+#[cfg(not(foreshore_loom))]
 mod control;
 #[cfg(not(foreshore_loom))]
 mod core;
@@ -22,6 +24,8 @@ mod error;
 #[cfg(not(foreshore_loom))]
 mod options;
 #[cfg(not(foreshore_loom))]
+mod pipeline;
+#[cfg(not(foreshore_loom))]
 mod records;
 #[cfg(not(foreshore_loom))]
 mod recovery;
@@ -30,6 +34,8 @@ mod rollback;
 #[cfg(not(foreshore_loom))]
 mod stats;
 mod table;
+#[cfg(not(foreshore_loom))]
+mod ticket;
 #[cfg(not(foreshore_loom))]
 mod transaction;
 #[cfg(not(foreshore_loom))]
@@ -45,7 +51,7 @@ mod api {
         BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
         Holder, IntentMode, KeyBytes, LockError, LockManager, LockMode, LockOptions, LockStats,
         LockTableKind, LockTarget as LockPlace, LockView as LockRow, Mode, TxnView as LockTransaction,
-        VictimReason, WaitView as LockWait,
+        VictimPolicy, VictimReason, WaitView as LockWait,
     };
     pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::LogOptions;
@@ -55,9 +61,11 @@ mod api {
         control::FORMAT_VERSION,
         engine::Engine,
         error::TxnError,
-        options::{BeginOptions, Durability, EngineOptions},
+        options::{BeginOptions, Durability, EarlyLockRelease, EngineOptions, MAX_PIPELINE_LENGTH},
+        pipeline::Pipeline,
         recovery::RecoveryReport,
         stats::EngineStats,
+        ticket::CommitTicket,
         transaction::{MAX_SAVEPOINTS, Savepoint, Txn, TxnCursor},
         verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},
     };

@@ -24,6 +24,15 @@ pub struct EngineOptions {
     pub latch_mode: LatchMode,
     /// The log's growth after which the background thread takes a checkpoint; at most an eighth of the log's capacity.
     pub checkpoint_bytes: u64,
+    /// What becomes of the locks of a transaction that has its commit record and waits for the flush.
+    pub early_lock_release: EarlyLockRelease,
+    /// How many transactions a [`crate::Pipeline`] completes at most before it waits for their flush; at least 1, at most
+    /// [`MAX_PIPELINE_LENGTH`].
+    pub pipeline_length: u32,
+    /// Whether an early release leaves tags, by which readers know what they wait for: off in tests that prove that they would
+    /// notice.
+    #[doc(hidden)]
+    pub release_tags: bool,
     /// Most records in a node of a tree: `usize::MAX`, or a handful in tests, so that nodes split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
@@ -41,6 +50,9 @@ impl Default for EngineOptions {
             locks: LockOptions::default(),
             latch_mode: LatchMode::default(),
             checkpoint_bytes: 256 << 20,
+            early_lock_release: EarlyLockRelease::default(),
+            pipeline_length: MAX_PIPELINE_LENGTH,
+            release_tags: true,
             node_capacity: usize::MAX,
             locking: true,
         }
@@ -65,12 +77,32 @@ pub struct BeginOptions {
     pub label: Option<Arc<str>>,
 }
 
+/// The longest pipeline (Kimura et al. 2012, §6).
+pub const MAX_PIPELINE_LENGTH: u32 = 100_000;
+
+/// Which locks of a transaction go when its commit record has its place in the log, before it is durable (Kimura et al. 2012,
+/// §5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyLockRelease {
+    /// None.
+    Off,
+    /// Those under which nothing can have been changed (S-ELR). Always serializable, but writers are still in the way.
+    Shared,
+    /// All (safe SX-ELR): who reads what is not durable yet waits for that at its own commit.
+    #[default]
+    SharedAndExclusive,
+}
+
 /// When a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When the transaction will survive any crash, and so will everything that it has read.
     #[default]
     Sync,
+    /// At once, and the flush is asked for: it comes as soon as the disk is through with what it is writing. A crash before
+    /// that loses the newest transactions, never an older one without the newer. [`crate::Txn::commit_pipelined`] gives a ticket
+    /// that tells when it is through.
+    Pipelined,
     /// At once. The log is flushed a little later ([`LogOptions::flush_interval`]); a crash before that loses the newest
     /// transactions, never an older one without the newer.
     Lazy,

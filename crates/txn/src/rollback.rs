@@ -22,11 +22,10 @@ use crate::{
     transaction::TxnSession,
 };
 
-/// Undoes all of a transaction's changes and gives its locks back, also when that fails.
+/// Undoes all of a transaction's changes; its locks may go then, also when that fails.
 pub(crate) fn undo_all(session: &mut TxnSession) -> Result<()> {
     let result = undo_with_end(session);
     session.release_slot();
-    session.owner.release_all(None);
     session.core().stats.count(Event::Rollback);
     result
 }

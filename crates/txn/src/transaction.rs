@@ -9,7 +9,7 @@ use foreshore_btree::{BTree, Cursor, Direction, Isolation, LockKind, TreeError};
 use foreshore_env::{sync::Arc, time::Instant};
 use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
-use crate::{catalog::TableInfo, engine::Engine, error::TxnError, rollback};
+use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
 pub(crate) use session::{TxnSession, VOLUME};
 
@@ -35,6 +35,8 @@ pub struct Txn {
     pub(crate) finished: bool,
     /// Where the savepoints are, oldest first.
     savepoints: Vec<Lsn>,
+    /// Its place in a pipeline, until it has ended.
+    pub(crate) pipeline: Option<Place>,
 }
 
 /// A place in a transaction to which it can go back.
@@ -61,7 +63,14 @@ impl Txn {
             failed: false,
             finished: false,
             savepoints: Vec::new(),
+            pipeline: None,
         }
+    }
+
+    pub(crate) fn in_pipeline(engine: Arc<Engine>, owner: LockOwner, age: u64, place: Place) -> Txn {
+        let mut txn = Txn::new(engine, owner, age);
+        txn.pipeline = Some(place);
+        txn
     }
 
     /// Its id: ids grow in the order of `begin`.
@@ -227,7 +236,20 @@ impl Txn {
     /// As [`Txn::rollback`], for all ways that lead here.
     fn end_by_rollback(&mut self) -> Result<()> {
         self.finished = true;
-        rollback::undo_all(&mut self.session)
+        let result = rollback::undo_all(&mut self.session);
+        let inherits = self.inherits();
+        // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline too:
+        // they are made durable first (Kimura et al. 2012, §4.3).
+        let all_go = !inherits || self.failed;
+        if all_go {
+            if let (true, Some(place)) = (inherits, &self.pipeline) {
+                // If that fails, the database has stopped, and locks protect nothing.
+                let _ = self.session.core().log.flush(place.newest());
+            }
+            self.session.owner.release_all(None);
+        }
+        self.leave_pipeline(!all_go, Lsn::ZERO, false);
+        result
     }
 
     /// One operation that changes nothing.

@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     capacity_bytes: u64,
     pub(crate) flush_interval: Duration,
+    /// See [`LogOptions::latency`].
+    latency: Duration,
 }
 
 impl Core {
@@ -103,6 +105,7 @@ impl Core {
             store,
             capacity_bytes: options.capacity_bytes,
             flush_interval: options.interval(),
+            latency: options.latency,
         }
     }
 

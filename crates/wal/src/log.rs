@@ -7,6 +7,7 @@ use foreshore_env::{
     disk::Disk,
     sync::{Arc, Mutex},
     thread,
+    time::Instant,
 };
 
 use crate::{
@@ -121,7 +122,12 @@ impl Log {
     /// to depend on one is damaged.
     #[inline]
     pub fn flush(&self, lsn: Lsn) -> Result<()> {
-        self.core.flush(lsn)
+        self.core.flush(lsn, None).map(|_| ())
+    }
+
+    /// As [`Log::flush`], until `deadline` at most; whether the record is durable.
+    pub fn flush_until(&self, lsn: Lsn, deadline: Instant) -> Result<bool> {
+        self.core.flush(lsn, Some(deadline))
     }
 
     /// Asks for a flush of the record that starts at `lsn`, without waiting.

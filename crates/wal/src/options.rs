@@ -27,6 +27,8 @@ pub struct LogOptions {
     /// half of it; the other half is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
     /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
     pub capacity_bytes: u64,
+    /// What every sync takes longer than the disk needs: another disk's latency, to measure with. None by default.
+    pub latency: Duration,
     /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet before
     /// a mark is put under it, which tells later damage from a torn tail; 1 ms to a day.
     pub flush_interval: Duration,
@@ -55,6 +57,7 @@ impl Default for LogOptions {
             segment_bytes: 16 << 20,
             buffer_bytes: 8 << 20,
             capacity_bytes: 4 << 30,
+            latency: Duration::ZERO,
             flush_interval: Duration::from_millis(100),
         }
     }

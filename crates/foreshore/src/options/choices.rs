@@ -1,6 +1,8 @@
 //! Options whose value is one of a few, each with a name.
 
-use foreshore_txn::{DeadlockPolicy, DigestKind, LatchMode, TransitKind, TranslationKind};
+use foreshore_txn::{
+    DeadlockPolicy, DigestKind, EarlyLockRelease, LatchMode, TransitKind, TranslationKind, VictimPolicy,
+};
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -45,6 +47,22 @@ impl Choice for DeadlockPolicy {
 impl Choice for DigestKind {
     const NAMED: &'static [(&'static str, DigestKind)] =
         &[("exact", DigestKind::Exact), ("bloom", DigestKind::Bloom)];
+}
+
+impl Choice for VictimPolicy {
+    const NAMED: &'static [(&'static str, VictimPolicy)] = &[
+        ("youngest", VictimPolicy::Youngest),
+        ("shortest_pipeline", VictimPolicy::ShortestPipeline),
+        ("longest_pipeline", VictimPolicy::LongestPipeline),
+    ];
+}
+
+impl Choice for EarlyLockRelease {
+    const NAMED: &'static [(&'static str, EarlyLockRelease)] = &[
+        ("off", EarlyLockRelease::Off),
+        ("shared", EarlyLockRelease::Shared),
+        ("shared_and_exclusive", EarlyLockRelease::SharedAndExclusive),
+    ];
 }
 
 impl Choice for TranslationKind {

@@ -1,6 +1,6 @@
 //! The seam between the policies, and what they share: confirming a suspicion, choosing a victim, telling about it.
 
-use std::collections::VecDeque;
+use std::{cmp::Reverse, collections::VecDeque};
 
 use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::time::{Duration, Instant, unix_seconds};
@@ -150,11 +150,18 @@ impl Detector {
 
     /// Makes a member the victim. `false` if its wait has ended meanwhile, and with it the deadlock.
     fn resolve(&self, manager: &LockManager, circle: &[Member]) -> bool {
+        let age = |member: &&Member| {
+            let slot = manager.slots.get(member.slot);
+            (slot.age(), slot.txn())
+        };
+        let completed = |member: &&Member| manager.slots.get(member.slot).completed();
+        let members = circle.iter();
         let victim = match self.victims {
-            VictimPolicy::Youngest => circle.iter().max_by_key(|member| {
-                let slot = manager.slots.get(member.slot);
-                (slot.age(), slot.txn())
-            }),
+            VictimPolicy::Youngest => members.max_by_key(age),
+            VictimPolicy::ShortestPipeline => {
+                members.max_by_key(|member| (Reverse(completed(member)), age(member)))
+            }
+            VictimPolicy::LongestPipeline => members.max_by_key(|member| (completed(member), age(member))),
         };
         let Some(&victim) = victim else { return false };
         let report = Arc::new(DeadlockReport {

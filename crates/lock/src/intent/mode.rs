@@ -73,6 +73,12 @@ impl IntentMode {
         matches!(self, S | SIX | X)
     }
 
+    /// Whether a holder may have changed something: the table, or keys in it.
+    #[inline]
+    pub const fn writes(self) -> bool {
+        matches!(self, IX | SIX | X)
+    }
+
     pub(crate) const fn from_bits(bits: u64) -> IntentMode {
         match bits {
             0 => IS,

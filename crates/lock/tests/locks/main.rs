@@ -4,6 +4,7 @@ mod basics;
 mod cost;
 mod deadlocks;
 mod intents;
+mod pipelines;
 mod policies;
 mod shadow;
 mod specs;

@@ -9,6 +9,7 @@ use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
     sync::{Arc, Mutex, MutexGuard},
     thread,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -16,6 +17,11 @@ use super::{
     content::{BLOCK_BYTES, Content},
     names::Node,
 };
+
+/// How often a sync that is held back looks whether it still is.
+const HELD_SYNC_NAP: Duration = Duration::from_millis(1);
+/// How long a sync is held back at most: a test that fails meanwhile shall end.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 fn power_failure() -> io::Error {
     io::Error::other("the power failed (simulated)")
@@ -256,6 +262,12 @@ impl DiskFile for OpenFile {
             thread::sleep(delay);
         }
         let mut state = self.disk.state.lock();
+        let limit = Instant::now() + LONGEST_HOLD;
+        while state.faults.syncs_held && !state.crashed && Instant::now() < limit {
+            drop(state);
+            thread::sleep(HELD_SYNC_NAP);
+            state = self.disk.state.lock();
+        }
         let works = state.sync_operation()?;
         let content = state.file_mut(self.file)?;
         if works {

@@ -31,9 +31,10 @@ use foreshore_wal::Log;
 use crate::{
     catalog::Catalog,
     checkpoint::Growth,
+    committer::Committer,
     control::{Control, ControlFile},
     core::Core,
-    options::EngineOptions,
+    options::{EngineOptions, MAX_PIPELINE_LENGTH},
     recovery::{self, RecoveryReport},
     stats::Counters,
     table::TxnTable,
@@ -258,10 +259,14 @@ impl Place<'_> {
             transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
             catalog: Catalog::new(catalog, content.overflow_root),
             growth: Growth::new(self.options.checkpoint_interval(), content.redo),
+            committer: Committer::default(),
             control: Mutex::new(control),
             stats: Counters::default(),
             recovery,
             locking: self.options.locking,
+            early_lock_release: self.options.early_lock_release,
+            release_tags: self.options.release_tags,
+            pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),
             closed: AtomicBool::new(false),
         }
     }

@@ -2,9 +2,11 @@
 #![cfg(not(foreshore_loom))]
 
 mod crash;
+mod early_release;
 mod faults;
 mod model;
 mod opening;
+mod pipelines;
 mod probe;
 mod threads;
 mod transactions;

@@ -215,6 +215,9 @@ impl Flusher {
         if self.unsynced {
             self.segment.file.sync().map_err(StorageError::io("sync", &self.segment.path))?;
             self.unsynced = false;
+            if !self.core.latency.is_zero() {
+                thread::sleep(self.core.latency);
+            }
         }
         Ok(())
     }

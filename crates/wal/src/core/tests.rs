@@ -61,9 +61,9 @@ fn a_stalled_append_holds_up_only_what_follows_it() {
     let before = append(&core, 100).unwrap();
     let claim = core.claim_for_test();
     let after = append(&core, 100).unwrap();
-    core.flush(before).unwrap();
+    core.flush(before, None).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| core.flush(after));
+        let waiter = scope.spawn(|| core.flush(after, None));
         thread::sleep(Duration::from_millis(30));
         assert!(!waiter.is_finished() && core.durable() <= after.0);
         publish(claim);
@@ -102,7 +102,7 @@ fn an_append_that_dies_poisons_and_wakes_all() {
     let claim = core.claim_for_test();
     let after = append(&core, 100).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| core.flush(after));
+        let waiter = scope.spawn(|| core.flush(after, None));
         let fillers: Vec<_> =
             (0..2).map(|_| scope.spawn(|| while append(&core, 60_000).is_ok() {})).collect();
         eventually("nobody waits for room", || core.waiting.lock().for_space == 2);
@@ -131,6 +131,6 @@ fn closing_waits_for_a_stalled_append() {
     let late = core.claim_for_test();
     let lsn = Lsn(late.start());
     publish(late);
-    assert!(matches!(core.flush(lsn), Err(StorageError::Closed)));
+    assert!(matches!(core.flush(lsn, None), Err(StorageError::Closed)));
     assert_eq!(core.gate.load(Ordering::Relaxed), CLOSED);
 }

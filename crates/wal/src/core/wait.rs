@@ -66,10 +66,10 @@ pub(super) enum Task {
 }
 
 impl Core {
-    /// Returns when the record that starts at `lsn` is durable.
-    pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
+    /// Returns when the record that starts at `lsn` is durable, or, with `false`, when the deadline has passed.
+    pub(crate) fn flush(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool> {
         if self.durable() > lsn.0 {
-            return Ok(());
+            return Ok(true);
         }
         if lsn.0 >= self.tail() {
             return Err(no_record(lsn, Lsn(self.low_water()), Lsn(self.tail())));
@@ -77,7 +77,7 @@ impl Core {
         let mut waiting = self.waiting.lock();
         loop {
             if self.durable() > lsn.0 {
-                return Ok(());
+                return Ok(true);
             }
             if waiting.flusher_gone || self.gate.load(Ordering::Acquire) == POISONED {
                 drop(waiting);
@@ -86,7 +86,12 @@ impl Core {
             waiting.requested = waiting.requested.max(lsn.0 + 1);
             self.wake_flusher(&mut waiting);
             let batch = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
-            waiting = self.batches[(batch % 2) as usize].wait(waiting);
+            let batch = &self.batches[(batch % 2) as usize];
+            waiting = match deadline {
+                None => batch.wait(waiting),
+                Some(deadline) if Instant::now() < deadline => batch.wait_until(waiting, deadline),
+                Some(_) => return Ok(false),
+            };
         }
     }
 

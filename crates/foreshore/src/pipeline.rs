@@ -1,0 +1,128 @@
+//! Commits that do not wait for the disk.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use foreshore_env::{sync::Arc, time::Instant};
+
+use crate::{
+    database::{Database, Inner},
+    error::{Error, Result},
+    transact::{self, Session, TransactOptions},
+    transaction::Transaction,
+};
+
+/// A commit on its way to the disk. Made by [`Transaction::commit_pipelined`] and [`Pipeline::transact`].
+///
+/// What the transaction did, and what it has read, is certain once the commit is durable: [`CommitTicket::wait`] for that, ask
+/// with [`CommitTicket::is_durable`], or `await` the ticket, in any runtime. Dropping it changes nothing.
+#[derive(Debug)]
+#[must_use = "the commit is on its way to the disk, not there"]
+pub struct CommitTicket {
+    ticket: foreshore_txn::CommitTicket,
+    /// For the names in errors; it does not keep the database open.
+    path: Arc<std::path::Path>,
+}
+
+impl CommitTicket {
+    pub(crate) fn new(ticket: foreshore_txn::CommitTicket, database: &Inner) -> CommitTicket {
+        CommitTicket { ticket, path: Arc::from(database.path()) }
+    }
+
+    /// Whether the commit is durable.
+    pub fn is_durable(&self) -> bool {
+        self.ticket.is_durable()
+    }
+
+    /// Waits until the commit is durable.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if the log failed before: the database has stopped, and when it is opened again, all of the
+    /// transaction is there or nothing.
+    pub fn wait(&self) -> Result<()> {
+        self.ticket.wait().map_err(|error| Error::from_txn(error, &self.path))
+    }
+
+    /// As [`CommitTicket::wait`], until `deadline` at most; whether the commit is durable.
+    pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
+        self.ticket.wait_until(deadline).map_err(|error| Error::from_txn(error, &self.path))
+    }
+}
+
+impl Future for CommitTicket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = Pin::new(&mut self.ticket).poll(context);
+        outcome.map_err(|error| Error::from_txn(error, &self.path))
+    }
+}
+
+/// A session whose transactions, one after another, do not wait for the disk: each begins as soon as the one before it has
+/// committed, and its [`CommitTicket`] is through no earlier than theirs. Made by [`Database::pipeline`].
+///
+/// With [`Options::early_lock_release`](crate::Options::early_lock_release) on, as it is by default, others can go on with what
+/// these transactions touched at once. When it is off, the session keeps their locks until the flush, or until one of its
+/// transactions is the victim of a deadlock. After [`Options::pipeline_length`](crate::Options::pipeline_length) transactions it
+/// waits for the disk.
+#[derive(Debug)]
+pub struct Pipeline {
+    database: Database,
+    pipeline: foreshore_txn::Pipeline,
+}
+
+impl Pipeline {
+    pub(crate) fn new(database: Database, pipeline: foreshore_txn::Pipeline) -> Pipeline {
+        Pipeline { database, pipeline }
+    }
+
+    /// As [`Database::transact`], but does not wait for the disk: gives what `body` returned, and a ticket that tells when it is
+    /// certain.
+    #[track_caller]
+    pub fn transact<R>(
+        &mut self,
+        body: impl FnMut(&mut Transaction) -> Result<R>,
+    ) -> Result<(R, CommitTicket)> {
+        self.transact_with(&TransactOptions::default(), body)
+    }
+
+    /// [`Pipeline::transact`] with a deadline, another isolation, and so on. The durability of the options is of no effect.
+    #[track_caller]
+    pub fn transact_with<R>(
+        &mut self,
+        options: &TransactOptions,
+        body: impl FnMut(&mut Transaction) -> Result<R>,
+    ) -> Result<(R, CommitTicket)> {
+        let session = Session::Pipeline(&self.database, &mut self.pipeline);
+        transact::run(session, options, body, Transaction::commit_pipelined)
+    }
+
+    /// Begins the next transaction, which may be ended as any other.
+    ///
+    /// # Errors
+    /// [`Error::PipelineBusy`] while the last one is open.
+    #[track_caller]
+    pub fn begin(&mut self) -> Result<Transaction> {
+        self.begin_with(&TransactOptions::default())
+    }
+
+    /// [`Pipeline::begin`] with a deadline, a label, and so on.
+    #[track_caller]
+    pub fn begin_with(&mut self, options: &TransactOptions) -> Result<Transaction> {
+        let deadline = options.deadline_from_now();
+        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, deadline, None)
+    }
+
+    /// Waits until everything that it has committed is durable.
+    pub fn flush(&self) -> Result<()> {
+        self.pipeline.flush().map_err(|error| Error::from_txn(error, self.database.path()))
+    }
+
+    /// Transactions that it has completed since it was last known to be durable as a whole.
+    pub fn length(&self) -> u32 {
+        self.pipeline.length()
+    }
+}

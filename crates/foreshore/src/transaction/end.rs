@@ -1,0 +1,61 @@
+//! How a transaction ends.
+
+use foreshore_env::sync::Arc;
+use foreshore_txn::Txn;
+
+use super::Transaction;
+use crate::{
+    Durability,
+    database::Inner,
+    error::{Error, Result},
+    pipeline::CommitTicket,
+};
+
+impl Transaction {
+    /// Commits with the durability that the transaction began with. Under [`Durability::Sync`], what it did survives
+    /// a crash once this returns.
+    ///
+    /// On any error but [`Error::OutcomeUnknown`] nothing was committed.
+    pub fn commit(self) -> Result<()> {
+        let durability = self.durability;
+        self.commit_with(durability)
+    }
+
+    /// Commits with another durability.
+    pub fn commit_with(self, durability: Durability) -> Result<()> {
+        let (txn, database) = self.unless_cancelled()?;
+        match txn.commit(durability) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::from_txn(error, database.path())),
+        }
+    }
+
+    /// Commits without waiting for the disk: others can go on with what this transaction touched, and the ticket tells when
+    /// the commit is durable. What the transaction has read is certain only then, too.
+    ///
+    /// On any error nothing was committed.
+    pub fn commit_pipelined(self) -> Result<CommitTicket> {
+        let (txn, database) = self.unless_cancelled()?;
+        match txn.commit_pipelined() {
+            Ok(ticket) => Ok(CommitTicket::new(ticket, &database)),
+            Err(error) => Err(Error::from_txn(error, database.path())),
+        }
+    }
+
+    /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.
+    fn unless_cancelled(self) -> Result<(Txn, Arc<Inner>)> {
+        let Transaction { txn, database, cancel, .. } = self;
+        if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
+            txn.rollback().map_err(|error| Error::from_txn(error, database.path()))?;
+            return Err(Error::Cancelled);
+        }
+        Ok((txn, database))
+    }
+
+    /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure (which
+    /// stops the database, so that the next operation tells).
+    pub fn rollback(self) -> Result<()> {
+        let Transaction { txn, database, .. } = self;
+        txn.rollback().map_err(|error| Error::from_txn(error, database.path()))
+    }
+}

@@ -1,0 +1,94 @@
+//! Locks that outlive their transaction: in a pipeline until the flush, in the hands of whoever prepared it, over a restart.
+
+use std::panic::Location;
+
+use foreshore_base::{Lsn, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::time::Instant;
+
+use super::LockOwner;
+use super::held::HeldLock;
+use crate::error::LockError;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::slot::Identity;
+
+impl LockOwner {
+    /// Moves the locks to a new owner of the same slot, for whom they are held from now on. This one holds nothing any more,
+    /// and must only be dropped.
+    #[must_use]
+    pub fn hand_over(&mut self) -> LockOwner {
+        LockOwner {
+            manager: Arc::clone(&self.manager),
+            slot: self.slot,
+            txn: self.txn,
+            state: self.state.take(),
+        }
+    }
+
+    /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`: how many
+    /// they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
+    #[track_caller]
+    pub fn renew(&mut self, txn: TxnId, age: u64, label: Option<Arc<str>>, completed: u32) {
+        self.txn = txn;
+        self.state_mut().max_tag = Lsn::ZERO;
+        let identity = Identity { txn, label, begun_at: Location::caller(), begun: Instant::now() };
+        self.manager.slots.get(self.slot).renew(age, identity, completed);
+    }
+
+    /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each name once.
+    ///
+    /// # Errors
+    /// `TooManyLocks`; `WouldBlock` if somebody is in the way all the same.
+    pub fn restore(&mut self, name: LockName, mode: Mode) -> Result<(), LockError> {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        if state.held.len() >= manager.max_locks_per_transaction {
+            return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
+        }
+        let request = manager.table.take_request(&mut state.free, state.held.len())?;
+        match manager.table.try_request(&manager.slots, name, *slot, request, mode) {
+            Some(_) => {
+                state.held.push(HeldLock { name, request, mode });
+                Ok(())
+            }
+            None => {
+                state.free.give(manager.table.requests(), request);
+                Err(LockError::WouldBlock(Vec::new()))
+            }
+        }
+    }
+
+    /// Releases the locks under which nothing can have been changed, of a transaction that asks for no more (S-ELR, Kimura et
+    /// al. 2012, §5.1). Those that announce or allow a change stay.
+    pub fn release_shared(&mut self) {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let published = manager.slots.get(*slot);
+        let before = state.held.len();
+        if state.held.as_slice().iter().any(|lock| !lock.mode.is_exclusive()) {
+            let reuses = manager.table.reuses_requests();
+            let held = state.held.as_slice().to_vec();
+            state.held.clear();
+            for lock in held {
+                if lock.mode.is_exclusive() {
+                    state.held.push(lock);
+                } else {
+                    manager.table.release(&manager.slots, lock.name, lock.request, None);
+                    if reuses {
+                        state.free.give_released(lock.request);
+                    }
+                }
+            }
+            let released = (before - state.held.len()) as u64;
+            published.released.store(published.released.load(Relaxed) + released, Relaxed);
+        }
+        for (place, held) in state.intents.iter_mut().enumerate() {
+            if let Some((entry, mode)) = held.take_if(|(_, mode)| !mode.writes()) {
+                published.withdraw_intent(place);
+                manager.intents.release(&manager.slots, entry, *slot, mode, None);
+            }
+        }
+    }
+}
