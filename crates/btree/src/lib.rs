@@ -11,6 +11,7 @@ mod adopt;
 mod bytes;
 mod cursor;
 mod descend;
+mod drop;
 mod env;
 mod error;
 mod gap;
@@ -35,6 +36,7 @@ mod verify;
 mod write;
 
 pub use cursor::{Cursor, Direction, LockKind};
+pub use drop::{Reaped, Remains};
 pub use env::TreeEnv;
 pub use error::TreeError;
 #[doc(no_inline)]

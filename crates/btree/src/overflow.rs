@@ -36,7 +36,7 @@ impl Reference {
         flags.overflow.then(|| Reference::parse(value).unwrap_or(Reference { id: 0, length: 0 }))
     }
 
-    fn parse(value: &[u8]) -> Option<Reference> {
+    pub(crate) fn parse(value: &[u8]) -> Option<Reference> {
         let (id, rest) = value.split_first_chunk()?;
         let length = u64::from_le_bytes(*rest.first_chunk()?);
         let reference = Reference { id: u64::from_le_bytes(*id), length };

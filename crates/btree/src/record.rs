@@ -45,6 +45,7 @@
 //! | 36 | shrink | table, root, child (freed), `node` of the root |
 //! | 37 | merge | table, parent, left, right (freed), slot in the parent, `node` of the right page |
 //! | 38 | purge | table, page, slots |
+//! | 39 | reap | table, parent or 0, page (freed), slot in the parent, or 65,535 for its foster child, 65,534 for its leftmost |
 
 use foreshore_base::{Lsn, PageId, SlotIndex, StorageError, TableId};
 use foreshore_wal::{RecordHeader, RecordKind};
@@ -68,6 +69,7 @@ pub(crate) const GROW: RecordKind = RecordKind(35);
 pub(crate) const SHRINK: RecordKind = RecordKind(36);
 pub(crate) const MERGE: RecordKind = RecordKind(37);
 pub(crate) const PURGE: RecordKind = RecordKind(38);
+pub(crate) const REAP: RecordKind = RecordKind(39);
 
 /// Flag of a change: the new value is an overflow reference.
 pub(crate) const NEW_OVERFLOW: u8 = 1;

@@ -5,6 +5,7 @@ use foreshore_pages::{PageBuilder, PageFull, PageWords, RecordFlags, SlottedMut,
 use foreshore_wal::RecordHeader;
 
 use crate::{
+    drop::Link,
     env::TreeEnv,
     grow::grown_root,
     image::{self, Image, child_value, misfit},
@@ -26,6 +27,7 @@ pub fn redo(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> 
         record::SHRINK => redo_shrink(env, header, payload),
         record::MERGE => redo_merge(env, header, payload),
         record::PURGE => redo_purge(env, header, payload),
+        record::REAP => redo_reap(env, header, payload),
         _ => None,
     };
     decoded.unwrap_or_else(|| Err(malformed(header)))
@@ -234,4 +236,25 @@ fn redo_purge(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Re
         purge::remove(&mut SlottedMut::new(words), reader.0);
         Ok(())
     }))
+}
+
+fn redo_reap(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {
+    let (_, [parent, page], mut reader) = pages(payload)?;
+    let (link, lsn) = (Link::from_code(reader.u16()?), header.lsn);
+    all([
+        &mut || {
+            if !parent.is_some() {
+                return env.pool.redo(page, lsn, retire);
+            }
+            env.pool.redo(parent, lsn, |words| {
+                let mut words = SlottedMut::new(words);
+                if !link.leads_to(words.view(), page) {
+                    return Err(damaged(parent, format!("the freeing at LSN {lsn} does not apply to it")));
+                }
+                link.cut(&mut words);
+                Ok(())
+            })
+        },
+        &mut || env.pool.redo_free(page, lsn),
+    ])
 }

@@ -226,6 +226,16 @@ impl Database {
         self.inner.create_table(name, key_type, value_type)
     }
 
+    /// Drops a table with all its entries; false if there is none of that name. A transaction of its own, durable when
+    /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
+    /// after the next opening. Used again, the name makes a new, empty table.
+    ///
+    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
+    /// about to use it for the first time may be told [`Error::NoSuchTable`].
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        self.inner.engine.drop_table(name).map_err(|error| Error::from_txn(error, &self.inner.path))
+    }
+
     /// Counters since the database was opened, and sizes as they are.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.inner.engine.stats())

@@ -348,6 +348,7 @@ impl Error {
         match error {
             TxnError::Storage(error) => Error::from_storage(error, database),
             TxnError::Lock(error) => Error::from_lock(error),
+            TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
             TxnError::Failed => Error::TransactionFailed,
             TxnError::PipelineBusy => Error::PipelineBusy,
             TxnError::ForeignCursor => Error::NotOfThisTransaction { what: "cursor" },

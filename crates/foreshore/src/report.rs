@@ -43,6 +43,8 @@ stats! {
     checkpoints: |stats| stats.checkpoints,
     /// Tables, without those that the database keeps for itself.
     tables: |stats| stats.tables as u64,
+    /// Dropped tables whose pages are still being freed.
+    tables_dropped: |stats| stats.tables_dropped as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
     /// Frames of the buffer pool.

@@ -101,8 +101,8 @@ const REMEMBERED: usize = 512;
 /// At how many places a table may be remembered.
 const PROBES: usize = 8;
 
-/// Tables that were opened before, so that an operation finds its table without taking a lock or a latch. A table,
-/// once made, stays as it is; so does its entry.
+/// Tables that were opened before, so that an operation finds its table without taking a lock or a latch. The entry of
+/// a table that was dropped stays, and is passed over.
 #[derive(Debug)]
 pub(crate) struct TableCache {
     /// Each written once, under its `OnceLock`. An entry stands at the first place of its name that was free when it
@@ -170,7 +170,7 @@ impl TableCache {
     fn find(&self, name: &str) -> Option<&CachedTable> {
         for place in TableCache::places(name) {
             let table = self.entries[place].get()?;
-            if table.info.name() == name {
+            if table.info.name() == name && !table.info.is_dropped() {
                 return Some(table);
             }
         }
@@ -180,7 +180,7 @@ impl TableCache {
     fn remember(&self, table: CachedTable) -> Cow<'_, CachedTable> {
         for place in TableCache::places(table.info.name()) {
             let entry = self.entries[place].get_or_init(|| table.clone());
-            if entry.info.name() == table.info.name() {
+            if entry.info.name() == table.info.name() && !entry.info.is_dropped() {
                 return Cow::Borrowed(entry);
             }
         }

@@ -272,6 +272,41 @@ fn a_table_is_opened_with_its_own_types_only() {
 }
 
 #[test]
+fn a_dropped_table_is_gone_and_its_name_is_free() {
+    let (directory, db) = filled();
+    assert!(!db.drop_table("no such table").unwrap());
+    let mut user = db.begin().unwrap();
+    assert_eq!(user.get(NUMBERS, 2).unwrap().as_deref(), Some("two"));
+    user.commit().unwrap();
+    // More often than a name has places where it is remembered.
+    for round in 0..20 {
+        assert!(db.drop_table("numbers").unwrap());
+        assert!(!db.tables().unwrap().iter().any(|table| table.name == "numbers"));
+        assert!(!db.drop_table("numbers").unwrap());
+        // With other types, as a new table.
+        let again: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+        db.transact(|tx| {
+            assert_eq!(tx.get(again, "one")?, None);
+            tx.put(again, "one", round)
+        })
+        .unwrap();
+        assert!(matches!(db.transact(|tx| tx.get(NUMBERS, 2)), Err(Error::TypeMismatch { .. })));
+        assert_eq!(db.transact(|tx| tx.get(again, "one")).unwrap(), Some(round));
+    }
+    assert!(db.verify().unwrap().is_sound());
+    db.close().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    let again: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+    assert_eq!(db.transact(|tx| tx.get(again, "one")).unwrap(), Some(19));
+    let start = std::time::Instant::now();
+    while db.stats().tables_dropped > 0 {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
 fn tables_are_listed() {
     let (_directory, db) = filled();
     const PAIRS: TableDefinition<u8, (f64, Option<&str>)> = TableDefinition::new("pairs");

@@ -6,8 +6,12 @@
 //! | 4 | 4 | root page |
 //! | 8 | … | what the facade wants to remember (the types) |
 //!
-//! The key is the name. Tables are never dropped, so all of them are also kept in memory, put there when their creation is
-//! durable.
+//! The key is the name. All tables are also kept in memory, put there when their creation is durable.
+//!
+//! A dropped table (`catalog/drop.rs`) has a row too, until its pages are free: its key is the byte 255, with which no name
+//! begins, and the table id, big-endian.
+
+mod drop;
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -18,9 +22,11 @@ use foreshore_base::{
 use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError};
 use foreshore_env::sync::{
     Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 use foreshore_lock::{IntentMode, KeyRef, Mode};
+
+pub(crate) use self::drop::drop_table;
 
 use crate::{
     engine::Engine,
@@ -45,6 +51,9 @@ struct Table {
     name: String,
     meta: Vec<u8>,
     tree: BTree,
+    /// Set by the drop, which has the table locked exclusively, and read by whoever has locked it after; the lock orders
+    /// them, so it is relaxed.
+    dropped: AtomicBool,
 }
 
 impl TableInfo {
@@ -62,6 +71,12 @@ impl TableInfo {
     /// What [`Engine::create_table`] was given for it.
     pub fn meta(&self) -> &[u8] {
         &self.0.meta
+    }
+
+    /// Whether the table was dropped. Exact for whoever holds a lock on it.
+    #[inline]
+    pub fn is_dropped(&self) -> bool {
+        self.0.dropped.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -85,6 +100,8 @@ pub(crate) struct Catalog {
 struct Tables {
     by_name: BTreeMap<String, TableInfo>,
     roots: BTreeMap<TableId, PageId>,
+    /// Dropped tables that still have pages.
+    dropped: BTreeMap<TableId, PageId>,
 }
 
 impl Catalog {
@@ -104,6 +121,12 @@ impl Catalog {
         let mut next_table = next_table.max(TableId::FIRST_USER.0);
         while cursor.next(&mut session, &mut name, &mut row).map_err(without_locks)? {
             let damaged = |detail: &str| StorageError::corrupt_page(self.tree.root(), detail);
+            if let Some(table) = drop::dropped_table(&name) {
+                let (_, root, _) =
+                    decode_row(&row).ok_or_else(|| damaged("a row of a dropped table is too short"))?;
+                tables.dropped.insert(table, root);
+                continue;
+            }
             let name = String::from_utf8(name.clone())
                 .map_err(|_| damaged("a table's name in the catalogue is not UTF-8"))?;
             let (table, root, meta) =
@@ -162,7 +185,7 @@ impl Tables {
 
 impl TableInfo {
     fn new(name: String, meta: Vec<u8>, tree: BTree) -> TableInfo {
-        TableInfo(Arc::new(Table { name, meta, tree }))
+        TableInfo(Arc::new(Table { name, meta, tree, dropped: AtomicBool::new(false) }))
     }
 }
 
@@ -225,10 +248,7 @@ fn add_tree(session: &mut TxnSession, table: TableId, name: &str, meta: &[u8]) -
     let engine = session.engine.clone();
     let core = engine.core();
     let tree = BTree::create(&core.trees, table)?;
-    let mut row = Vec::with_capacity(ROW_HEAD_BYTES + meta.len());
-    row.extend_from_slice(&table.0.to_le_bytes());
-    row.extend_from_slice(&tree.root().0.to_le_bytes());
-    row.extend_from_slice(meta);
+    let row = encode_row(table, tree.root(), meta);
     if core.catalog.tree.insert(session, name.as_bytes(), &row)? {
         Ok(tree)
     } else {
@@ -243,6 +263,14 @@ fn durable_then_seen(txn: &Txn, lsn: Lsn, table: &TableInfo) -> Result<(), TxnEr
     core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
     core.catalog.tables.lock().add(table.clone());
     Ok(())
+}
+
+fn encode_row(table: TableId, root: PageId, meta: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(ROW_HEAD_BYTES + meta.len());
+    row.extend_from_slice(&table.0.to_le_bytes());
+    row.extend_from_slice(&root.0.to_le_bytes());
+    row.extend_from_slice(meta);
+    row
 }
 
 fn decode_row(row: &[u8]) -> Option<(TableId, PageId, Vec<u8>)> {

@@ -11,17 +11,31 @@
 //! open transaction, and only when the control file that says so is durable in both slots.
 
 use foreshore_base::{Lsn, Result, TxnId};
-use foreshore_env::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use foreshore_env::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use crate::{
     control::{Control, ControlFile},
     core::Core,
+    reaper,
     records::{self, Checkpoint},
     stats::Event,
 };
+
+/// How long the reaper rests when it cannot go on.
+const REST: Duration = Duration::from_millis(200);
+
+/// What the checkpointer's thread is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Checkpoint,
+    Reaper,
+}
 
 /// How much the log has grown since the last checkpoint, and the checkpointer that waits for it.
 #[derive(Debug)]
@@ -40,6 +54,8 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 struct Wanted {
     checkpoint: bool,
+    /// Dropped tables have pages to be freed.
+    reaper: bool,
     stop: bool,
     /// Why the checkpointer's last attempt failed, if it did.
     failure: Option<String>,
@@ -71,6 +87,28 @@ impl Growth {
         }
     }
 
+    /// Asks for the [reaper](crate::reaper).
+    pub(crate) fn ask_reaper(&self) {
+        self.wanted.lock().reaper = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether a checkpoint is asked for, or the end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let wanted = self.wanted.lock();
+        wanted.checkpoint || wanted.stop
+    }
+
+    /// Waits a while, or until something else is wanted.
+    fn rest(&self) {
+        let deadline = Instant::now() + REST;
+        let mut wanted = self.wanted.lock();
+        while !wanted.checkpoint && !wanted.stop && Instant::now() < deadline {
+            wanted = self.wake.wait_until(wanted, deadline);
+        }
+        wanted.reaper = true;
+    }
+
     fn restart(&self, tail: Lsn) {
         self.since.store(tail.0, Ordering::Relaxed);
         self.asked.store(false, Ordering::Relaxed);
@@ -87,26 +125,44 @@ impl Growth {
         self.wake.notify_one();
     }
 
-    /// Waits for work; `false` when there will be none.
-    fn wait(&self) -> bool {
+    /// Waits for work; `None` when there will be none.
+    fn wait(&self) -> Option<Work> {
         let mut wanted = self.wanted.lock();
-        while !wanted.checkpoint && !wanted.stop {
+        while !wanted.checkpoint && !wanted.reaper && !wanted.stop {
             wanted = self.wake.wait(wanted);
         }
-        wanted.checkpoint = false;
-        !wanted.stop
+        if wanted.stop {
+            return None;
+        }
+        // Checkpoints first: they keep the log short enough for the rest.
+        if std::mem::take(&mut wanted.checkpoint) {
+            return Some(Work::Checkpoint);
+        }
+        wanted.reaper = false;
+        Some(Work::Reaper)
     }
 }
 
 /// The life of the checkpointer's thread.
 pub(crate) fn run_checkpointer(core: &Arc<Core>) {
-    while core.growth.wait() {
-        if let Err(error) = core.checkpoint() {
+    while let Some(work) = core.growth.wait() {
+        let result = match work {
+            Work::Checkpoint => core.checkpoint(),
+            Work::Reaper => reaper::run(core).map(|done| {
+                if !done {
+                    core.growth.rest();
+                }
+            }),
+        };
+        if let Err(error) = result {
             if core.check_open().is_err() {
                 return;
             }
-            // Nothing is lost, the log only stays longer; the next growth tries again.
-            core.growth.restart(core.log.tail());
+            // Nothing is lost. The log stays longer until the next growth tries again; pages stay in use until the next
+            // drop or opening does.
+            if work == Work::Checkpoint {
+                core.growth.restart(core.log.tail());
+            }
             core.growth.wanted.lock().failure = Some(error.to_string());
         }
     }

@@ -56,6 +56,9 @@ impl Engine {
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
         let opened = open::open(&disk, directory, options)?;
         let core = Arc::new(opened.core);
+        if !core.catalog.dropped().is_empty() {
+            core.growth.ask_reaper();
+        }
         let start = |name: &str, life: fn(&Arc<Core>)| {
             let core = Arc::clone(&core);
             let thread = thread::Builder::new().name(format!("foreshore-{name}")).spawn(move || life(&core));
@@ -114,6 +117,13 @@ impl Engine {
     pub fn create_table(self: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
         catalog::create_table(self, name, meta)
+    }
+
+    /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most a
+    /// minute, until no transaction uses it. Its pages are freed in the background.
+    pub fn drop_table(self: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
+        self.core.check_open()?;
+        catalog::drop_table(self, name)
     }
 
     /// All tables, by name.

@@ -29,6 +29,12 @@ pub enum TxnError {
     /// The transaction before this one in its pipeline is still open.
     #[error("a pipeline has one open transaction at a time, and this one's is still open")]
     PipelineBusy,
+    /// The table was dropped after it was looked up.
+    #[error("table {name:?} was dropped")]
+    TableDropped {
+        /// Its name.
+        name: String,
+    },
     /// The cursor is of another transaction.
     #[error("the cursor belongs to another transaction")]
     ForeignCursor,

@@ -26,6 +26,8 @@ mod options;
 #[cfg(not(foreshore_loom))]
 mod pipeline;
 #[cfg(not(foreshore_loom))]
+mod reaper;
+#[cfg(not(foreshore_loom))]
 mod records;
 #[cfg(not(foreshore_loom))]
 mod recovery;

@@ -65,7 +65,7 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
 }
 
 /// Poisons the database if undo has failed; but a closed log has nobody to stop (TXN-5).
-fn settle(core: &Core, result: Result<()>) -> Result<()> {
+pub(crate) fn settle(core: &Core, result: Result<()>) -> Result<()> {
     match &result {
         Ok(()) | Err(StorageError::Poisoned { .. } | StorageError::Closed) => {}
         Err(error) => core.log.poison(&format!("a rollback failed: {error}")),

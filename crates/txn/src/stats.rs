@@ -55,6 +55,8 @@ pub struct EngineStats {
     pub writers_open: usize,
     /// Tables, without the engine's own.
     pub tables: usize,
+    /// Dropped tables whose pages are not all free yet.
+    pub tables_dropped: usize,
     /// Bytes of the log that are needed.
     pub log_used_bytes: u64,
     /// Where the log ends.
@@ -81,6 +83,7 @@ impl Core {
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),
             tables: self.catalog.len(),
+            tables_dropped: self.catalog.dropped().len(),
             log_used_bytes: self.log.used_bytes(),
             log_tail: self.log.tail().0,
             log_durable: self.log.durable().0,

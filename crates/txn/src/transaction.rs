@@ -172,8 +172,7 @@ impl Txn {
             LockKind::Shared => IntentMode::IS,
             LockKind::Exclusive => IntentMode::IX,
         };
-        self.check_usable()?;
-        self.lock(|session| session.enter(table.id(), intent))?;
+        self.enter(table, intent)?;
         let cursor = table.tree().cursor(range, direction, locks, self.isolation);
         Ok(TxnCursor { txn: self.id(), cursor })
     }
@@ -196,8 +195,7 @@ impl Txn {
 
     /// Locks a table as a whole.
     pub fn lock_table(&mut self, table: &TableInfo, mode: IntentMode) -> Result<(), TxnError> {
-        self.check_usable()?;
-        self.lock(|session| session.enter(table.id(), mode))
+        self.enter(table, mode)
     }
 
     /// Marks this place.
@@ -252,6 +250,17 @@ impl Txn {
         result
     }
 
+    /// Makes sure of a lock on a table, which must still be there.
+    #[inline]
+    fn enter(&mut self, table: &TableInfo, intent: IntentMode) -> Result<(), TxnError> {
+        self.check_usable()?;
+        self.lock(|session| session.enter(table.id(), intent))?;
+        if table.is_dropped() {
+            return Err(TxnError::TableDropped { name: table.name().to_owned() });
+        }
+        Ok(())
+    }
+
     /// One operation that changes nothing.
     #[inline]
     fn read<R>(
@@ -260,8 +269,7 @@ impl Txn {
         intent: IntentMode,
         read: impl FnOnce(&BTree, &mut TxnSession) -> Result<R, TreeError>,
     ) -> Result<R, TxnError> {
-        self.check_usable()?;
-        self.lock(|session| session.enter(table.id(), intent))?;
+        self.enter(table, intent)?;
         read(table.tree(), &mut self.session).map_err(|error| self.note(error.into()))
     }
 
@@ -272,8 +280,7 @@ impl Txn {
         table: &TableInfo,
         change: impl Fn(&BTree, &mut TxnSession) -> Result<R, TreeError>,
     ) -> Result<R, TxnError> {
-        self.check_usable()?;
-        self.lock(|session| session.enter(table.id(), IntentMode::IX))?;
+        self.enter(table, IntentMode::IX)?;
         let mut attempts = 0;
         loop {
             let before = self.session.chain.last;

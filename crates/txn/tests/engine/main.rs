@@ -2,6 +2,7 @@
 #![cfg(not(foreshore_loom))]
 
 mod crash;
+mod drop;
 mod early_release;
 mod faults;
 mod model;

@@ -1,0 +1,246 @@
+//! Taking a dropped tree apart, page by page. Nobody uses the tree any more, and nobody will: ids of tables are never given
+//! twice. Each step is a system transaction that frees the last page of the tree, a leaf or an inner node without
+//! children, and takes the pointer to it out of its parent; so what is left is a tree of pages at any time, though not one
+//! that a search could use. The root goes last.
+
+use std::collections::HashSet;
+
+use foreshore_base::{PageId, Result, SlotIndex, limits::MAX_TREE_LEVELS};
+use foreshore_latch::Patience;
+use foreshore_pages::{ExclusivePage, SlottedMut, SlottedView};
+
+use crate::{
+    BTree,
+    env::Urgency,
+    error::TreeError,
+    node::{self, RETIRED, damaged},
+    overflow::Reference,
+    record,
+    session::Session,
+    tree::Tree,
+};
+
+/// Steps from the root to the last page, foster chains included, until it is damage and not depth.
+const MAX_STEPS: usize = MAX_TREE_LEVELS + 1024;
+
+/// What a step of [`BTree::reap`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// It freed a page.
+    Page,
+    /// It freed nothing: this leaf refers to long values, which are to be deleted first
+    /// ([`BTree::delete_long_values`]).
+    LongValues {
+        /// The leaf, for the next step.
+        leaf: PageId,
+        /// The references.
+        references: Vec<Vec<u8>>,
+    },
+    /// There are no pages left.
+    Gone,
+}
+
+/// What is left of a dropped tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Pages.
+    pub pages: u64,
+    /// Records whose value is in the overflow table, or was.
+    pub long_values: u64,
+}
+
+/// The pointer to a page, in the page above it or to its left. In a record it takes two bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Foster,
+    Leftmost,
+    Child(SlotIndex),
+}
+
+impl Link {
+    const FOSTER: u16 = u16::MAX;
+    const LEFTMOST: u16 = u16::MAX - 1;
+
+    /// The last pointer of a node.
+    fn last(view: SlottedView<'_>) -> Option<Link> {
+        if view.foster_child().is_some() {
+            return Some(Link::Foster);
+        }
+        if view.level() == 0 {
+            return None;
+        }
+        match view.slot_count().checked_sub(1) {
+            Some(last) => Some(Link::Child(SlotIndex(last))),
+            None => view.leftmost_child().is_some().then_some(Link::Leftmost),
+        }
+    }
+
+    fn target(self, view: SlottedView<'_>) -> PageId {
+        match self {
+            Link::Foster => view.foster_child(),
+            Link::Leftmost => view.leftmost_child(),
+            Link::Child(slot) => view.child(slot),
+        }
+    }
+
+    pub(crate) fn cut(self, page: &mut SlottedMut<'_>) {
+        match self {
+            Link::Foster => page.set_foster(PageId::NONE),
+            Link::Leftmost => page.set_leftmost(PageId::NONE),
+            Link::Child(slot) => page.remove(slot),
+        }
+    }
+
+    fn code(self) -> u16 {
+        match self {
+            Link::Foster => Link::FOSTER,
+            Link::Leftmost => Link::LEFTMOST,
+            Link::Child(slot) => slot.0,
+        }
+    }
+
+    pub(crate) fn from_code(code: u16) -> Link {
+        match code {
+            Link::FOSTER => Link::Foster,
+            Link::LEFTMOST => Link::Leftmost,
+            slot => Link::Child(SlotIndex(slot)),
+        }
+    }
+
+    /// Whether the pointer is there and leads to `page`.
+    pub(crate) fn leads_to(self, view: SlottedView<'_>, page: PageId) -> bool {
+        let there = !matches!(self, Link::Child(slot) if slot.0 >= view.slot_count());
+        there && self.target(view) == page
+    }
+}
+
+impl BTree {
+    /// One step of taking the tree apart. Nobody may use the tree any more. `cleared` is the leaf whose long values the
+    /// caller has deleted after the step before, if that asked for it.
+    pub fn reap(&self, cleared: PageId) -> Result<Reaped> {
+        let tree = self.tree();
+        if !tree.has_root()? {
+            return Ok(Reaped::Gone);
+        }
+        let mut parent = None;
+        let mut page = tree.env.pool.exclusive(tree.root)?;
+        for _ in 0..MAX_STEPS {
+            let view = page.view();
+            let Some(link) = Link::last(view) else {
+                return tree.free_last(parent, page, cleared);
+            };
+            let level = if link == Link::Foster { view.level() } else { view.level() - 1 };
+            let child = tree.child(Patience::ENDLESS, &page, link.target(view), level)?;
+            parent = Some((page, link));
+            page = child;
+        }
+        Err(damaged(tree.root, "its pages form a loop"))
+    }
+
+    /// Deletes long values of a tree that is being taken apart, in the name of `session`, which must end before the next
+    /// step.
+    pub fn delete_long_values(
+        &self,
+        session: &mut impl Session,
+        references: &[Vec<u8>],
+    ) -> std::result::Result<(), TreeError> {
+        for reference in references {
+            if let Some(reference) = Reference::parse(reference) {
+                self.tree().delete_overflow(session, reference)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is left of a tree that is being taken apart, and names its pages. Nobody may go on with that meanwhile.
+    pub fn remains(&self, visit: &mut dyn FnMut(PageId)) -> Result<Remains> {
+        let tree = self.tree();
+        let mut remains = Remains::default();
+        if !tree.has_root()? {
+            return Ok(remains);
+        }
+        let (mut met, mut work) = (HashSet::new(), vec![tree.root]);
+        while let Some(id) = work.pop() {
+            let page = tree.env.pool.shared(id)?;
+            let view = page.view();
+            if !met.insert(id) || !node::is_node(view, tree.table, view.level()) {
+                return Err(damaged(id, format!("it should be a page of the dropped table {}", tree.table)));
+            }
+            node::inspect(view)?;
+            remains.pages += 1;
+            remains.long_values += long_values(view).count() as u64;
+            let children =
+                (0..view.slot_count()).filter(|_| view.level() > 0).map(|slot| view.child(SlotIndex(slot)));
+            work.extend(
+                children.chain([view.foster_child(), view.leftmost_child()]).filter(|id| id.is_some()),
+            );
+            visit(id);
+        }
+        Ok(remains)
+    }
+}
+
+/// References to long values in a leaf. A ghost's were deleted with it.
+fn long_values(view: SlottedView<'_>) -> impl Iterator<Item = SlotIndex> {
+    let slots = if view.level() == 0 { view.slot_count() } else { 0 };
+    (0..slots).map(SlotIndex).filter(move |slot| {
+        let flags = view.slot(*slot).flags();
+        flags.overflow && !flags.ghost
+    })
+}
+
+impl<'a> Tree<'a> {
+    /// Whether the root is still a page of this tree: freed, it may be anybody's.
+    fn has_root(&self) -> Result<bool> {
+        if !self.env.pool.is_allocated(self.root)? {
+            return Ok(false);
+        }
+        let root = self.env.pool.shared(self.root)?;
+        Ok(node::is_node(root.view(), self.table, root.view().level()))
+    }
+
+    /// Frees a page without children. Its bytes stay as they are: who looks at them is told by the level above.
+    fn free_last(
+        &self,
+        parent: Option<(ExclusivePage<'a>, Link)>,
+        mut page: ExclusivePage<'a>,
+        cleared: PageId,
+    ) -> Result<Reaped> {
+        let leaf = page.id();
+        if leaf != cleared {
+            let references: Vec<_> = long_values(page.view()).map(|slot| value(page.view(), slot)).collect();
+            if !references.is_empty() {
+                return Ok(Reaped::LongValues { leaf, references });
+            }
+        }
+        let above = parent.as_ref().map_or(PageId::NONE, |(parent, _)| parent.id());
+        let code = parent.as_ref().map_or(0, |(_, link)| link.code());
+        let head = record::structure(self.table, &[above, leaf], Some(code));
+        match parent {
+            Some((mut parent, link)) => {
+                parent.prepare()?;
+                let freeing = self.env.pool.free_page(leaf)?;
+                let lsn = self.env.append_system(Urgency::Forward, record::REAP, &[&head])?;
+                link.cut(&mut parent.edit());
+                parent.applied(lsn);
+                freeing.commit(lsn);
+            }
+            None => {
+                // The root says that it is gone, because nothing else does: see `has_root`.
+                page.prepare()?;
+                let freeing = self.env.pool.free_page(leaf)?;
+                let lsn = self.env.append_system(Urgency::Forward, record::REAP, &[&head])?;
+                page.edit().set_node_flags(RETIRED);
+                page.applied(lsn);
+                freeing.commit(lsn);
+            }
+        }
+        Ok(Reaped::Page)
+    }
+}
+
+fn value(view: SlottedView<'_>, slot: SlotIndex) -> Vec<u8> {
+    let mut value = Vec::new();
+    view.value_into(slot, &mut value);
+    value
+}

@@ -1,0 +1,109 @@
+//! Dropping a table: the transaction that takes its name away, in a time that does not depend on how large it is. The
+//! [reaper](crate::reaper) frees the pages later.
+//!
+//! TXN-12: the drop holds the table exclusively, and its own row, until it is durable and the table says that it is
+//! dropped; so whoever locks the table later is told. In the same transaction the row under the name goes and one of the
+//! dropped table comes: after a crash the table is there as a whole, or its pages are to be freed.
+
+use foreshore_base::{PageId, StorageError, TableId};
+use foreshore_btree::{Session, TreeError};
+use foreshore_env::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use foreshore_lock::{IntentMode, KeyRef, Mode};
+
+use super::{Catalog, TableInfo, encode_row};
+use crate::{engine::Engine, error::TxnError, options::BeginOptions, stats::Event, transaction::TxnSession};
+
+/// How long a drop waits until nobody uses the table. A transaction of the caller's own would let it wait for ever.
+const DROP_WAIT: Duration = Duration::from_secs(60);
+
+/// What the key of a dropped table begins with: no text does.
+const DROPPED: u8 = u8::MAX;
+
+fn dropped_key(table: TableId) -> [u8; 5] {
+    let [a, b, c, d] = table.0.to_be_bytes();
+    [DROPPED, a, b, c, d]
+}
+
+/// The dropped table whose row has this key.
+pub(super) fn dropped_table(key: &[u8]) -> Option<TableId> {
+    match *key {
+        [DROPPED, a, b, c, d] => Some(TableId(u32::from_be_bytes([a, b, c, d]))),
+        _ => None,
+    }
+}
+
+/// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns.
+pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
+    match try_drop_table(engine, name) {
+        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
+            try_drop_table(engine, name)
+        }
+        dropped => dropped,
+    }
+}
+
+fn try_drop_table(engine: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
+    let core = engine.core();
+    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("drop table")) })?;
+    txn.set_deadline(Some(Instant::now() + DROP_WAIT));
+    txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
+    txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
+    // Under the lock of its row: whoever made or dropped it meanwhile is done.
+    let Some(table) = core.catalog.get(name) else {
+        txn.rollback()?;
+        return Ok(false);
+    };
+    txn.session.enter(table.id(), IntentMode::X)?;
+    txn.change_once(|session| replace_row(session, &table))?;
+    let lsn = txn.append_commit()?;
+    txn.finished = true;
+    // No early release: nobody shall find the name free, and then the table again after a crash.
+    core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+    core.catalog.set_dropped(&table);
+    txn.session.owner.release_all(Some(lsn));
+    core.stats.count(Event::Commit);
+    core.growth.ask_reaper();
+    Ok(true)
+}
+
+/// Takes the row under the table's name away, and adds the one that says whose pages are to be freed.
+fn replace_row(session: &mut TxnSession, table: &TableInfo) -> Result<(), TreeError> {
+    let engine = session.engine.clone();
+    let catalog = &engine.core().catalog;
+    let row = encode_row(table.id(), table.tree().root(), &[]);
+    if catalog.tree.delete(session, table.name().as_bytes())?
+        && catalog.tree.insert(session, &dropped_key(table.id()), &row)?
+    {
+        return Ok(());
+    }
+    let detail = format!("the rows of table {:?} are not as they were when they were read", table.name());
+    Err(StorageError::corrupt_page(catalog.tree.root(), detail).into())
+}
+
+impl Catalog {
+    fn set_dropped(&self, table: &TableInfo) {
+        let mut tables = self.tables.lock();
+        table.0.dropped.store(true, Ordering::Relaxed);
+        tables.by_name.remove(table.name());
+        tables.roots.remove(&table.id());
+        tables.dropped.insert(table.id(), table.tree().root());
+    }
+
+    /// Dropped tables that still have pages, and their roots.
+    pub(crate) fn dropped(&self) -> Vec<(TableId, PageId)> {
+        self.tables.lock().dropped.iter().map(|(table, root)| (*table, *root)).collect()
+    }
+
+    /// Takes the row of a dropped table away: it has no pages left.
+    pub(crate) fn delete_dropped(&self, session: &mut impl Session, table: TableId) -> Result<(), TreeError> {
+        self.tree.delete(session, &dropped_key(table)).map(drop)
+    }
+
+    /// The row is gone.
+    pub(crate) fn forget_dropped(&self, table: TableId) {
+        self.tables.lock().dropped.remove(&table);
+    }
+}

@@ -1,0 +1,147 @@
+//! The reaper: frees the pages of dropped tables, on the checkpointer's thread, a slice at a time.
+//!
+//! Each page is freed by a system transaction, which takes the pointer to it out of the tree; so a crash, or the end of the
+//! engine, interrupts nothing, and the next opening goes on. The row of the dropped table goes last. Between the freeing of
+//! the root and that, the root's page may belong to somebody else; the tree tells (table ids are never used twice).
+//!
+//! During a slice the volume is locked as by any writer, so that a check of the database sees no page go.
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
+use foreshore_btree::{BTree, Reaped, Session, TreeError, TxnChain};
+use foreshore_env::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+
+use crate::{
+    catalog::without_locks,
+    core::Core,
+    records,
+    rollback::{self, settle},
+    transaction::VOLUME,
+};
+
+/// Steps of a slice.
+const SLICE: usize = 256;
+/// How long the reaper waits for the volume, before it looks whether it is to stop.
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// Works until nothing is left, somebody wants a checkpoint, or the engine closes. False: it could not go on and should
+/// try again after a while.
+pub(crate) fn run(core: &Core) -> Result<bool> {
+    while let Some((table, root)) = core.catalog.dropped().first().copied() {
+        if core.closed.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        if core.growth.is_wanted() {
+            core.growth.ask_reaper();
+            return Ok(true);
+        }
+        match slice(core, table, root) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(StorageError::LogFull { .. }) => {
+                if !core.shorten_log()? {
+                    return Ok(false);
+                }
+            }
+            // Too many transactions are open.
+            Err(StorageError::LimitExceeded { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        core.note_log_growth(core.log.tail());
+    }
+    Ok(true)
+}
+
+/// False: somebody has the volume.
+fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
+    let txn = core.transactions.draw();
+    let Some(_volume) = enter(core, txn) else { return Ok(false) };
+    let tree = BTree::open(&core.trees, table, root);
+    let mut cleared = PageId::NONE;
+    for _ in 0..SLICE {
+        match tree.reap(cleared)? {
+            Reaped::Page => {}
+            Reaped::LongValues { leaf, references } => {
+                in_transaction(core, |session| tree.delete_long_values(session, &references))?;
+                cleared = leaf;
+            }
+            Reaped::Gone => {
+                in_transaction(core, |session| core.catalog.delete_dropped(session, table))?;
+                core.catalog.forget_dropped(table);
+                break;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The volume, as a writer has it; given back on drop.
+fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
+    let mut owner = core.locks.begin(txn, txn.0, Some(Arc::from("reaper"))).ok()?;
+    let wait = WaitPolicy { deadline: Some(Instant::now() + LOCK_WAIT), no_wait: false, cancel: None };
+    owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
+    Some(owner)
+}
+
+/// Runs a change of rows that nobody else can touch, as a transaction of its own: all of it or nothing.
+fn in_transaction(
+    core: &Core,
+    change: impl FnOnce(&mut Alone) -> std::result::Result<(), TreeError>,
+) -> Result<()> {
+    let mut session = Alone(TxnChain::new(core.transactions.draw()));
+    // Announced from its first record to its last (TXN-3).
+    let tail = core.log.tail();
+    let slot = core.transactions.claim(session.0.txn, tail)?;
+    core.transactions.begin_change(slot, tail);
+    let result = change(&mut session).map_err(without_locks);
+    let ended = end(core, &mut session.0, result.is_ok());
+    core.transactions.release(slot);
+    settle(core, ended)?;
+    result
+}
+
+fn end(core: &Core, chain: &mut TxnChain, commit: bool) -> Result<()> {
+    if chain.last == Lsn::ZERO {
+        return Ok(());
+    }
+    if !commit {
+        let (mut next, mut payload) = (chain.last, Vec::new());
+        while next > Lsn::ZERO {
+            next = rollback::undo_one(core, chain, next, &|table| core.catalog.root(table), &mut payload)?;
+        }
+    }
+    let kind = if commit { records::COMMIT } else { records::END };
+    core.log.append_rollback(chain.txn, chain.last, kind, &[]).map(drop)
+}
+
+/// A session for rows that nobody else knows of. It purges no ghosts: those beside may be under others' locks.
+struct Alone(TxnChain);
+
+impl Session for Alone {
+    fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> std::result::Result<(), LockError> {
+        Ok(())
+    }
+
+    fn try_acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> std::result::Result<bool, LockError> {
+        Ok(true)
+    }
+
+    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
+        true
+    }
+
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
+        Mode::X
+    }
+
+    fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
+        true
+    }
+
+    fn chain(&mut self) -> &mut TxnChain {
+        &mut self.0
+    }
+}

@@ -1,0 +1,236 @@
+//! Dropping tables: the name goes at once, the pages soon after, and no crash loses or leaks one.
+
+use foreshore_base::PageId;
+use foreshore_env::{
+    disk::Disk,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_txn::{Durability, Engine, IntentMode, LockError, TableInfo, TxnError};
+
+use crate::{assert_sound, begin, directory, get, open, open_with, probe::Probe, scan, tiny};
+
+/// Waits until the pages of all dropped tables are free.
+fn reaped(engine: &Arc<Engine>) {
+    let start = Instant::now();
+    while engine.stats().tables_dropped > 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", engine.stats());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn allocated(engine: &Engine) -> Vec<PageId> {
+    let mut pages = Vec::new();
+    engine.pool().visit_allocated(&mut |page| pages.push(page)).unwrap();
+    pages
+}
+
+/// A table of short and long values.
+fn fill(engine: &Arc<Engine>, name: &str, rows: u32) -> TableInfo {
+    let table = engine.create_table(name, b"").unwrap();
+    let mut txn = begin(engine);
+    for row in 0..rows {
+        let length = if row % 10 == 3 { 20_000 } else { 40 };
+        txn.put(&table, &row.to_be_bytes(), &vec![row as u8; length]).unwrap();
+        if row % 7 == 0 {
+            txn.delete(&table, &(row / 2).to_be_bytes()).unwrap();
+        }
+    }
+    txn.commit(Durability::Sync).unwrap();
+    table
+}
+
+#[test]
+fn a_dropped_table_gives_all_its_pages_back() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let kept = fill(&engine, "kept", 60);
+    // Both rows that the catalogue will have had, so that its tree is as large as it will be.
+    fill(&engine, "dropped", 0);
+    assert!(engine.drop_table("dropped").unwrap());
+    reaped(&engine);
+    let before = allocated(&engine).len();
+    for round in 0..3 {
+        let table = fill(&engine, "dropped", 200);
+        assert!(allocated(&engine).len() > before + 40);
+        assert!(engine.drop_table("dropped").unwrap());
+        assert!(!engine.drop_table("dropped").unwrap(), "twice");
+        assert!(engine.table("dropped").unwrap().is_none() && table.is_dropped());
+        // Sound while it is being taken apart, and after.
+        assert_sound_with_users(&engine);
+        reaped(&engine);
+        assert_sound(&engine, "at the end");
+        // The overflow table keeps a few nearly empty nodes.
+        assert!(
+            allocated(&engine).len() <= before + 8,
+            "round {round}: {} of {before}",
+            allocated(&engine).len()
+        );
+    }
+    let mut txn = begin(&engine);
+    assert!(scan(&mut txn, &kept).unwrap().len() > 30);
+    txn.commit(Durability::Sync).unwrap();
+    engine.close().unwrap();
+    let engine = open(&disk).unwrap();
+    assert!(engine.table("dropped").unwrap().is_none() && engine.table("kept").unwrap().is_some());
+    assert_sound(&engine, "opened again");
+}
+
+#[test]
+fn a_drop_waits_for_those_who_use_the_table() {
+    let engine = open(&FaultyDisk::new()).unwrap();
+    let table = fill(&engine, "table", 20);
+    let mut user = begin(&engine);
+    assert!(get(&mut user, &table, &5_u32.to_be_bytes()).unwrap().is_some());
+    thread::scope(|scope| {
+        let drop = scope.spawn(|| engine.drop_table("table").unwrap());
+        thread::sleep(Duration::from_millis(50));
+        assert!(!drop.is_finished() && !table.is_dropped());
+        // Who comes now waits behind it, and is told.
+        let late = scope.spawn(|| get(&mut begin(&engine), &table, &5_u32.to_be_bytes()));
+        thread::sleep(Duration::from_millis(20));
+        assert!(get(&mut user, &table, &6_u32.to_be_bytes()).unwrap().is_some());
+        user.commit(Durability::Sync).unwrap();
+        assert!(drop.join().unwrap());
+        let late = late.join().unwrap();
+        assert!(matches!(&late, Err(TxnError::TableDropped { name }) if name == "table"), "{late:?}");
+    });
+    let mut txn = begin(&engine);
+    for result in [
+        txn.insert(&table, b"key", b"value").map(drop),
+        txn.lock_table(&table, IntentMode::S),
+        txn.delete(&table, b"key").map(drop),
+        scan(&mut txn, &table).map(drop),
+    ] {
+        assert!(matches!(result, Err(TxnError::TableDropped { .. })), "{result:?}");
+    }
+    // A table of that name is another table.
+    let again = engine.create_table("table", b"").unwrap();
+    assert!(again.id() != table.id() && !again.is_dropped());
+    assert!(scan(&mut txn, &again).unwrap().is_empty());
+    txn.commit(Durability::Sync).unwrap();
+    reaped(&engine);
+    assert_sound(&engine, "at the end");
+}
+
+/// A check locks the volume; the reaper neither waits for it for ever, nor forgets its work.
+#[test]
+fn the_reaper_lets_others_have_the_volume() {
+    let engine = open(&FaultyDisk::new()).unwrap();
+    fill(&engine, "table", 100);
+    let mut reader = begin(&engine);
+    let other = engine.create_table("other", b"").unwrap();
+    reader.lock_table(&other, IntentMode::S).unwrap();
+    assert!(engine.drop_table("table").unwrap());
+    for _ in 0..20 {
+        assert_sound_with_users(&engine);
+    }
+    reader.commit(Durability::Sync).unwrap();
+    reaped(&engine);
+    assert_sound(&engine, "at the end");
+}
+
+fn assert_sound_with_users(engine: &Arc<Engine>) {
+    match engine.verify_within(Duration::from_secs(5)) {
+        Ok(report) => assert!(report.is_sound(), "{:#?}", report.problems),
+        Err(error) => assert!(matches!(error, TxnError::Lock(LockError::Timeout(_))), "{error}"),
+    }
+}
+
+/// A log that cannot grow: the reaper has checkpoints made, and goes on.
+#[test]
+fn a_table_larger_than_the_log_is_freed() {
+    let mut options = tiny();
+    options.log.capacity_bytes = 1 << 20;
+    let engine = open_with(&FaultyDisk::new(), &options).unwrap();
+    let table = engine.create_table("table", b"").unwrap();
+    for part in 0..150_u32 {
+        let mut txn = begin(&engine);
+        for row in 0..20_u32 {
+            txn.put(&table, &(part * 20 + row).to_be_bytes(), &[7; 600]).unwrap();
+        }
+        txn.commit(Durability::Lazy).unwrap();
+    }
+    let before = allocated(&engine).len();
+    assert!(engine.drop_table("table").unwrap());
+    reaped(&engine);
+    assert!(before > 700 && allocated(&engine).len() < 20, "{before} to {}", allocated(&engine).len());
+    assert_sound(&engine, "at the end");
+}
+
+/// A crash at every change of the disk, from before the drop to after the last page is freed: the table is there as a
+/// whole or not at all, and in the end no page is lost.
+#[test]
+fn a_crash_leaves_a_whole_table_or_free_pages() {
+    let disk = FaultyDisk::new();
+    disk.create_directory(directory()).unwrap();
+    disk.sync_directory(std::path::Path::new("/")).unwrap();
+    // 0: it is there; 1: perhaps; 2: it is gone.
+    let stage = Arc::new(AtomicU64::new(u64::MAX));
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let (for_probe, kept, snapshots) = (Arc::clone(&stage), Arc::clone(&images), disk.clone());
+    let probe = Probe::new(
+        disk,
+        Box::new(move |change| {
+            let stage = for_probe.load(Ordering::SeqCst);
+            if stage != u64::MAX {
+                let mode = [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(change)];
+                for mode in mode {
+                    kept.lock().push((stage, change, mode, snapshots.after_crash(mode)));
+                }
+            }
+        }),
+    );
+    let engine = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
+    let other = fill(&engine, "other", 30);
+    fill(&engine, "table", 120);
+    engine.checkpoint().unwrap();
+    stage.store(1, Ordering::SeqCst);
+    assert!(engine.drop_table("table").unwrap());
+    stage.store(2, Ordering::SeqCst);
+    reaped(&engine);
+    // Pages of the dropped table are used again, and a checkpoint falls in between.
+    engine.checkpoint().unwrap();
+    let mut txn = begin(&engine);
+    for row in 0..200_u32 {
+        txn.put(&other, &row.to_be_bytes(), &[9; 300]).unwrap();
+    }
+    txn.commit(Durability::Sync).unwrap();
+    stage.store(u64::MAX, Ordering::SeqCst);
+    let expected = allocated(&engine).len();
+    engine.close().unwrap();
+
+    let images = std::mem::take(&mut *images.lock());
+    assert!(images.len() > 100, "only {} crashes", images.len());
+    let (mut whole, mut gone) = (0, 0);
+    for (stage, change, mode, disk) in images {
+        let context = format!("stage {stage}, change {change}, {mode:?}");
+        // The reaper of the first opening is interrupted again.
+        let engine = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_sound_with_users(&engine);
+        engine.close().unwrap();
+        let engine = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        match engine.table("table").unwrap() {
+            Some(table) => {
+                whole += 1;
+                assert_eq!(stage, 1, "{context}");
+                let mut txn = begin(&engine);
+                let rows = scan(&mut txn, &table).unwrap();
+                assert!(rows.len() > 90 && rows.iter().all(|(key, value)| key[3] == value[0]), "{context}");
+                txn.commit(Durability::Sync).unwrap();
+                assert!(engine.drop_table("table").unwrap(), "{context}");
+            }
+            None => gone += 1,
+        }
+        reaped(&engine);
+        assert_sound(&engine, &context);
+        assert!(allocated(&engine).len() <= expected + 8, "{context}");
+        engine.close().unwrap();
+    }
+    assert!(whole > 0 && gone > 0, "{whole} whole, {gone} gone");
+}
