@@ -87,7 +87,7 @@ impl Growth {
         }
     }
 
-    /// Asks for the [reaper](crate::reaper).
+    /// Asks for the [reaper].
     pub(crate) fn ask_reaper(&self) {
         self.wanted.lock().reaper = true;
         self.wake.notify_one();
