@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod append;
 mod bytes;
 mod cursor;
 mod descend;

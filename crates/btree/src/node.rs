@@ -155,6 +155,28 @@ pub(crate) fn has_room(view: SlottedView<'_>, bytes: usize) -> Result<bool, Stor
     Ok(true)
 }
 
+/// Whether the value of `slot` can become one of this length.
+#[inline]
+pub(crate) fn fits_in_place(
+    view: SlottedView<'_>,
+    slot: SlotIndex,
+    value_bytes: usize,
+) -> Result<bool, StorageError> {
+    let old = view.value_len(slot);
+    if value_bytes <= old {
+        return Ok(true);
+    }
+    if view.free_bytes() < value_bytes - old {
+        return Ok(false);
+    }
+    let bytes = view.slot(slot).suffix_len() + size_of::<u16>() + value_bytes;
+    if view.free_bytes() - view.garbage_bytes() < bytes {
+        // It takes compaction, which only a sound page survives.
+        inspect(view)?;
+    }
+    Ok(true)
+}
+
 /// Looks for damage that no checksum shows.
 #[cold]
 pub(crate) fn inspect(view: SlottedView<'_>) -> Result<(), StorageError> {

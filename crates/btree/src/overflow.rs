@@ -43,7 +43,7 @@ impl Reference {
         (value.len() == REFERENCE_BYTES && length <= MAX_VALUE_BYTES as u64).then_some(reference)
     }
 
-    fn bytes(self) -> [u8; REFERENCE_BYTES] {
+    pub(crate) fn bytes(self) -> [u8; REFERENCE_BYTES] {
         let mut bytes = [0; REFERENCE_BYTES];
         bytes[..8].copy_from_slice(&self.id.to_le_bytes());
         bytes[8..].copy_from_slice(&self.length.to_le_bytes());
@@ -144,7 +144,7 @@ impl<'a> Tree<'a> {
         Ok(written.existed)
     }
 
-    fn write_chunks(&self, session: &mut impl Session, value: &[u8]) -> error::Result<Reference> {
+    pub(crate) fn write_chunks(&self, session: &mut impl Session, value: &[u8]) -> error::Result<Reference> {
         let overflow = self.overflow()?;
         let id = self.env.next_overflow.fetch_add(1, Ordering::Relaxed) + 1;
         let mut session = Covered(session);

@@ -20,6 +20,7 @@
 //! | 17 | update | bytes of the old value | old value, new value |
 //! | 18 | patch | offset in the value | old bytes, as many new bytes |
 //! | 19 | delete | – | old value |
+//! | 20 | append | records | see `append.rs` |
 //!
 //! A *compensation* takes a change back and is never undone itself. Payload: the LSN of the record that is to be undone
 //! next (8 bytes), then as above:
@@ -54,6 +55,7 @@ pub(crate) const INSERT: RecordKind = RecordKind(16);
 pub(crate) const UPDATE: RecordKind = RecordKind(17);
 pub(crate) const PATCH: RecordKind = RecordKind(18);
 pub(crate) const DELETE: RecordKind = RecordKind(19);
+pub(crate) const APPEND: RecordKind = RecordKind(20);
 
 pub(crate) const BURY: RecordKind = RecordKind(24);
 pub(crate) const RESTORE: RecordKind = RecordKind(25);
@@ -85,7 +87,7 @@ const UNDO_NEXT_BYTES: usize = 8;
 
 /// Whether a record of this kind is taken back when its transaction rolls back.
 pub fn is_undoable(kind: RecordKind) -> bool {
-    (INSERT..=DELETE).contains(&kind)
+    (INSERT..=APPEND).contains(&kind)
 }
 
 /// Where rollback goes on after a compensation; `None` for every other record.

@@ -5,6 +5,7 @@ use foreshore_pages::{PageBuilder, PageFull, PageWords, RecordFlags, SlottedMut,
 use foreshore_wal::RecordHeader;
 
 use crate::{
+    append,
     drop::Link,
     env::TreeEnv,
     grow::grown_root,
@@ -18,6 +19,7 @@ use crate::{
 pub fn redo(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> {
     let decoded = match header.kind {
         record::INSERT | record::UPDATE | record::PATCH | record::DELETE => redo_change(env, header, payload),
+        record::APPEND => redo_append(env, header, payload),
         record::BURY | record::RESTORE | record::UNPATCH => redo_compensation(env, header, payload),
         record::REVIVE | record::INSERT_AGAIN | record::NOTHING => redo_compensation(env, header, payload),
         record::CREATE => redo_create(env, header, payload),
@@ -56,6 +58,20 @@ fn redo_change(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<R
         _ => Effect::Bury,
     };
     Some(apply(env, header, &change, &effect))
+}
+
+fn redo_append(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {
+    let change = Change::parse(payload)?;
+    let records = append::records(&change)?;
+    Some(env.pool.redo(change.page, header.lsn, |words| {
+        let mut page = SlottedMut::new(words);
+        let view = page.view();
+        let at_the_end = change.slot.0 == view.slot_count() && view.find(records[0].key) == Err(change.slot);
+        if view.table() != change.table || !at_the_end {
+            return Err(append::misplaced(change.page));
+        }
+        append::apply(&mut page, change.slot, &records).map_err(misfit(change.page))
+    }))
 }
 
 fn redo_compensation(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {

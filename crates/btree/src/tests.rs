@@ -1,5 +1,6 @@
 //! Tests of the tree as a whole. Each file names the rules (BTREE-n) that it tries to break.
 
+mod append;
 mod figures;
 mod gaps;
 mod hostile;

@@ -157,7 +157,7 @@ impl BTree {
 
 impl Tree<'_> {
     /// The highest key, a ghost's too. Nobody may change the tree meanwhile.
-    fn last_key(&self) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn last_key(&self) -> Result<Option<Vec<u8>>> {
         let mut bound: Option<Vec<u8>> = None;
         loop {
             let target = bound.as_deref().map_or(Target::Last, Target::Below);
@@ -175,7 +175,7 @@ impl Tree<'_> {
 }
 
 #[inline]
-fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
+pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     let (what, limit, got) = if key.len() > MAX_KEY_BYTES {
         ("length of a key in bytes", MAX_KEY_BYTES, key.len())
     } else if value.len() > MAX_VALUE_BYTES {

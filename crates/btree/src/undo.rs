@@ -9,14 +9,14 @@ use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut};
 use foreshore_wal::{RecordHeader, RecordKind};
 
 use crate::{
+    append,
     env::{TreeEnv, Urgency},
     image::misfit,
     look::Place,
-    node::{Target, damaged},
+    node::{Target, damaged, fits_in_place},
     record::{self, Change, malformed},
     session::TxnChain,
     tree::Tree,
-    write::fits_in_place,
 };
 
 use foreshore_base::TableId;
@@ -34,10 +34,13 @@ pub fn undo(
     chain: &mut TxnChain,
 ) -> Result<()> {
     let change = Change::parse(payload).ok_or_else(|| malformed(header))?;
+    if header.kind == record::APPEND {
+        return undo_append(env, tables, header, &change, chain);
+    }
     let step = Step::of(header.kind, &change).ok_or_else(|| malformed(header))?;
     let Some(root) = tables(change.table) else {
         let nothing = Change { data: &[], ..change };
-        return compensate(env, header, record::NOTHING, &nothing, chain).map(drop);
+        return compensate(env, header.prev, record::NOTHING, &nothing, chain).map(drop);
     };
     let tree = Tree { env, table: change.table, root };
     let target = Target::Key(change.key);
@@ -61,8 +64,39 @@ pub fn undo(
             tree.split_and_adopt(Patience::ENDLESS, page, change.key, Urgency::Rollback)?;
             continue;
         }
-        return take_back(env, header, &Change { slot, ..change }, step, kind, page, chain);
+        return take_back(env, header.prev, &Change { slot, ..change }, step, kind, page, chain);
     }
+}
+
+/// Buries appended records, the last one first. Those that are buried already were so before an interruption.
+fn undo_append(
+    env: &TreeEnv,
+    tables: &impl Fn(TableId) -> Option<PageId>,
+    header: &RecordHeader,
+    change: &Change<'_>,
+    chain: &mut TxnChain,
+) -> Result<()> {
+    let records = append::records(change).ok_or_else(|| malformed(header))?;
+    let Some(root) = tables(change.table) else {
+        return compensate(env, header.prev, record::NOTHING, &Change { data: &[], ..*change }, chain)
+            .map(drop);
+    };
+    let tree = Tree { env, table: change.table, root };
+    for (index, record) in records.iter().enumerate().rev() {
+        let target = Target::Key(record.key);
+        let (page, place) = loop {
+            let landing = tree.leaf(Patience::ENDLESS, target)?;
+            let Some(page) = tree.latch(Patience::ENDLESS, landing.page, target, 0)? else { continue };
+            let place = Place::of(page.view(), record.key);
+            break (page, place);
+        };
+        if let Place::Live(slot) = place {
+            let undo_next = if index == 0 { header.prev } else { header.lsn };
+            let change = Change { slot, key: record.key, data: &[], ..*change };
+            take_back(env, undo_next, &change, Step::Bury, record::BURY, page, chain)?;
+        }
+    }
+    Ok(())
 }
 
 /// What undo does.
@@ -134,7 +168,7 @@ impl<'p> Step<'p> {
 
 fn take_back(
     env: &TreeEnv,
-    header: &RecordHeader,
+    undo_next: Lsn,
     change: &Change<'_>,
     step: Step<'_>,
     kind: RecordKind,
@@ -145,7 +179,7 @@ fn take_back(
     let compensation = Change { page: page.id(), flags, number, data, ..*change };
     page.prepare_rollback()?;
     // The page is latched until the chain knows (BTREE-9).
-    let lsn = compensate(env, header, kind, &compensation, chain)?;
+    let lsn = compensate(env, undo_next, kind, &compensation, chain)?;
     if let Err(full) = step.apply(&mut page.edit(), kind, &compensation) {
         let error = misfit(page.id())(full);
         env.log.poison(&error.to_string());
@@ -158,12 +192,12 @@ fn take_back(
 /// Appends a compensation.
 fn compensate(
     env: &TreeEnv,
-    header: &RecordHeader,
+    undo_next: Lsn,
     kind: RecordKind,
     change: &Change<'_>,
     chain: &mut TxnChain,
 ) -> Result<Lsn> {
-    let payload: [&[u8]; 4] = [&header.prev.0.to_le_bytes(), &change.head(), change.key, change.data];
+    let payload: [&[u8]; 4] = [&undo_next.0.to_le_bytes(), &change.head(), change.key, change.data];
     let lsn = env.append(Urgency::Rollback, chain.txn, chain.last, kind, &payload)?;
     chain.note(lsn);
     Ok(lsn)

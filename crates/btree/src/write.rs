@@ -12,7 +12,7 @@ use crate::{
     gap::Name,
     image::misfit,
     look::Place,
-    node::{self, Target},
+    node::{self, Target, fits_in_place},
     overflow::Reference,
     record::{self, Change},
     session::{Isolation, Session},
@@ -346,7 +346,12 @@ impl<'a> Tree<'a> {
 
     /// Appends a user record. The page that it is about is latched, and stays so until the session knows (BTREE-9).
     #[inline]
-    fn log_change(&self, session: &mut impl Session, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
+    pub(crate) fn log_change(
+        &self,
+        session: &mut impl Session,
+        kind: RecordKind,
+        payload: &[&[u8]],
+    ) -> Result<Lsn> {
         let chain = session.chain();
         let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
         session.logged(lsn);
@@ -355,7 +360,7 @@ impl<'a> Tree<'a> {
 
     /// Ends a change whose fit was checked. Should it not fit all the same, log and page disagree: the database stops.
     #[inline]
-    fn finish(
+    pub(crate) fn finish(
         &self,
         mut page: ExclusivePage<'_>,
         lsn: Lsn,
@@ -382,26 +387,4 @@ impl Written {
 #[inline]
 fn inherited(held: Mode) -> Mode {
     Mode::XN.join(held.gap())
-}
-
-/// Whether the value of `slot` can become one of this length.
-#[inline]
-pub(crate) fn fits_in_place(
-    view: SlottedView<'_>,
-    slot: SlotIndex,
-    value_bytes: usize,
-) -> Result<bool, StorageError> {
-    let old = view.value_len(slot);
-    if value_bytes <= old {
-        return Ok(true);
-    }
-    if view.free_bytes() < value_bytes - old {
-        return Ok(false);
-    }
-    let bytes = view.slot(slot).suffix_len() + size_of::<u16>() + value_bytes;
-    if view.free_bytes() - view.garbage_bytes() < bytes {
-        // It takes compaction, which only a sound page survives.
-        node::inspect(view)?;
-    }
-    Ok(true)
 }

@@ -119,6 +119,16 @@ pub enum Error {
         /// The name.
         table: String,
     },
+    /// Entries that were to be appended are not in order.
+    #[error(
+        "entry {entry} does not come after the last key of table {table:?}; append in ascending order, or use put"
+    )]
+    NotBehind {
+        /// The table.
+        table: String,
+        /// Where in what was given, from 0, or an earlier one of those written together with it.
+        entry: u64,
+    },
     /// A stored key or value is no encoding of the table's type.
     #[error("table {table:?} holds bytes that are no {expected}; read it as bytes, and check who wrote them")]
     Undecodable {
@@ -291,6 +301,7 @@ impl Error {
             Error::ValueTooLong { .. } => "value_too_long",
             Error::TypeMismatch { .. } => "type_mismatch",
             Error::NoSuchTable { .. } => "no_such_table",
+            Error::NotBehind { .. } => "not_behind",
             Error::Undecodable { .. } => "undecodable",
             Error::UnknownOption { .. } => "unknown_option",
             Error::InvalidOption { .. } => "invalid_option",

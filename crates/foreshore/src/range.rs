@@ -7,7 +7,8 @@ use foreshore_txn::{Direction, LockKind, TableInfo, TxnCursor};
 
 use crate::{
     error::Result,
-    transaction::{Transaction, decode_value, undecodable},
+    table::undecodable,
+    transaction::{Transaction, decode_value},
     value::Value,
 };
 

@@ -252,3 +252,8 @@ fn mismatch(table: &str, stored: (&str, &str), asked: (&str, &str)) -> Error {
     let types = |(key, value): (&str, &str)| format!("{key} → {value}");
     Error::TypeMismatch { table: table.to_owned(), stored: types(stored), asked: types(asked) }
 }
+
+#[cold]
+pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
+    Error::Undecodable { table: table.name().to_owned(), expected }
+}

@@ -1,5 +1,6 @@
 //! A transaction.
 
+mod append;
 mod end;
 
 use std::{borrow::Borrow, ops::Bound, ops::ControlFlow, ops::RangeBounds};
@@ -18,7 +19,7 @@ use crate::{
     database::Inner,
     error::{Error, Result},
     range::{Cursor, Range},
-    table::TableDefinition,
+    table::{TableDefinition, undecodable},
     value::{Value, ValueDecodeError},
 };
 
@@ -103,11 +104,6 @@ pub(crate) fn encode_bound<K: Key>(bound: Bound<&K>) -> Result<Bound<Vec<u8>>> {
 
 pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<V::Owned> {
     V::decode(bytes).map_err(|error| undecodable(table, error.expected.into_owned()))
-}
-
-#[cold]
-pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
-    Error::Undecodable { table: table.name().to_owned(), expected }
 }
 
 #[allow(

@@ -272,6 +272,41 @@ fn a_table_is_opened_with_its_own_types_only() {
 }
 
 #[test]
+fn entries_are_appended_in_order() {
+    let (directory, db) = filled();
+    let names: Vec<_> = (9..30_000_u32).map(|number| format!("name of {number}")).collect();
+    let entries = || (9..).zip(names.iter().map(String::as_str));
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.append(NUMBERS, entries()).unwrap(), names.len() as u64);
+    assert_eq!(tx.append(NUMBERS, std::iter::empty::<(u32, &str)>()).unwrap(), 0);
+    assert_eq!(tx.get(NUMBERS, 20_000).unwrap().as_deref(), Some("name of 20000"));
+    tx.rollback().unwrap();
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+
+    let mut tx = db.begin().unwrap();
+    tx.put(NUMBERS, 0, "before").unwrap();
+    // Late in the entries, after parts of them were written: nothing of them stays.
+    let unsorted = entries().chain([(7, "seven")]);
+    let error = tx.append(NUMBERS, unsorted).unwrap_err();
+    assert!(matches!(&error, Error::NotBehind { table, entry } if table == "numbers" && *entry > 20_000));
+    assert!(!error.is_retryable());
+    assert_eq!(tx.range(NUMBERS, ..).unwrap().count(), 6);
+    let savepoint = tx.savepoint().unwrap();
+    // Ghosts of what was taken back may be in the way.
+    tx.append(NUMBERS, [(40_000, "a"), (40_001, "b")]).unwrap();
+    tx.rollback_to(savepoint).unwrap();
+    tx.append(NUMBERS, [(50_000, "c")]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(keys(&db), [0, 1, 2, 3, 5, 8, 50_000]);
+    db.transact(|tx| tx.append(NUMBERS, (60_000..).zip(names.iter().map(String::as_str)))).unwrap();
+    assert!(db.verify().unwrap().is_sound());
+    db.close().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    assert_eq!(keys(&db).len(), 7 + names.len());
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
 fn a_dropped_table_is_gone_and_its_name_is_free() {
     let (directory, db) = filled();
     assert!(!db.drop_table("no such table").unwrap());

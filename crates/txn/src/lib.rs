@@ -68,7 +68,7 @@ mod api {
         recovery::RecoveryReport,
         stats::EngineStats,
         ticket::CommitTicket,
-        transaction::{MAX_SAVEPOINTS, Savepoint, Txn, TxnCursor},
+        transaction::{MAX_SAVEPOINTS, Position, Savepoint, Txn, TxnCursor},
         verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},
     };
 }

@@ -118,6 +118,11 @@ impl Rig {
 
     /// A new data file, into which the whole log is redone: twice, because the second time must change nothing.
     pub(super) fn redone(&self, name: &str, node_capacity: usize) -> Rig {
+        self.redone_until(name, node_capacity, Lsn::MAX)
+    }
+
+    /// The same with what the log says before `end`, as if a crash had lost the rest.
+    pub(super) fn redone_until(&self, name: &str, node_capacity: usize, end: Lsn) -> Rig {
         let pool =
             BufferPool::create(&self.disk, Path::new(name), Arc::clone(&self.log), &pool_options(1024))
                 .unwrap();
@@ -125,7 +130,7 @@ impl Rig {
         for _ in 0..2 {
             let mut reader = self.log.reader(FIRST_LSN);
             let mut payload = Vec::new();
-            while let Some(header) = reader.next(&mut payload).unwrap() {
+            while let Some(header) = reader.next(&mut payload).unwrap().filter(|header| header.lsn < end) {
                 if !env.pool.redo_record(&header, &payload).unwrap() && (16..64).contains(&header.kind.0) {
                     crate::redo(&env, &header, &payload).unwrap();
                 }

@@ -109,13 +109,20 @@ fn crash_everywhere(plan: Plan, effort: Effort) -> (u64, u64) {
     let mut workload = Workload::new(&engine, &promises, plan);
     workload.run().unwrap();
     let commits = workload.commits;
+    assert_eq!(workload.appended > 4, plan.appends, "{} appends", workload.appended);
     workload.abandon();
     engine.close().unwrap();
     (commits, probe.changes())
 }
 
 fn plans(seeds: u64) -> impl Iterator<Item = Plan> {
-    (1..=seeds).map(|seed| Plan { seed, steps: 1400, checkpoint_every: 60, long_values: seed % 2 == 0 })
+    (1..=seeds).map(|seed| Plan {
+        seed,
+        steps: 1400,
+        checkpoint_every: 60,
+        long_values: seed % 2 == 0,
+        appends: seed % 2 == 1,
+    })
 }
 
 /// The main thing: nothing acknowledged is lost, nothing half done is there, wherever the power fails, also while it recovers
@@ -137,7 +144,7 @@ fn a_crash_at_every_change_leaves_exactly_what_was_acknowledged() {
 /// The same from the other side: the disk dies under a running engine, which must notice, stop and let go.
 #[test]
 fn an_engine_whose_disk_dies_stops_and_loses_nothing() {
-    let plan = Plan { seed: 77, steps: 700, checkpoint_every: 60, long_values: true };
+    let plan = Plan { seed: 77, steps: 700, checkpoint_every: 60, long_values: true, appends: false };
     let run = |crash_at: Option<u64>| {
         let disk = FaultyDisk::new();
         disk.create_directory(directory()).unwrap();
@@ -173,7 +180,7 @@ fn an_engine_whose_disk_dies_stops_and_loses_nothing() {
 /// A database made by one size of everything is opened by another.
 #[test]
 fn recovery_works_with_another_pool_and_other_nodes() {
-    let plan = Plan { seed: 5, steps: 1500, checkpoint_every: 400, long_values: true };
+    let plan = Plan { seed: 5, steps: 1500, checkpoint_every: 400, long_values: true, appends: false };
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());
@@ -195,7 +202,7 @@ fn recovery_works_with_another_pool_and_other_nodes() {
 /// RELIABILITY's case 30: recovery of a recovered database finds nothing to do.
 #[test]
 fn a_second_recovery_has_nothing_to_do() {
-    let plan = Plan { seed: 9, steps: 600, checkpoint_every: 200, long_values: false };
+    let plan = Plan { seed: 9, steps: 600, checkpoint_every: 200, long_values: false, appends: false };
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());
@@ -221,7 +228,7 @@ fn a_second_recovery_has_nothing_to_do() {
 /// The test above could not fail without this: a database that has lost a commit is noticed.
 #[test]
 fn a_lost_commit_is_noticed() {
-    let plan = Plan { seed: 3, steps: 300, checkpoint_every: 100, long_values: false };
+    let plan = Plan { seed: 3, steps: 300, checkpoint_every: 100, long_values: false, appends: false };
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());

@@ -100,6 +100,8 @@ pub(crate) struct Plan {
     pub(crate) checkpoint_every: u64,
     /// Values that need the overflow table are among those written.
     pub(crate) long_values: bool,
+    /// Keys are also appended many at a time.
+    pub(crate) appends: bool,
 }
 
 /// One open transaction.
@@ -121,6 +123,8 @@ pub(crate) struct Workload<'a> {
     committed: Content,
     /// Transactions that ended by commit.
     pub(crate) commits: u64,
+    /// Appends that were done, and perhaps undone.
+    pub(crate) appended: u64,
 }
 
 impl<'a> Workload<'a> {
@@ -134,6 +138,7 @@ impl<'a> Workload<'a> {
             tables: Vec::new(),
             committed: Content::new(),
             commits: 0,
+            appended: 0,
         }
     }
 
@@ -235,6 +240,17 @@ impl<'a> Workload<'a> {
         let value = self.value();
         let txn = &mut worker.txn;
         match self.random.below(10) {
+            // The whole table is seldom to be had.
+            0 if self.plan.appends => {
+                let first = KEYS + self.appended * 5;
+                let key = |number: u64| format!("k{number:03}").into_bytes();
+                let entries: Vec<_> = (first..first + 5).map(|number| (key(number), value.clone())).collect();
+                assert!(txn.append(&table, &entries)?, "{first} and more come after all others");
+                self.appended += 1;
+                for (key, value) in entries {
+                    worker.changes.insert((table.name().to_owned(), key), Some(value));
+                }
+            }
             0..=1 => {
                 assert_eq!(get(txn, &table, &key)?, before, "{place:?} was read");
             }

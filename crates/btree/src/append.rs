@@ -1,0 +1,204 @@
+//! Appending: records behind all others, in order, as many at a time as their leaf takes. One descent and one log record
+//! for each leaf instead of one for each record; the leaves are full.
+//!
+//! The caller has the whole table locked. The payload of the record is that of a change (`record.rs`) without a key; its
+//! number counts the records, and its data are, for each: bytes of the key (2), of the value (2), flags (1: the value is an
+//! overflow reference), key, value.
+//!
+//! Undo buries the records one by one, the last one first. Each compensation but the last names the append itself as the
+//! record to be undone next: whoever goes on after a crash passes over what is buried already (BTREE-11).
+
+use foreshore_base::{PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
+use foreshore_latch::Patience;
+use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut, SlottedView};
+
+use crate::{
+    BTree,
+    env::Urgency,
+    error::Result,
+    node::{self, Target, damaged},
+    record::{self, Change, Reader},
+    session::Session,
+    tree::{Tree, check_lengths},
+};
+
+/// Flag of a record in the data: the value is an overflow reference.
+const OVERFLOW: u8 = 1;
+
+/// One record in the data of an append.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended<'p> {
+    pub(crate) key: &'p [u8],
+    pub(crate) value: &'p [u8],
+    pub(crate) flags: RecordFlags,
+}
+
+impl<'p> Appended<'p> {
+    fn encode(&self, data: &mut Vec<u8>) {
+        data.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        data.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
+        data.push(if self.flags.overflow { OVERFLOW } else { 0 });
+        data.extend_from_slice(self.key);
+        data.extend_from_slice(self.value);
+    }
+
+    fn decode(reader: &mut Reader<'p>) -> Option<Appended<'p>> {
+        let (key, value, flags) = (reader.u16()?, reader.u16()?, reader.u8()?);
+        Some(Appended {
+            key: reader.bytes(usize::from(key))?,
+            value: reader.bytes(usize::from(value))?,
+            flags: RecordFlags { ghost: false, overflow: flags & OVERFLOW != 0 },
+        })
+    }
+}
+
+/// The records of an append; `None` when they make no sense.
+pub(crate) fn records<'p>(change: &Change<'p>) -> Option<Vec<Appended<'p>>> {
+    let mut reader = Reader(change.data);
+    let records: Option<Vec<_>> = (0..change.number).map(|_| Appended::decode(&mut reader)).collect();
+    records.filter(|records| !records.is_empty() && reader.0.is_empty())
+}
+
+/// Puts the records into the page, from `slot` on. They fit, and belong there.
+pub(crate) fn apply(
+    page: &mut SlottedMut<'_>,
+    slot: SlotIndex,
+    records: &[Appended<'_>],
+) -> std::result::Result<(), PageFull> {
+    for (slot, record) in (slot.0..).zip(records) {
+        page.insert(SlotIndex(slot), record.key, record.value, record.flags)?;
+    }
+    Ok(())
+}
+
+impl BTree {
+    /// Adds records behind all others. False, and no change: the keys do not ascend, or the first is not behind the last
+    /// key of the table (that of a deleted record counts as long as somebody needs it). The transaction has locked the table exclusively.
+    pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        session: &mut impl Session,
+        entries: &[(K, V)],
+    ) -> Result<bool> {
+        for (key, value) in entries {
+            check_lengths(key.as_ref(), value.as_ref())?;
+        }
+        if !entries.is_sorted_by(|(one, _), (next, _)| one.as_ref() < next.as_ref()) {
+            return Ok(false);
+        }
+        let Some((first, _)) = entries.first() else { return Ok(true) };
+        let tree = self.tree();
+        if !tree.is_behind_all(session, first.as_ref())? {
+            return Ok(false);
+        }
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let done = tree.append_some(session, rest)?;
+            rest = &rest[done..];
+        }
+        Ok(true)
+    }
+}
+
+impl<'a> Tree<'a> {
+    /// Whether no record has this key or a higher one. Ghosts that are in the way are purged, if nobody needs them.
+    fn is_behind_all(&self, session: &mut impl Session, key: &[u8]) -> Result<bool> {
+        while let Some(last) = self.last_key()?.filter(|last| last.as_slice() >= key) {
+            let mut page = self.leaf_for(session.patience(), &last)?;
+            if self.purge(session, &mut page)? == 0 {
+                return Ok(false);
+            }
+            drop(page);
+            // Leaves that are empty now would be walked over each time.
+            self.maintain(session, Target::Key(&last))?;
+        }
+        Ok(true)
+    }
+
+    /// The leaf that a key behind all others belongs to, latched: the last one, or one before leaves without records.
+    fn leaf_for(&self, patience: Patience<'_>, key: &[u8]) -> Result<ExclusivePage<'a>> {
+        let target = Target::Key(key);
+        loop {
+            let landing = self.leaf(patience, target)?;
+            if let Some(page) = self.latch(patience, landing.page, target, 0)? {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Appends as many of the entries as the leaf of the first takes; makes room if that is none.
+    fn append_some<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        session: &mut impl Session,
+        entries: &[(K, V)],
+    ) -> Result<usize> {
+        let (first_key, first_value) = (entries[0].0.as_ref(), entries[0].1.as_ref());
+        // A long value is in the overflow table before its record is in the leaf.
+        let reference = if first_value.len() > MAX_INLINE_VALUE_BYTES {
+            Some(self.write_chunks(session, first_value)?.bytes())
+        } else {
+            None
+        };
+        let of_first = Appended {
+            key: first_key,
+            value: reference.as_ref().map_or(first_value, |reference| reference),
+            flags: RecordFlags { ghost: false, overflow: reference.is_some() },
+        };
+        let short = entries[1..].iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+        let short = short.take_while(|(_, value)| value.len() <= MAX_INLINE_VALUE_BYTES);
+        let following = short.map(|(key, value)| Appended { key, value, flags: RecordFlags::default() });
+        let run = std::iter::once(of_first).chain(following);
+        loop {
+            let page = self.leaf_for(session.patience(), first_key)?;
+            let records = self.that_fit(page.view(), run.clone())?;
+            if records.is_empty() {
+                self.split_and_adopt(session.patience(), page, first_key, Urgency::Forward)?;
+                continue;
+            }
+            self.append_records(session, page, &records)?;
+            return Ok(records.len());
+        }
+    }
+
+    /// As many of the records as belong into the leaf and fit.
+    fn that_fit<'r>(
+        &self,
+        view: SlottedView<'_>,
+        run: impl Iterator<Item = Appended<'r>>,
+    ) -> std::result::Result<Vec<Appended<'r>>, StorageError> {
+        let room = self.env.node_capacity.saturating_sub(usize::from(view.slot_count()));
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for record in run.take(room).take_while(|record| view.encloses(record.key)) {
+            bytes += node::record_bytes(view, record.key, record.value.len());
+            if bytes > view.free_bytes() {
+                break;
+            }
+            records.push(record);
+        }
+        // Some of the room may have to be gained by compaction, which only a sound page survives.
+        node::has_room(view, bytes.min(view.free_bytes()))?;
+        Ok(records)
+    }
+
+    fn append_records(
+        &self,
+        session: &mut impl Session,
+        mut page: ExclusivePage<'a>,
+        records: &[Appended<'_>],
+    ) -> Result<()> {
+        let slot = SlotIndex(page.view().slot_count());
+        let mut data = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut data));
+        let number = records.len() as u16;
+        let change =
+            Change { page: page.id(), table: self.table, slot, flags: 0, number, key: &[], data: &[] };
+        page.prepare()?;
+        let lsn = self.log_change(session, record::APPEND, &[&change.head(), &data])?;
+        let done = apply(&mut page.edit(), slot, records);
+        self.finish(page, lsn, done)
+    }
+}
+
+/// An error of a page to whose end an append does not belong.
+pub(crate) fn misplaced(page: PageId) -> StorageError {
+    damaged(page, "appended records do not belong to its end")
+}

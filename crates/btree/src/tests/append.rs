@@ -1,0 +1,213 @@
+//! Appending: BTREE-10 and BTREE-11 for records that come many at a time.
+
+use std::collections::BTreeMap;
+
+use foreshore_base::{Lsn, PageId, TableId, TxnId};
+use foreshore_env::random::Xorshift;
+
+use super::support::{Rig, TABLE};
+use crate::{BTree, NoLocks, Reaped, Session, TxnChain, is_undoable, undo, undo_next};
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Ascending keys from `first` on, with values short, empty and long.
+fn entries(first: u32, count: u32, random: &mut Xorshift) -> Entries {
+    let value = |number: u32, random: &mut Xorshift| {
+        let length = if random.below(15) == 0 { 5000 } else { random.below(300) as usize };
+        vec![number as u8; length]
+    };
+    (first..first + count).map(|number| (number.to_be_bytes().to_vec(), value(number, random))).collect()
+}
+
+#[test]
+fn appended_records_are_records() {
+    for (capacity, seed) in [(4, 1), (4, 2), (usize::MAX, 3), (usize::MAX, 4)] {
+        let rig = Rig::new(capacity);
+        let (mut random, mut model) = (Xorshift::new(seed), BTreeMap::new());
+        let mut next = 0;
+        for txn in 1..40 {
+            let mut session = NoLocks::new(TxnId(txn));
+            let mut changed = model.clone();
+            let count = random.below(80) as u32;
+            let batch = entries(next, count, &mut random);
+            assert!(rig.tree.append(&mut session, &batch).unwrap());
+            changed.extend(batch);
+            // Among other changes of the same transaction.
+            for _ in 0..random.below(10) {
+                let key = (random.below(u64::from(next + count) + 1) as u32).to_be_bytes();
+                if random.below(2) == 0 {
+                    rig.tree.delete(&mut session, &key).unwrap();
+                    changed.remove(&key[..]);
+                } else {
+                    rig.tree.put(&mut session, &key, &[7; 30]).unwrap();
+                    changed.insert(key.to_vec(), vec![7; 30]);
+                }
+            }
+            // Also when it is taken back: the ghosts keep their keys until they are purged.
+            next += count + 1;
+            if random.below(3) == 0 {
+                let until = session.chain().last;
+                rig.roll_back(session.chain(), Lsn::ZERO);
+                assert!(session.chain().last >= until);
+            } else {
+                model = changed;
+            }
+            assert_eq!(rig.contents(), model, "transaction {txn}");
+        }
+        rig.verify();
+        let again = rig.redone("db/again", capacity);
+        again.verify();
+        for page in rig.pages() {
+            assert!(rig.page(page).0 == again.page(page).0, "page {page} after redo");
+        }
+        assert_eq!(again.contents(), model);
+    }
+}
+
+#[test]
+fn leaves_are_full() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    let batch: Entries = (0..20_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![1; 60])).collect();
+    let before = rig.log.tail();
+    for part in batch.chunks(1000) {
+        assert!(rig.tree.append(&mut session, part).unwrap());
+    }
+    let bytes = rig.log.tail().0 - before.0;
+    let report = rig.verify();
+    assert_eq!(report.records, 20_000);
+    let used = report.bytes_used as f64 / (report.bytes_used + report.bytes_free) as f64;
+    // What is missing are the prefixes that keys share once the leaf has a high fence.
+    assert!(used > 0.93, "leaves are {used} full");
+    // Hardly more than the records themselves.
+    assert!(bytes < 20_000 * 80, "{bytes} bytes of log");
+}
+
+#[test]
+fn what_is_not_behind_all_others_is_refused() {
+    let rig = Rig::new(4);
+    let mut session = NoLocks::new(TxnId(1));
+    let entry = |key: &str| (key.as_bytes().to_vec(), b"v".to_vec());
+    assert!(rig.tree.append(&mut session, &[] as &[(Vec<u8>, Vec<u8>)]).unwrap());
+    assert!(rig.tree.append(&mut session, &[entry("b"), entry("c")]).unwrap());
+    for refused in [
+        vec![entry("c")],
+        vec![entry("a")],
+        vec![entry("b"), entry("d")],
+        vec![entry("e"), entry("d")],
+        vec![entry("d"), entry("d")],
+    ] {
+        assert!(!rig.tree.append(&mut session, &refused).unwrap(), "{refused:?}");
+        assert_eq!(rig.contents().len(), 2);
+    }
+    // Deleted records are in nobody's way, here: nobody holds a lock on them.
+    for key in ["t", "u", "v", "w", "x", "xx"] {
+        rig.tree.insert(&mut session, key.as_bytes(), b"").unwrap();
+        rig.tree.delete(&mut session, key.as_bytes()).unwrap();
+    }
+    assert!(rig.tree.append(&mut session, &[entry("u"), entry("x")]).unwrap());
+    assert_eq!(rig.contents().len(), 4);
+    assert!(rig.tree.append(&mut session, &[entry("y"), entry("z")]).unwrap());
+    rig.verify();
+    // Limits are those of a write, and looked at before anything is done.
+    let long = (vec![b'~'; 3000], Vec::new());
+    assert!(rig.tree.append(&mut session, &[(b"zz".to_vec(), Vec::new()), long]).is_err());
+    assert!(!rig.contents().contains_key(&b"zz"[..]));
+}
+
+/// A crash after each of the compensations of an append; undo goes on from there, and takes nothing back twice.
+#[test]
+fn undo_of_an_append_survives_a_crash_at_every_step() {
+    for capacity in [4, usize::MAX] {
+        let rig = Rig::new(capacity);
+        let mut setup = NoLocks::new(TxnId(1));
+        let mut random = Xorshift::new(5);
+        assert!(rig.tree.append(&mut setup, &entries(0, 30, &mut random)).unwrap());
+        let expected = rig.contents();
+        let mut loser = NoLocks::new(TxnId(2));
+        assert!(rig.tree.append(&mut loser, &entries(100, 40, &mut random)).unwrap());
+        let newest = loser.chain().last;
+        rig.roll_back(loser.chain(), Lsn::ZERO);
+        assert_eq!(rig.contents(), expected);
+        // The compensations, and where undo goes on after each.
+        let (mut reader, mut payload) = (rig.log.reader(newest), Vec::new());
+        let mut steps = vec![(newest, newest)];
+        while let Some(header) = reader.next(&mut payload).unwrap() {
+            if header.txn == TxnId(2) && header.lsn > newest {
+                steps.push((header.lsn, undo_next(&header, &payload).unwrap()));
+            }
+        }
+        assert!(steps.len() > 40, "{} steps", steps.len());
+        for (index, (last, next)) in steps.into_iter().enumerate().step_by(if capacity == 4 { 1 } else { 3 })
+        {
+            let crashed = rig.redone_until(&format!("db/crash{capacity}-{index}"), capacity, last.advance(1));
+            let mut chain = TxnChain { txn: TxnId(2), first: Lsn::ZERO, last };
+            finish_undo(&crashed, &mut chain, next);
+            assert_eq!(crashed.contents(), expected, "crash at {last}");
+            crashed.verify();
+        }
+    }
+}
+
+fn finish_undo(rig: &Rig, chain: &mut TxnChain, next: Lsn) {
+    let (tables, mut lsn, mut payload) = (rig.tables(), next, Vec::new());
+    while lsn > Lsn::ZERO {
+        let header = rig.log.read(lsn, &mut payload).unwrap();
+        lsn = match undo_next(&header, &payload) {
+            Some(next) => next,
+            None => {
+                if is_undoable(header.kind) {
+                    undo(&rig.env, &tables, &header, &payload, chain).unwrap();
+                }
+                header.prev
+            }
+        };
+    }
+}
+
+/// Taking a tree apart, with a crash after each page: what is left is always a tree of pages, and in the end nothing is.
+#[test]
+fn a_tree_is_taken_apart_page_by_page() {
+    let rig = Rig::new(4);
+    let mut session = NoLocks::new(TxnId(1));
+    assert!(rig.tree.append(&mut session, &entries(0, 120, &mut Xorshift::new(3))).unwrap());
+    let (mut cleared, mut freed) = (PageId::NONE, 0);
+    loop {
+        let before = rig.tree.remains(&mut |_| {}).unwrap();
+        match rig.tree.reap(cleared).unwrap() {
+            Reaped::Page => {
+                freed += 1;
+                let mut pages = Vec::new();
+                let left = rig.tree.remains(&mut |page| pages.push(page)).unwrap();
+                assert_eq!(left.pages, before.pages - 1);
+                rig.overflow.pages(&mut |page| pages.push(page)).unwrap();
+                pages.sort_unstable();
+                let mut allocated = Vec::new();
+                rig.env.pool.visit_allocated(&mut |page| allocated.push(page)).unwrap();
+                assert_eq!(pages, allocated);
+                if freed % 10 == 1 {
+                    let crashed = rig.redone(&format!("db/reaped{freed}"), 4);
+                    assert_eq!(crashed.tree.remains(&mut |_| {}).unwrap(), left);
+                }
+            }
+            Reaped::LongValues { leaf, references } => {
+                assert!(!references.is_empty() && before.long_values >= references.len() as u64);
+                let mut session = NoLocks::new(TxnId(2));
+                rig.tree.delete_long_values(&mut session, &references).unwrap();
+                cleared = leaf;
+            }
+            Reaped::Gone => break,
+        }
+    }
+    assert!(freed > 40, "{freed} pages");
+    assert!(!rig.env.pool.is_allocated(rig.tree.root()).unwrap());
+    // Its root's page is somebody else's now: it stays alone.
+    let other = loop {
+        let other = BTree::create(&rig.env, TableId(TABLE.0 + 1)).unwrap();
+        if other.root() == rig.tree.root() {
+            break other;
+        }
+    };
+    assert_eq!(rig.tree.reap(PageId::NONE).unwrap(), Reaped::Gone);
+    assert!(rig.env.pool.is_allocated(other.root()).unwrap());
+}
