@@ -67,6 +67,8 @@ stats! {
     page_images: |stats| stats.pool.images,
     /// Pages taken into use.
     page_allocations: |stats| stats.pool.allocations,
+    /// Allocations that had to look for free pages in the bitmaps, because their thread's share was used up.
+    page_searches: |stats| stats.pool.space_searches,
     /// Pages given back.
     page_frees: |stats| stats.pool.frees,
     /// Bytes of the log that are needed.

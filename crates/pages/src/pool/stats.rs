@@ -30,6 +30,7 @@ pub(crate) struct Counters {
     pub(crate) images: Counter,
     pub(crate) allocations: Counter,
     pub(crate) frees: Counter,
+    pub(crate) space_searches: Counter,
 }
 
 /// The pool in numbers. Counts are since it was made.
@@ -62,6 +63,8 @@ pub struct PoolStats {
     pub allocations: u64,
     /// Pages freed.
     pub frees: u64,
+    /// Allocations that had to look for free pages in the bitmaps, because their thread's share was used up.
+    pub space_searches: u64,
 }
 
 impl BufferPool {
@@ -85,6 +88,7 @@ impl BufferPool {
             images: counters.images.get(),
             allocations: counters.allocations.get(),
             frees: counters.frees.get(),
+            space_searches: counters.space_searches.get(),
         }
     }
 }

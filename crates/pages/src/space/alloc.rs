@@ -1,7 +1,8 @@
 //! Allocating and freeing pages.
 //!
-//! Threads are spread over a few *shards*, each of which has one extent reserved and hands out its free pages; only when
-//! an extent is used up is a bitmap page searched (Shore-MT §6.2.2 and §7.6 cache extents for the same reason). The
+//! Threads are spread over a few *shards*, each of which has a *run* reserved, one to four neighbouring extents, and hands
+//! out its free pages; only when a run is used up is a bitmap page searched (Shore-MT §6.2.2 and §7.6 cache extents for
+//! the same reason). In a file that is large enough to spare them, runs are long: of 32 allocations 31 search nothing. The
 //! search holds no mutex, only the shared latch of the bitmap page that it reads (§7.3).
 //!
 //! Latch order: pages of the tree, then the new page, then its bitmap page. Whoever holds a bitmap page waits for nothing
@@ -26,6 +27,11 @@ use crate::{
 
 /// Shards.
 const SHARDS: usize = 8;
+/// Extents of a run, at most.
+const RUN_EXTENTS: u64 = 4;
+const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
+/// Pages of a file in which runs are longer than one extent: a small file shall not grow for what shards put aside.
+const LARGE_PAGES: u64 = 2048;
 /// How far from the hint a free extent is looked for before any other.
 const NEAR_PAGES: u64 = 512;
 
@@ -40,23 +46,27 @@ static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 /// Which extents are being allocated from. All of it is forgotten when the database closes.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
-    /// Each shard's extent, if it has had one yet. Guarded by its mutex, which is held to take a page or change extents.
-    shards: [CachePadded<Mutex<Option<Extent>>>; SHARDS],
+    /// Each shard's run, if it has had one yet. Guarded by its mutex, which is held to take a page or change runs.
+    shards: [CachePadded<Mutex<Option<Run>>>; SHARDS],
     map: Mutex<Map>,
 }
 
-/// An extent that is reserved for a shard.
+/// Neighbouring extents that are reserved for a shard.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+struct Run {
     start: u64,
-    /// Pages not handed out yet: all of them are free in the bitmap, because nobody else allocates in this extent.
-    free: u8,
+    /// Pages not handed out yet, by their distance from the start: all of them are free in the bitmap, because nobody
+    /// else allocates in these extents.
+    free: u32,
+    /// The extents that are reserved, by their number in the run.
+    extents: u8,
 }
 
 /// Guarded by the mutex, which is held for a few instructions.
 #[derive(Debug, Default)]
 struct Map {
-    /// Extents that are a shard's. At most one for each shard and one for each thread that is about to give a shard one.
+    /// Extents that are a shard's. At most one run for each shard and one for each thread that is about to give a shard
+    /// one.
     reserved: Vec<u64>,
     /// Pages that were handed out and have neither been committed nor given back: their bits still say that they are
     /// free. At most one for each thread.
@@ -68,18 +78,23 @@ struct Map {
 }
 
 impl Map {
-    /// Reserves an extent of which these pages are free in the bitmap; `None` if it is reserved or all of them are
-    /// handed out.
-    fn reserve(&mut self, start: u64, free: u8) -> Option<Extent> {
+    /// Reserves the extents of a run of which these pages are free in the bitmap, but for extents that are reserved and
+    /// pages that are handed out; `None` if nothing is left.
+    fn reserve(&mut self, start: u64, free: u32) -> Option<Run> {
         let handed_out = self.handed_out.iter().filter_map(|page| u64::from(page.0).checked_sub(start));
         let taken =
-            handed_out.filter(|index| *index < EXTENT_PAGES).fold(0, |taken, index| taken | 1 << index);
-        let free = free & !taken;
-        if free == 0 || self.reserved.contains(&start) {
-            return None;
+            handed_out.filter(|index| *index < RUN_PAGES).fold(0_u32, |taken, index| taken | 1 << index);
+        let mut run = Run { start, free: free & !taken, extents: 0 };
+        for number in 0..RUN_EXTENTS {
+            let (extent, pages) = (start + number * EXTENT_PAGES, 0xFF << (number * EXTENT_PAGES));
+            if self.reserved.contains(&extent) {
+                run.free &= !pages;
+            } else if run.free & pages != 0 {
+                self.reserved.push(extent);
+                run.extents |= 1 << number;
+            }
         }
-        self.reserved.push(start);
-        Some(Extent { start, free })
+        (run.free != 0).then_some(run)
     }
 
     fn lower(&mut self, page: u64) {
@@ -88,8 +103,15 @@ impl Map {
     }
 }
 
-impl Extent {
-    /// Hands out a page. The extent is still reserved, so nobody sees the page as free before the map knows better.
+impl Run {
+    /// Its reserved extents.
+    fn extents(self) -> impl Iterator<Item = u64> {
+        (0..RUN_EXTENTS)
+            .filter(move |number| self.extents >> number & 1 != 0)
+            .map(move |number| self.start + number * EXTENT_PAGES)
+    }
+
+    /// Hands out a page. Its extent is still reserved, so nobody sees the page as free before the map knows better.
     fn take(&mut self, map: &Mutex<Map>) -> Option<PageId> {
         if self.free == 0 {
             return None;
@@ -106,19 +128,19 @@ impl Space {
     pub(super) fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
         let Reservations { shards, map } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
-        let take_from = |shard: &Mutex<Option<Extent>>| shard.lock().as_mut()?.take(map);
+        let take_from = |shard: &Mutex<Option<Run>>| shard.lock().as_mut()?.take(map);
         if let Some(page) = take_from(shard) {
             return Ok(page);
         }
-        let mut extent = match self.reserve_extent(pool, hint) {
-            Ok(extent) => extent,
+        let mut run = match self.reserve_run(pool, hint) {
+            Ok(run) => run,
             // Before the disk is called full, pages that other shards have put aside are used.
             Err(error) => return shards.iter().find_map(|shard| take_from(shard)).ok_or(error),
         };
-        let page = extent.take(map);
-        // If another thread of this shard was faster, its extent goes back; what is left of it will be found again.
-        if let Some(replaced) = shard.lock().replace(extent) {
-            self.release_extent(replaced);
+        let page = run.take(map);
+        // If another thread of this shard was faster, its run goes back; what is left of it will be found again.
+        if let Some(replaced) = shard.lock().replace(run) {
+            self.release_run(replaced);
         }
         page.ok_or_else(|| StorageError::corrupt_page(hint, "an extent with a free page has none"))
     }
@@ -132,19 +154,20 @@ impl Space {
         }
     }
 
-    fn release_extent(&self, extent: Extent) {
+    fn release_run(&self, run: Run) {
         let mut map = self.reservations.map.lock();
-        map.reserved.retain(|start| *start != extent.start);
-        map.lower(extent.start);
+        map.reserved.retain(|extent| !run.extents().any(|mine| mine == *extent));
+        map.lower(run.start);
     }
 
-    /// Reserves an extent with free pages: near the hint, or the first there is, or a new one.
-    fn reserve_extent(&self, pool: &BufferPool, hint: PageId) -> Result<Extent> {
+    /// Reserves a run with free pages: near the hint, or the first there is, or a new one.
+    fn reserve_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
+        pool.counters.space_searches.add(1);
         let near = u64::from(hint.0) / EXTENT_PAGES * EXTENT_PAGES;
         if hint.is_some()
-            && let Some(extent) = self.search(pool, near, near.saturating_add(NEAR_PAGES))?
+            && let Some(run) = self.search(pool, near, near.saturating_add(NEAR_PAGES))?
         {
-            return Ok(extent);
+            return Ok(run);
         }
         loop {
             let (start, changes) = {
@@ -156,19 +179,21 @@ impl Space {
             {
                 let mut map = self.reservations.map.lock();
                 if map.changes == changes {
-                    map.first_free = found.map_or(pages, |extent| extent.start);
+                    map.first_free = found.map_or(pages, |run| run.start);
                 }
             }
             match found {
-                Some(extent) => return Ok(extent),
+                Some(run) => return Ok(run),
                 None => self.grow(pool, pages)?,
             }
         }
     }
 
-    /// Finds and reserves an extent in `from..to`.
-    fn search(&self, pool: &BufferPool, from: u64, to: u64) -> Result<Option<Extent>> {
-        let to = to.min(self.page_count());
+    /// Finds and reserves a run whose first extent is in `from..to`.
+    fn search(&self, pool: &BufferPool, from: u64, to: u64) -> Result<Option<Run>> {
+        let pages = self.page_count();
+        let length = if pages < LARGE_PAGES { EXTENT_PAGES } else { RUN_PAGES };
+        let to = to.min(pages);
         let mut from = from;
         while from < to {
             let span_start = from / self.span * self.span;
@@ -177,9 +202,12 @@ impl Space {
             let mut index = from - span_start;
             while let Some(found) = bitmap::find_extent(bitmap.words(), index, span_end - span_start) {
                 // Under the bitmap's latch: a page whose bit is not set yet is still handed out.
-                let free = bitmap::free_in_extent(bitmap.words(), found);
-                if let Some(extent) = self.reservations.map.lock().reserve(span_start + found, free) {
-                    return Ok(Some(extent));
+                let run_end = (found + length).min(self.span).min(pages - span_start);
+                let free = (found..run_end).step_by(EXTENT_PAGES as usize).fold(0, |free, extent| {
+                    free | u32::from(bitmap::free_in_extent(bitmap.words(), extent)) << (extent - found)
+                });
+                if let Some(run) = self.reservations.map.lock().reserve(span_start + found, free) {
+                    return Ok(Some(run));
                 }
                 index = found + EXTENT_PAGES;
             }
