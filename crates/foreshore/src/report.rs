@@ -47,6 +47,9 @@ stats! {
     tables_dropped: |stats| stats.tables_dropped as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
+    /// Bytes of the data file that hold nothing: what was freed, and what it grew by in advance. New pages come from
+    /// here. 0 also when the free space cannot be read; [`Database::verify`](crate::Database::verify) tells why.
+    fragmented_bytes: |stats| stats.pages_free * foreshore_base::limits::PAGE_BYTES as u64,
     /// Frames of the buffer pool.
     pool_frames: |stats| stats.pool.frames,
     /// Frames that hold a page.

@@ -328,6 +328,25 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
         assert!(matches!(db.transact(|tx| tx.get(NUMBERS, 2)), Err(Error::TypeMismatch { .. })));
         assert_eq!(db.transact(|tx| tx.get(again, "one")).unwrap(), Some(round));
     }
+    // What a dropped table gives back is seen, and used again.
+    const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
+    let before = db.stats();
+    let fill =
+        || db.transact(|tx| tx.append(ROWS, (0..).zip([[7_u8; 1000]; 3000].iter().map(|row| &row[..]))));
+    fill().unwrap();
+    assert!(db.stats().pages - before.pages > 300);
+    let full = db.stats();
+    assert!(db.drop_table("rows").unwrap());
+    let start = std::time::Instant::now();
+    while db.stats().tables_dropped > 0 {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let dropped = db.stats();
+    assert_eq!(dropped.pages, full.pages);
+    assert!(dropped.fragmented_bytes > full.fragmented_bytes + 3_000_000, "{dropped:?}");
+    fill().unwrap();
+    assert_eq!(db.stats().pages, full.pages);
     assert!(db.verify().unwrap().is_sound());
     db.close().unwrap();
     let db = Database::open(directory.path().join("db")).unwrap();

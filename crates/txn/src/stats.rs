@@ -65,6 +65,8 @@ pub struct EngineStats {
     pub log_durable: u64,
     /// Pages in the data file.
     pub pages: u64,
+    /// Those of them that hold nothing; 0 when a bitmap page cannot be read.
+    pub pages_free: u64,
     /// The lock manager.
     pub locks: LockStats,
     /// The buffer pool.
@@ -88,6 +90,7 @@ impl Core {
             log_tail: self.log.tail().0,
             log_durable: self.log.durable().0,
             pages: self.pool.page_count(),
+            pages_free: self.pool.free_page_count().unwrap_or(0),
             locks: self.locks.stats(),
             pool: self.pool.stats(),
             recovery: self.recovery,

@@ -385,6 +385,19 @@ impl BufferPool {
         Ok(self.space.bit(bitmap.words(), id))
     }
 
+    /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile.
+    pub fn free_page_count(&self) -> Result<u64> {
+        let (pages, span) = (self.page_count(), self.space.span);
+        let mut free = 0;
+        for start in (0..pages).step_by(span as usize) {
+            let bitmap = self.bitmap_shared(PageId(start as u32))?;
+            for extent in (0..span.min(pages - start)).step_by(EXTENT_PAGES as usize) {
+                free += u64::from(bitmap::free_in_extent(bitmap.words(), extent).count_ones());
+            }
+        }
+        Ok(free)
+    }
+
     /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
     /// nobody allocates meanwhile.
     pub fn visit_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {

@@ -15,6 +15,10 @@ use crate::{
 fn allocated(world: &World) -> BTreeSet<PageId> {
     let mut pages = BTreeSet::new();
     world.pool.visit_allocated(&mut |page| assert!(pages.insert(page))).unwrap();
+    // The header page and the bitmap pages are neither.
+    let fixed = 1 + world.pool.page_count().div_ceil(world.pool.space.span);
+    let free = world.pool.free_page_count().unwrap();
+    assert_eq!(free + fixed + pages.len() as u64, world.pool.page_count());
     pages
 }
 
