@@ -22,6 +22,7 @@
 
 mod alloc;
 mod bitmap;
+mod census;
 #[cfg(test)]
 mod tests;
 

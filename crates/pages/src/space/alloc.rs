@@ -20,7 +20,7 @@ use foreshore_env::{
 
 use super::{EXTENT_PAGES, Space, bitmap};
 use crate::{
-    layout::{KIND, PAGE_HEADER_BYTES, PageKind},
+    layout::{KIND, PageKind},
     pool::{BufferPool, ExclusivePage, SharedPage},
     words::{PageBuffer, PageWords},
 };
@@ -361,7 +361,7 @@ impl BufferPool {
     }
 
     /// The bitmap page of `id`, shared.
-    fn bitmap_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+    pub(super) fn bitmap_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
         let bitmap = self.shared(self.space.bitmap_of(id))?;
         check_kind(bitmap.id(), bitmap.words())?;
         Ok(bitmap)
@@ -374,44 +374,5 @@ impl BufferPool {
             return Err(StorageError::corrupt_page(id, "it is no page that could be freed"));
         }
         Ok(FreeingPage { bitmap: self.bitmap_for(id, true)?, id })
-    }
-
-    /// Whether page `id` is marked as in use.
-    pub fn is_allocated(&self, id: PageId) -> Result<bool> {
-        if u64::from(id.0) >= self.page_count() {
-            return Ok(false);
-        }
-        let bitmap = self.bitmap_shared(id)?;
-        Ok(self.space.bit(bitmap.words(), id))
-    }
-
-    /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile.
-    pub fn free_page_count(&self) -> Result<u64> {
-        let (pages, span) = (self.page_count(), self.space.span);
-        let mut free = 0;
-        for start in (0..pages).step_by(span as usize) {
-            let bitmap = self.bitmap_shared(PageId(start as u32))?;
-            for extent in (0..span.min(pages - start)).step_by(EXTENT_PAGES as usize) {
-                free += u64::from(bitmap::free_in_extent(bitmap.words(), extent).count_ones());
-            }
-        }
-        Ok(free)
-    }
-
-    /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
-    /// nobody allocates meanwhile.
-    pub fn visit_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
-        let (pages, span) = (self.page_count(), self.space.span);
-        for start in (0..pages).step_by(span as usize) {
-            let bitmap = self.bitmap_shared(PageId(start as u32))?.words().snapshot();
-            let body = &bitmap.0[PAGE_HEADER_BYTES..];
-            for index in 0..span.min(pages - start) {
-                let page = PageId((start + index) as u32);
-                if body[index as usize / 8] >> (index % 8) & 1 != 0 && !self.space.is_fixed(page) {
-                    visit(page);
-                }
-            }
-        }
-        Ok(())
     }
 }
