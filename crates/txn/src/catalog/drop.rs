@@ -1,7 +1,7 @@
 //! Dropping a table: the transaction that takes its name away, in a time that does not depend on how large it is. The
 //! [reaper](crate::reaper) frees the pages later.
 //!
-//! TXN-12: the drop holds the table exclusively, and its own row, until it is durable and the table says that it is
+//! TXN-15: the drop holds the table exclusively, and its own row, until it is durable and the table says that it is
 //! dropped; so whoever locks the table later is told. In the same transaction the row under the name goes and one of the
 //! dropped table comes: after a crash the table is there as a whole, or its pages are to be freed.
 
