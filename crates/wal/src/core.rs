@@ -25,10 +25,12 @@ use foreshore_env::{
     time::Duration,
 };
 
-use crate::{frame::Seal, options::LogOptions, ring::Ring, segment::Geometry, store::Store};
+use crate::{
+    doze::Doze, frame::Seal, insert::Inserter, options::LogOptions, ring::Ring, segment::Geometry,
+    store::Store,
+};
 use wait::Waiting;
 
-pub(crate) use append::Purpose;
 pub(crate) use flusher::Flusher;
 pub(crate) use wait::Stop;
 
@@ -45,8 +47,8 @@ const LAST_POSITION: u64 = u64::MAX / 4;
 /// What those who append, those who wait and the flusher share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Where the next record is claimed. Advanced by compare-exchange of whoever appends.
-    tail: CachePadded<AtomicU64>,
+    /// Where the next record is claimed.
+    inserter: Inserter,
     /// Below this records are durable. Advanced by the flusher.
     durable: CachePadded<AtomicU64>,
     /// Below this nothing is needed. Advanced by checkpoints.
@@ -57,8 +59,8 @@ pub(crate) struct Core {
     cause: OnceLock<String>,
     /// The ring is more than half full: the flusher shall write, though nobody waits for a sync.
     write_wanted: AtomicBool,
-    /// The flusher sleeps until an append wakes it. Ordered with the claims by [`Core::tail`] (`wait.rs`).
-    dozing: AtomicBool,
+    /// The flusher sleeps until an append wakes it.
+    doze: Doze,
     /// Who waits, and for what.
     waiting: Mutex<Waiting>,
     /// The flusher sleeps here.
@@ -88,13 +90,13 @@ impl Core {
         options: &LogOptions,
     ) -> Core {
         Core {
-            tail: CachePadded::new(AtomicU64::new(tail)),
+            inserter: Inserter::new(options.insert, geometry, tail),
             durable: CachePadded::new(AtomicU64::new(tail)),
             low_water: AtomicU64::new(low),
             gate: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             write_wanted: AtomicBool::new(false),
-            dozing: AtomicBool::new(false),
+            doze: Doze::default(),
             waiting: Mutex::default(),
             work: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
@@ -110,7 +112,7 @@ impl Core {
     }
 
     pub(crate) fn tail(&self) -> u64 {
-        self.tail.load(Ordering::Acquire)
+        self.inserter.tail()
     }
 
     pub(crate) fn durable(&self) -> u64 {

@@ -3,12 +3,14 @@
 //!
 //! Invariant: this crate does not know what a record means, nor what a page or a transaction looks like.
 #![forbid(unsafe_code)]
-// Loom looks at the ring alone: it knows no disks.
+// Loom looks at claims and ring alone: it knows no disks.
 #![cfg_attr(foreshore_loom, allow(dead_code))]
 
 #[cfg(not(foreshore_loom))]
 mod core;
+mod doze;
 mod frame;
+mod insert;
 #[cfg(not(foreshore_loom))]
 mod log;
 mod options;
@@ -22,6 +24,7 @@ mod segment;
 mod store;
 
 pub use frame::{MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, RecordHeader, RecordKind};
+pub use insert::LogInsert;
 #[cfg(not(foreshore_loom))]
 pub use log::Log;
 pub use options::{FIRST_LSN, LogOptions};

@@ -11,8 +11,9 @@ use foreshore_env::{
 };
 
 use crate::{
-    core::{Core, Flusher, Purpose, Stop},
+    core::{Core, Flusher, Stop},
     frame::{RecordHeader, RecordKind, Seal},
+    insert::Purpose,
     options::LogOptions,
     reader::LogReader,
     scan,

@@ -3,6 +3,7 @@
 use foreshore_base::Lsn;
 use foreshore_env::time::Duration;
 
+use crate::insert::LogInsert;
 use crate::segment::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
 
 /// The LSN of the first record of a new log.
@@ -32,6 +33,8 @@ pub struct LogOptions {
     /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet before
     /// a mark is put under it, which tells later damage from a torn tail; 1 ms to a day.
     pub flush_interval: Duration,
+    /// How those who append agree on where their records go.
+    pub insert: LogInsert,
 }
 
 impl LogOptions {
@@ -59,6 +62,7 @@ impl Default for LogOptions {
             capacity_bytes: 4 << 30,
             latency: Duration::ZERO,
             flush_interval: Duration::from_millis(100),
+            insert: LogInsert::default(),
         }
     }
 }

@@ -1,35 +1,21 @@
 //! Appending: claim a place, copy, publish.
 //!
-//! As in Shore-MT (§6.2.4), the critical section settles only *where* the record goes; checksum and copy happen outside
-//! of it, in parallel. Here it is one compare-exchange on the tail, and the flusher, who follows behind, learns from the
-//! ring itself which records are whole (`ring.rs`).
+//! The critical section settles only where the record goes (`insert.rs`); checksum and copy happen outside of it, in
+//! parallel. The flusher, who follows behind, learns from the ring itself which records are whole (`ring.rs`).
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
-use foreshore_env::sync::atomic::Ordering;
+use foreshore_env::sync::{MutexGuard, atomic::Ordering};
 
-use super::{Core, LAST_POSITION, OPEN};
-use crate::frame::{
-    self, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded,
+use super::{Core, LAST_POSITION, OPEN, POISONED, wait::Waiting};
+use crate::{
+    frame::{self, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded},
+    insert::{Claimed, Purpose, Refused, Request},
 };
-
-/// Who appends, as to how much of the capacity it may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Work: half of it.
-    Forward,
-    /// Ending work: all of it.
-    Rollback,
-    /// The log's own records: they are few.
-    Own,
-}
 
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.
 pub(super) struct Claim<'a> {
     core: &'a Core,
-    segment_end: Option<u64>,
-    start: u64,
-    /// The ring is more than half full.
-    crowded: bool,
+    claimed: Claimed,
 }
 
 /// A mark that was appended.
@@ -47,29 +33,21 @@ impl Mark {
     }
 }
 
-/// Why no place was claimed.
-enum Refused {
-    NoRoom,
-    LogFull,
-}
-
 impl Claim<'_> {
     #[inline]
     pub(super) fn publish(self, header: &[u64; 3], length: usize, payload: &[&[u8]]) {
         let core = self.core;
-        if let Some(position) = self.segment_end {
+        if let Some(position) = self.claimed.place.segment_end {
             core.end_segment(position);
         }
         let checksum = core.seal.checksum(length, header, payload);
-        core.ring.write(self.start, frame::first_word(length, checksum), header, payload);
+        core.ring.write(self.start(), frame::first_word(length, checksum), header, payload);
         std::mem::forget(self);
     }
-}
 
-#[cfg(test)]
-impl Claim<'_> {
+    #[inline]
     pub(super) fn start(&self) -> u64 {
-        self.start
+        self.claimed.place.start
     }
 }
 
@@ -96,80 +74,94 @@ impl Core {
         if self.gate.load(Ordering::Relaxed) != OPEN {
             return Err(self.refusal());
         }
-        let claim = match self.claim(padded(length), purpose) {
+        let request = Request { bytes: padded(length), purpose, hint: txn.0 };
+        let claim = match self.claim(request) {
             Ok(claim) => claim,
             Err(Refused::LogFull) => return Err(self.log_full()),
-            Err(Refused::NoRoom) => self.claim_when_there_is_room(padded(length), purpose)?,
+            Err(Refused::NoRoom) => self.claim_when_there_is_room(request)?,
         };
-        let (lsn, crowded) = (Lsn(claim.start), claim.crowded);
+        let taken = self.ring.taken(claim.claimed.end);
+        let claim = if taken > self.ring.bytes() { self.wait_for_room(claim)? } else { claim };
+        let lsn = Lsn(claim.start());
         debug_assert!(prev < lsn, "the previous record of a transaction lies before the next");
         let header = frame::header_words(&RecordHeader { lsn, prev, txn, kind });
         claim.publish(&header, length, payload);
-        self.wake_if_dozing();
-        if crowded && !self.write_wanted.load(Ordering::Relaxed) {
+        if self.doze.is_on() {
+            self.wake_dozing();
+        }
+        if taken > self.ring.bytes() / 2 && !self.write_wanted.load(Ordering::Relaxed) {
             self.want_write();
         }
         Ok(lsn)
     }
 
-    /// Takes a place of `bytes` at the tail. The critical section of an append: one compare-exchange.
+    /// Takes a place at the tail: the critical section of an append.
     #[inline]
-    fn claim(&self, bytes: u64, purpose: Purpose) -> Result<Claim<'_>, Refused> {
-        let limit = match purpose {
+    fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
+        let limit = match request.purpose {
             Purpose::Forward => self.capacity_bytes / 2,
             Purpose::Rollback => self.capacity_bytes,
             Purpose::Own => u64::MAX,
         };
-        let mut position = self.tail.load(Ordering::Relaxed);
-        loop {
-            let place = self.geometry.place(position, bytes);
-            let end = place.start + bytes;
+        let claimed = self.inserter.claim(request, |end| {
             if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
-                return Err(Refused::LogFull);
+                Err(Refused::LogFull)
+            } else if self.ring.taken(end) > self.ring.bytes() {
+                Err(Refused::NoRoom)
+            } else {
+                Ok(())
             }
-            let taken = self.ring.taken(end);
-            if taken > self.ring.bytes() {
-                return Err(Refused::NoRoom);
-            }
-            match self.tail.compare_exchange_weak(position, end, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => {
-                    return Ok(Claim {
-                        core: self,
-                        segment_end: place.segment_end,
-                        start: place.start,
-                        crowded: taken > self.ring.bytes() / 2,
-                    });
-                }
-                Err(now) => position = now,
-            }
-        }
+        })?;
+        Ok(Claim { core: self, claimed })
     }
 
     /// A place for an empty record.
     #[cfg(test)]
     pub(super) fn claim_for_test(&self) -> Claim<'_> {
-        self.claim(HEADER_BYTES as u64, Purpose::Own).unwrap_or_else(|_| panic!("there is room"))
+        let request = Request { bytes: HEADER_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+        self.claim(request).unwrap_or_else(|_| panic!("there is room"))
     }
 
     #[cold]
-    fn claim_when_there_is_room(&self, bytes: u64, purpose: Purpose) -> Result<Claim<'_>> {
+    fn claim_when_there_is_room(&self, request: Request) -> Result<Claim<'_>> {
         let mut waiting = self.waiting.lock();
         loop {
             if self.gate.load(Ordering::Acquire) != OPEN {
                 drop(waiting);
                 return Err(self.refusal());
             }
-            match self.claim(bytes, purpose) {
+            match self.claim(request) {
                 Ok(claim) => return Ok(claim),
                 Err(Refused::LogFull) => return Err(self.log_full()),
-                Err(Refused::NoRoom) => {}
+                Err(Refused::NoRoom) => waiting = self.sleep_until_room_was_made(waiting),
             }
-            self.write_wanted.store(true, Ordering::Relaxed);
-            self.wake_flusher(&mut waiting);
-            waiting.for_space += 1;
-            waiting = self.space.wait(waiting);
-            waiting.for_space -= 1;
         }
+    }
+
+    /// Others were faster than the room that was seen before the claim: the flusher comes up to the claimed place. All
+    /// before it can be written without it, and then there is room, for a ring takes more than two records.
+    #[cold]
+    fn wait_for_room<'a>(&'a self, claim: Claim<'a>) -> Result<Claim<'a>> {
+        let mut waiting = self.waiting.lock();
+        while self.ring.taken(claim.claimed.end) > self.ring.bytes() {
+            if waiting.flusher_gone || self.gate.load(Ordering::Acquire) == POISONED {
+                drop(waiting);
+                // Nobody will come by the place any more.
+                std::mem::forget(claim);
+                return Err(self.refusal());
+            }
+            waiting = self.sleep_until_room_was_made(waiting);
+        }
+        Ok(claim)
+    }
+
+    fn sleep_until_room_was_made<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
+        self.write_wanted.store(true, Ordering::Relaxed);
+        self.wake_flusher(&mut waiting);
+        waiting.for_space += 1;
+        waiting = self.space.wait(waiting);
+        waiting.for_space -= 1;
+        waiting
     }
 
     /// Writes the record that ends a segment.
@@ -188,8 +180,9 @@ impl Core {
 
     /// Appends a mark, if that needs no waiting: the flusher must not wait for itself.
     pub(super) fn append_mark(&self, durable: u64) -> Option<Mark> {
-        let claim = self.claim(MARK_BYTES as u64, Purpose::Own).ok()?;
-        let start = claim.start;
+        let request = Request { bytes: MARK_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+        let claim = self.claim(request).ok()?;
+        let start = claim.start();
         let header =
             RecordHeader { lsn: Lsn(start), prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
         claim.publish(&frame::header_words(&header), MARK_BYTES, &[&durable.to_le_bytes()]);

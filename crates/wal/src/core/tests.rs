@@ -14,19 +14,21 @@ use foreshore_testkit::FaultyDisk;
 use super::*;
 use crate::{
     frame::{HEADER_BYTES, RecordHeader, RecordKind, header_words},
+    insert::{LogInsert, Purpose},
     options::FIRST_LSN,
 };
 
 const KIND: RecordKind = RecordKind(70);
 
 /// A log with the smallest buffer and its running flusher.
-fn start() -> (Arc<Core>, thread::JoinHandle<()>) {
+fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new("/log")).unwrap();
     let options = LogOptions {
         segment_bytes: 1 << 20,
         buffer_bytes: 1,
         flush_interval: Duration::from_secs(3600),
+        insert,
         ..LogOptions::default()
     };
     let geometry = Geometry::new(options.segment());
@@ -57,80 +59,88 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
 
 #[test]
 fn a_stalled_append_holds_up_only_what_follows_it() {
-    let (core, flusher) = start();
-    let before = append(&core, 100).unwrap();
-    let claim = core.claim_for_test();
-    let after = append(&core, 100).unwrap();
-    core.flush(before, None).unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| core.flush(after, None));
-        thread::sleep(Duration::from_millis(30));
-        assert!(!waiter.is_finished() && core.durable() <= after.0);
-        publish(claim);
-        waiter.join().unwrap().unwrap();
-    });
-    assert!(core.durable() > after.0);
-    core.shut(Stop::Flushed);
-    flusher.join().unwrap();
+    for kind in LogInsert::ALL {
+        let (core, flusher) = start(kind);
+        let before = append(&core, 100).unwrap();
+        let claim = core.claim_for_test();
+        let after = append(&core, 100).unwrap();
+        core.flush(before, None).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| core.flush(after, None));
+            thread::sleep(Duration::from_millis(30));
+            assert!(!waiter.is_finished() && core.durable() <= after.0);
+            publish(claim);
+            waiter.join().unwrap().unwrap();
+        });
+        assert!(core.durable() > after.0);
+        core.shut(Stop::Flushed);
+        flusher.join().unwrap();
+    }
 }
 
 #[test]
 fn a_buffer_full_behind_a_stalled_append_goes_on_when_that_ends() {
-    let (core, flusher) = start();
-    let claim = core.claim_for_test();
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..10 {
-                    append(&core, 60_000).unwrap();
-                }
-            });
-        }
-        eventually("nobody waits for room", || core.waiting.lock().for_space == 4);
-        thread::sleep(Duration::from_millis(30));
-        assert_eq!(core.ring.written(), FIRST_LSN.0);
-        publish(claim);
-    });
-    core.shut(Stop::Flushed);
-    flusher.join().unwrap();
-    assert_eq!(core.durable(), core.tail());
+    for kind in LogInsert::ALL {
+        let (core, flusher) = start(kind);
+        let claim = core.claim_for_test();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        append(&core, 60_000).unwrap();
+                    }
+                });
+            }
+            eventually("nobody waits for room", || core.waiting.lock().for_space == 4);
+            thread::sleep(Duration::from_millis(30));
+            assert_eq!(core.ring.written(), FIRST_LSN.0);
+            publish(claim);
+        });
+        core.shut(Stop::Flushed);
+        flusher.join().unwrap();
+        assert_eq!(core.durable(), core.tail());
+    }
 }
 
 #[test]
 fn an_append_that_dies_poisons_and_wakes_all() {
-    let (core, flusher) = start();
-    let claim = core.claim_for_test();
-    let after = append(&core, 100).unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| core.flush(after, None));
-        let fillers: Vec<_> =
-            (0..2).map(|_| scope.spawn(|| while append(&core, 60_000).is_ok() {})).collect();
-        eventually("nobody waits for room", || core.waiting.lock().for_space == 2);
-        drop(claim);
-        assert!(waiter.join().unwrap().is_err());
-        for filler in fillers {
-            filler.join().unwrap();
-        }
-    });
-    assert!(core.poisoned().unwrap().to_string().contains("died"));
-    flusher.join().unwrap();
+    for kind in LogInsert::ALL {
+        let (core, flusher) = start(kind);
+        let claim = core.claim_for_test();
+        let after = append(&core, 100).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| core.flush(after, None));
+            let fillers: Vec<_> =
+                (0..2).map(|_| scope.spawn(|| while append(&core, 60_000).is_ok() {})).collect();
+            eventually("nobody waits for room", || core.waiting.lock().for_space == 2);
+            drop(claim);
+            assert!(waiter.join().unwrap().is_err());
+            for filler in fillers {
+                filler.join().unwrap();
+            }
+        });
+        assert!(core.poisoned().unwrap().to_string().contains("died"));
+        flusher.join().unwrap();
+    }
 }
 
 #[test]
 fn closing_waits_for_a_stalled_append() {
-    let (core, flusher) = start();
-    let claim = core.claim_for_test();
-    core.shut(Stop::Flushed);
-    thread::sleep(Duration::from_millis(30));
-    assert!(!flusher.is_finished());
-    let lsn = Lsn(claim.start());
-    publish(claim);
-    flusher.join().unwrap();
-    assert!(core.durable() > lsn.0);
-    // A place claimed when the flusher is gone: nobody waits for it for ever.
-    let late = core.claim_for_test();
-    let lsn = Lsn(late.start());
-    publish(late);
-    assert!(matches!(core.flush(lsn, None), Err(StorageError::Closed)));
-    assert_eq!(core.gate.load(Ordering::Relaxed), CLOSED);
+    for kind in LogInsert::ALL {
+        let (core, flusher) = start(kind);
+        let claim = core.claim_for_test();
+        core.shut(Stop::Flushed);
+        thread::sleep(Duration::from_millis(30));
+        assert!(!flusher.is_finished());
+        let lsn = Lsn(claim.start());
+        publish(claim);
+        flusher.join().unwrap();
+        assert!(core.durable() > lsn.0);
+        // A place claimed when the flusher is gone: nobody waits for it for ever.
+        let late = core.claim_for_test();
+        let lsn = Lsn(late.start());
+        publish(late);
+        assert!(matches!(core.flush(lsn, None), Err(StorageError::Closed)));
+        assert_eq!(core.gate.load(Ordering::Relaxed), CLOSED);
+    }
 }

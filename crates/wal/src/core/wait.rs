@@ -173,26 +173,17 @@ impl Core {
 
     /// Sleeps until somebody wakes the flusher; not at all if the log has grown beyond `durable`.
     fn doze<'a>(&self, waiting: MutexGuard<'a, Waiting>, durable: u64) -> MutexGuard<'a, Waiting> {
-        self.dozing.store(true, Ordering::Relaxed);
-        // A read-modify-write, to be ordered with those that claim: a claim before it is seen here, one after it has
-        // acquired what is released here, and sees the flusher doze.
-        let tail = self.tail.fetch_or(0, Ordering::AcqRel);
-        let waiting = if tail > durable { waiting } else { self.work.wait(waiting) };
-        self.dozing.store(false, Ordering::Relaxed);
+        self.doze.begin();
+        let grown = self.inserter.settled_tail() > durable;
+        let waiting = if grown { waiting } else { self.work.wait(waiting) };
+        self.doze.end();
         waiting
     }
 
-    /// The appender's side of [`Core::doze`], after its claim.
-    #[inline]
-    pub(super) fn wake_if_dozing(&self) {
-        if self.dozing.load(Ordering::Relaxed) {
-            self.wake_dozing();
-        }
-    }
-
+    /// Ends the long sleep of the flusher.
     #[cold]
-    fn wake_dozing(&self) {
-        if self.dozing.swap(false, Ordering::Relaxed) {
+    pub(super) fn wake_dozing(&self) {
+        if self.doze.end() {
             self.wake_flusher(&mut self.waiting.lock());
         }
     }

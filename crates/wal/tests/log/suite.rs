@@ -1,5 +1,4 @@
-//! The log as its users see it, on a disk that fails, tears and forgets.
-#![cfg(not(foreshore_loom))]
+//! The log as its users see it, on a disk that fails, tears and forgets. Run for each way of inserting (`INSERT`).
 
 mod concurrency;
 mod crash;
@@ -20,6 +19,8 @@ use foreshore_env::{
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::{FIRST_LSN, Log, LogOptions, RecordHeader, RecordKind};
 
+use crate::INSERT;
+
 const LOG_ID: u64 = 0xF0E1_D2C3_B4A5_9687;
 const SEGMENT: u64 = 128 << 10;
 const KIND: RecordKind = RecordKind(70);
@@ -30,6 +31,7 @@ fn options() -> LogOptions {
         segment_bytes: SEGMENT,
         buffer_bytes: 256 << 10,
         flush_interval: Duration::from_secs(3600),
+        insert: INSERT,
         ..LogOptions::default()
     }
 }

@@ -1,0 +1,162 @@
+//! Where the next record goes: the only thing about which those who append have to agree.
+//!
+//! As in Shore-MT (Johnson et al. 2009, §6.2.4) the critical section of an append settles only *where* the record goes;
+//! checksum and copy happen outside of it, in parallel. How the threads agree is chosen by [`LogInsert`]. The contract,
+//! whatever was chosen:
+//!
+//! - WAL-11: claims are disjoint and ascend, no claim crosses the end of a segment, and what lies between two claims is the
+//!   rest of a segment and the next one's header. Who claims the first place of a new segment also ends the one before.
+//! - WAL-12: the tail is advanced by read-modify-writes that acquire and release, by the one who claims or by somebody who
+//!   acts for him and with whom he is ordered. So who sees a tail sees what was stored before the claims below it.
+//! - Nobody who claims waits for the disk, but for room in the ring when that is full.
+
+mod baseline;
+mod compare_exchange;
+mod consolidated;
+mod fetch_add;
+
+use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+
+use crate::segment::{Geometry, Place};
+use baseline::OneMutex;
+use compare_exchange::CompareExchange;
+use consolidated::Consolidated;
+use fetch_add::FetchAdd;
+
+/// How those who append agree on where their records go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogInsert {
+    /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
+    #[default]
+    CompareExchange,
+    /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into the segment begins the next.
+    FetchAdd,
+    /// Who finds the tail in use joins a group, and one claims for the whole group.
+    Consolidated,
+    /// One mutex around the tail: a baseline to measure against.
+    Mutex,
+}
+
+impl LogInsert {
+    /// All of them.
+    pub const ALL: [LogInsert; 4] =
+        [LogInsert::CompareExchange, LogInsert::FetchAdd, LogInsert::Consolidated, LogInsert::Mutex];
+}
+
+/// Who appends, as to how much of the capacity it may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Work: half of it.
+    Forward,
+    /// Ending work: all of it.
+    Rollback,
+    /// The log's own records: they are few.
+    Own,
+}
+
+/// What somebody wants to append.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// A multiple of 8.
+    pub(crate) bytes: u64,
+    pub(crate) purpose: Purpose,
+    /// Spreads those who append over groups.
+    pub(crate) hint: u64,
+}
+
+/// A claimed place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) place: Place,
+    /// Where the record ends.
+    pub(crate) end: u64,
+}
+
+/// Why no place was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The ring is full.
+    NoRoom,
+    /// The log is full.
+    LogFull,
+}
+
+/// The tail of the log, and how it advances.
+#[derive(Debug)]
+pub(crate) enum Inserter {
+    CompareExchange(CompareExchange),
+    FetchAdd(FetchAdd),
+    Consolidated(Consolidated),
+    Mutex(OneMutex),
+}
+
+impl Inserter {
+    /// A log that ends at `tail`.
+    pub(crate) fn new(kind: LogInsert, geometry: Geometry, tail: u64) -> Inserter {
+        match kind {
+            LogInsert::CompareExchange => Inserter::CompareExchange(CompareExchange::new(geometry, tail)),
+            LogInsert::FetchAdd => Inserter::FetchAdd(FetchAdd::new(geometry, tail)),
+            LogInsert::Consolidated => Inserter::Consolidated(Consolidated::new(geometry, tail)),
+            LogInsert::Mutex => Inserter::Mutex(OneMutex::new(geometry, tail)),
+        }
+    }
+
+    /// Where the log ends. Acquires what was released with the claims below it.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        match self {
+            Inserter::CompareExchange(inserter) => inserter.tail.load(Ordering::Acquire),
+            Inserter::FetchAdd(inserter) => inserter.position(inserter.word().load(Ordering::Acquire)),
+            Inserter::Consolidated(inserter) => inserter.tail.load(Ordering::Acquire),
+            Inserter::Mutex(inserter) => inserter.tail.load(Ordering::Acquire),
+        }
+    }
+
+    /// As [`Inserter::tail`], by a read-modify-write: a claim is below the tail given here, or acquires what was stored
+    /// before this call.
+    pub(crate) fn settled_tail(&self) -> u64 {
+        match self {
+            Inserter::CompareExchange(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
+            Inserter::FetchAdd(inserter) => inserter.position(inserter.word().fetch_or(0, Ordering::AcqRel)),
+            Inserter::Consolidated(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
+            Inserter::Mutex(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
+        }
+    }
+
+    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then; under
+    /// [`LogInsert::FetchAdd`] others may claim between its answer and the claim, so there may be no room *yet*.
+    #[inline]
+    pub(crate) fn claim(
+        &self,
+        request: Request,
+        check: impl Fn(u64) -> Result<(), Refused>,
+    ) -> Result<Claimed, Refused> {
+        match self {
+            Inserter::CompareExchange(inserter) => inserter.claim(request, check),
+            Inserter::FetchAdd(inserter) => inserter.claim(request, check),
+            Inserter::Consolidated(inserter) => inserter.claim(request, check),
+            Inserter::Mutex(inserter) => inserter.claim(request, check),
+        }
+    }
+}
+
+/// Advances a tail that only the caller may advance now.
+#[inline]
+fn advance(
+    tail: &AtomicU64,
+    geometry: Geometry,
+    bytes: u64,
+    check: impl Fn(u64) -> Result<(), Refused>,
+) -> Result<Claimed, Refused> {
+    let place = geometry.place(tail.load(Ordering::Relaxed), bytes);
+    let end = place.start + bytes;
+    check(end)?;
+    // A read-modify-write though nobody else writes: WAL-12.
+    tail.swap(end, Ordering::AcqRel);
+    Ok(Claimed { place, end })
+}
+
+#[cfg(all(test, foreshore_loom))]
+mod models;
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;
