@@ -5,6 +5,7 @@
 mod engine;
 pub mod engines;
 mod insert;
+mod log;
 mod random;
 mod report;
 mod row;
@@ -23,6 +24,7 @@ pub use engine::{
 };
 pub use engines::{Durability, EngineKind, EngineOptions, Isolation};
 pub use insert::Insert;
+pub use log::{LogRow, LogRun, log_insert_name, run_log};
 pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, Observer, RunOptions, Silent, load, run};

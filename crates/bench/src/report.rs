@@ -60,6 +60,9 @@ pub struct Report {
     pub commits: u64,
     /// The same for each second.
     pub commits_per_s: f64,
+    /// Commits that one flush of the log made durable, on average over the whole run; `None` if the engine has no log, or
+    /// did not flush it.
+    pub commits_per_flush: Option<f64>,
     /// Transactions rolled back by the workload's wish.
     pub user_rollbacks: u64,
     /// Attempts that the engine aborted, by cause.

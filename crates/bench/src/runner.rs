@@ -1,5 +1,7 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
+use std::collections::BTreeMap;
+
 use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
@@ -149,12 +151,14 @@ pub fn run(
     engine.settle()?;
     let load_seconds = begin.elapsed().as_secs_f64();
 
+    let before = engine.counters();
     let (elapsed, tallies) = match options.length {
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
         Length::Iterations(count) => run_iterations(engine, workload, options, count)?,
     };
+    let commits_per_flush = commits_per_flush(&before, &engine.counters());
     let kinds = workload.kinds();
     let mut all_commits = vec![0; kinds.len()];
     let mut measured = Measured::new(kinds.len())?;
@@ -168,7 +172,17 @@ pub fn run(
     let begin = Instant::now();
     let checks = workload.check(engine, Some(&all_commits))?;
     let check_seconds = begin.elapsed().as_secs_f64();
-    Ok(report(engine, workload, options, elapsed, &measured, Checked { checks, load_seconds, check_seconds }))
+    let checked = Checked { checks, load_seconds, check_seconds };
+    let mut report = report(engine, workload, options, elapsed, &measured, checked);
+    report.commits_per_flush = commits_per_flush;
+    Ok(report)
+}
+
+/// The commits that wrote, for each flush of the log, between two looks at an engine's counters.
+fn commits_per_flush(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> Option<f64> {
+    let grown = |name| Some(after.get(name)? - before.get(name)?);
+    let (commits, flushes) = (grown("commits")?, grown("log_flushes")?);
+    (flushes > 0).then(|| commits as f64 / flushes as f64)
 }
 
 struct Checked {
@@ -207,6 +221,7 @@ fn report(
         threads: options.threads,
         seconds,
         commits,
+        commits_per_flush: None,
         commits_per_s: if seconds > 0.0 { commits as f64 / seconds } else { 0.0 },
         user_rollbacks: measured.user_rollbacks,
         aborts: measured.attempts.aborts,

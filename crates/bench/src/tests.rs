@@ -69,6 +69,7 @@ fn the_report_has_its_stable_fields() {
         assert!(report.get(field).is_some_and(|value| !value.is_null()), "{field}");
     }
     assert_eq!(report["commits"], 200);
+    assert!(report["commits_per_flush"].is_null(), "it has no log");
     for (object, field) in [
         ("aborts", "deadlock"),
         ("aborts", "lock_timeout"),
@@ -139,6 +140,20 @@ fn every_workload_runs_and_is_consistent_on_foreshore() {
         assert!(checks.iter().all(|check| check.holds), "{} reopened: {checks:#?}", workload.name());
         engine.close().unwrap();
     }
+}
+
+/// Group commit: threads that wait for the same flush share it.
+#[test]
+fn commits_share_flushes() {
+    let workload = Tpcb::new(4, 100, 0).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions { directory: directory.path().join("db"), ..EngineOptions::default() };
+    let engine = ForeshoreEngine::open(&workload.tables(), &options).unwrap();
+    let options = RunOptions { threads: 8, length: SHORT, seed: 5 };
+    let report = run(&engine, &workload, &options, &Silent).unwrap();
+    // Less than one only by the flushes that nobody waits for.
+    assert!(report.commits_per_flush.is_some_and(|commits| (0.5..=8.0).contains(&commits)), "{report:#?}");
+    engine.close().unwrap();
 }
 
 /// Many threads in one warehouse: every transaction wants the same few rows.

@@ -1,5 +1,6 @@
 //! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
 
+mod log;
 mod progress;
 mod summary;
 
@@ -26,7 +27,15 @@ use crate::{
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    workload: WorkloadArgs,
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    #[command(flatten)]
+    Workload(WorkloadArgs),
+    /// The log alone: the ways of inserting into it, side by side.
+    Log(log::LogArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -37,6 +46,7 @@ Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
   foreshore bench insert --threads 4 --engine btreemap
+  foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -248,7 +258,11 @@ impl CommonArgs {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
-    let (workload, args) = args.workload.into_parts()?;
+    let workload = match args.what {
+        What::Workload(workload) => workload,
+        What::Log(args) => return log::run(args),
+    };
+    let (workload, args) = workload.into_parts()?;
     if args.engine == EngineKind::BTreeMap && args.dir.is_some() {
         return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));
     }

@@ -138,7 +138,7 @@ pub use foreshore_base::{
 };
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
-    Holder, IntentMode, Isolation, LatchMode, LockMode, Mode, TransitKind as Transit,
+    Holder, IntentMode, Isolation, LatchMode, LockMode, LogInsert, Mode, TransitKind as Transit,
     TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 

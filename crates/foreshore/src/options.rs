@@ -12,7 +12,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Isolation, LatchMode, Transit, Translation,
+    Durability, Isolation, LatchMode, LogInsert, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -45,6 +45,8 @@ pub struct Options {
     pub log_segment_bytes: u64,
     /// Memory for log records on their way to the disk; a power of two. Default: 8 MiB.
     pub log_buffer_bytes: usize,
+    /// How threads agree on where their records go in the log. Default: compare_exchange.
+    pub log_insert: LogInsert,
     /// How long a [`Durability::Lazy`] commit may take to reach the disk. Default: 100 ms.
     pub flush_interval: Duration,
     /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
@@ -115,6 +117,7 @@ impl Default for Options {
             log_bytes: 4 << 30,
             log_segment_bytes: 16 << 20,
             log_buffer_bytes: 8 << 20,
+            log_insert: LogInsert::default(),
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,
             early_lock_release: EarlyLockRelease::default(),
@@ -156,6 +159,7 @@ impl Options {
         "log_bytes",
         "log_segment_bytes",
         "log_buffer_bytes",
+        "log_insert",
         "flush_interval",
         "checkpoint_bytes",
         "early_lock_release",
@@ -197,6 +201,7 @@ impl Options {
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
+            "log_insert" => self.log_insert = choice(name, value)?,
             "flush_interval" => self.flush_interval = time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
             "early_lock_release" => self.early_lock_release = choice(name, value)?,
@@ -256,6 +261,7 @@ impl Options {
             "log_bytes" => units::format_bytes(self.log_bytes),
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
+            "log_insert" => self.log_insert.name(),
             "flush_interval" => units::format_duration(self.flush_interval),
             "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
             "early_lock_release" => self.early_lock_release.name(),
@@ -346,6 +352,7 @@ impl Options {
                 capacity_bytes: self.log_bytes,
                 flush_interval: self.flush_interval,
                 latency: self.log_latency,
+                insert: self.log_insert,
             },
             pool: PoolOptions {
                 bytes: self.pool_bytes,
@@ -415,6 +422,15 @@ mod tests {
         for transit in Transit::ALL {
             options.set("transit", &transit.name()).unwrap();
             assert_eq!(options.engine().pool.transit, transit);
+        }
+    }
+
+    #[test]
+    fn the_log_s_choices_reach_the_engine() {
+        let mut options = Options::default();
+        for insert in LogInsert::ALL {
+            options.set("log_insert", &insert.name()).unwrap();
+            assert_eq!(options.engine().log.insert, insert);
         }
     }
 

@@ -80,6 +80,8 @@ stats! {
     log_tail: |stats| stats.log_tail,
     /// How much of that is on the disk.
     log_durable: |stats| stats.log_durable,
+    /// How often the log was flushed: each time a batch of records, and of commits, became durable together.
+    log_flushes: |stats| stats.log_flushes,
     /// Locks on keys that were granted and given back.
     locks_released: |stats| stats.locks.released,
     /// Requests for locks that had to wait.

@@ -56,7 +56,7 @@ mod api {
         VictimPolicy, VictimReason, WaitView as LockWait,
     };
     pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
-    pub use foreshore_wal::LogOptions;
+    pub use foreshore_wal::{LogInsert, LogOptions};
 
     pub use crate::{
         catalog::{MAX_TABLE_META_BYTES, TableInfo},

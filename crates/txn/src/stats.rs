@@ -63,6 +63,8 @@ pub struct EngineStats {
     pub log_tail: u64,
     /// What is durable of it.
     pub log_durable: u64,
+    /// Batches of the log that were made durable.
+    pub log_flushes: u64,
     /// Pages in the data file.
     pub pages: u64,
     /// Those of them that hold nothing; 0 when a bitmap page cannot be read.
@@ -89,6 +91,7 @@ impl Core {
             log_used_bytes: self.log.used_bytes(),
             log_tail: self.log.tail().0,
             log_durable: self.log.durable().0,
+            log_flushes: self.log.flushes(),
             pages: self.pool.page_count(),
             pages_free: self.pool.free_page_count().unwrap_or(0),
             locks: self.locks.stats(),

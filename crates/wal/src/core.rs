@@ -51,6 +51,8 @@ pub(crate) struct Core {
     inserter: Inserter,
     /// Below this records are durable. Advanced by the flusher.
     durable: CachePadded<AtomicU64>,
+    /// Batches made durable. Counted by the flusher; relaxed, for it orders nothing.
+    flushes: AtomicU64,
     /// Below this nothing is needed. Advanced by checkpoints.
     low_water: AtomicU64,
     /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
@@ -92,6 +94,7 @@ impl Core {
         Core {
             inserter: Inserter::new(options.insert, geometry, tail),
             durable: CachePadded::new(AtomicU64::new(tail)),
+            flushes: AtomicU64::new(0),
             low_water: AtomicU64::new(low),
             gate: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
@@ -117,6 +120,10 @@ impl Core {
 
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn low_water(&self) -> u64 {

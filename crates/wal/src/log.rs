@@ -193,6 +193,11 @@ impl Log {
         self.core.tail().saturating_sub(self.core.low_water())
     }
 
+    /// How often a batch was made durable since the log was opened.
+    pub fn flushes(&self) -> u64 {
+        self.core.flushes()
+    }
+
     /// Stops the whole database for good: every later append and flush, and every one that waits, fails with this
     /// cause. The first cause stays. Anybody calls this whose failure leaves log and memory apart.
     #[cold]

@@ -35,6 +35,9 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     writeln!(out)?;
     writeln!(out, "  {:<18}{:>14}", "commits/s", grouped(report.commits_per_s.round() as u64))?;
     writeln!(out, "  {:<18}{:>14}", "commits", grouped(report.commits))?;
+    if let Some(commits) = report.commits_per_flush {
+        writeln!(out, "  {:<18}{commits:>14.1}", "commits per flush")?;
+    }
     if report.user_rollbacks > 0 {
         writeln!(
             out,
@@ -150,6 +153,7 @@ mod tests {
             seconds: 1.0,
             commits: 12_345,
             commits_per_s: 12_345.0,
+            commits_per_flush: Some(7.25),
             user_rollbacks: 0,
             aborts: Default::default(),
             retries: 0,
@@ -166,6 +170,7 @@ mod tests {
         let text = text(&report, None);
         for part in [
             "12,345",
+            "commits per flush            7.2",
             "FAILS  1: W_YTD",
             "warehouse 3: W_YTD = 5, but sum(D_YTD) = 7",
             "INCONSISTENT: 1 of 1",

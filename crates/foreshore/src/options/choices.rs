@@ -1,7 +1,8 @@
 //! Options whose value is one of a few, each with a name.
 
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, LatchMode, TransitKind, TranslationKind, VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, LatchMode, LogInsert, TransitKind, TranslationKind,
+    VictimPolicy,
 };
 
 /// A type all of whose values have names.
@@ -71,6 +72,15 @@ impl Choice for TranslationKind {
         ("cuckoo", TranslationKind::Cuckoo),
         ("bucketed", TranslationKind::Bucketed),
         ("global_mutex", TranslationKind::GlobalMutex),
+    ];
+}
+
+impl Choice for LogInsert {
+    const NAMED: &'static [(&'static str, LogInsert)] = &[
+        ("compare_exchange", LogInsert::CompareExchange),
+        ("fetch_add", LogInsert::FetchAdd),
+        ("consolidated", LogInsert::Consolidated),
+        ("mutex", LogInsert::Mutex),
     ];
 }
 

@@ -198,6 +198,7 @@ impl Core {
 
     /// Ends a batch that made all below `durable` durable.
     pub(super) fn end_batch(&self, durable: u64) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
         self.durable.store(durable, Ordering::Release);

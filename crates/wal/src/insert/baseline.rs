@@ -2,10 +2,7 @@
 
 use foreshore_env::{
     CachePadded,
-    sync::{
-        Mutex,
-        atomic::AtomicU64,
-    },
+    sync::{Mutex, atomic::AtomicU64},
 };
 
 use super::{Claimed, Refused, Request, advance};

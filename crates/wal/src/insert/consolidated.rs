@@ -79,7 +79,7 @@ pub(crate) struct Consolidated {
     /// Where the log ends. Written under the mutex, read by all.
     pub(super) tail: CachePadded<AtomicU64>,
     /// For work, and for what ends work.
-    slots: [[CachePadded<Slot>; SLOTS]; 2],
+    slots: Box<[[CachePadded<Slot>; SLOTS]; 2]>,
     geometry: Geometry,
 }
 
@@ -88,7 +88,7 @@ impl Consolidated {
         Consolidated {
             mutex: CachePadded::new(Mutex::new(())),
             tail: CachePadded::new(AtomicU64::new(tail)),
-            slots: std::array::from_fn(|_| std::array::from_fn(|_| CachePadded::default())),
+            slots: Box::new(std::array::from_fn(|_| std::array::from_fn(|_| CachePadded::default()))),
             geometry,
         }
     }

@@ -90,7 +90,7 @@ impl FetchAdd {
     fn encode(&self, position: u64) -> u64 {
         let base = self.geometry.base(position.saturating_sub(1));
         let number = (base - self.origin) / self.geometry.segment_bytes();
-        number << OFFSET_BITS | (position - base) / UNIT
+        (number << OFFSET_BITS) | ((position - base) / UNIT)
     }
 
     #[inline]

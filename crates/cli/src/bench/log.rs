@@ -1,0 +1,105 @@
+//! `foreshore bench log`: the ways of inserting into the log, side by side.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use foreshore::{LogInsert, Options};
+use foreshore_bench::{LogRow, LogRun, run_log};
+use foreshore_env::time::Duration;
+use serde::Serialize;
+
+use crate::{
+    bench::parse_seconds,
+    directory::Directory,
+    output::{CliError, json_line, line},
+};
+
+#[derive(Args)]
+pub(super) struct LogArgs {
+    /// A way of inserting, as the option log_insert has it; may be repeated [default: all].
+    #[arg(long = "insert", value_name = "KIND", value_parser = parse_insert)]
+    inserts: Vec<LogInsert>,
+    /// Bytes of a record, without its header.
+    #[arg(long, value_name = "BYTES", default_value_t = 120)]
+    size: usize,
+    /// Numbers of threads, one after another.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 8, 32],
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: Vec<u16>,
+    /// How long to measure each way with each number of threads.
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// A new directory for the log, which is kept [default: memory that forgets, so that no disk is measured].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    workload: &'static str,
+    version: &'static str,
+    size: usize,
+    seconds: f64,
+    rows: &'a [LogRow],
+}
+
+fn parse_insert(text: &str) -> Result<LogInsert, String> {
+    let mut options = Options::default();
+    options.set("log_insert", text).map_err(|error| error.to_string())?;
+    Ok(options.log_insert)
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: LogArgs) -> Result<ExitCode, CliError> {
+    let directory = match &args.dir {
+        Some(path) => Some(Directory::choose(Some(path), "bench")?),
+        None => None,
+    };
+    let all = LogInsert::ALL.to_vec();
+    let run = LogRun {
+        inserts: if args.inserts.is_empty() { all } else { args.inserts },
+        size: args.size,
+        threads: args.threads.into_iter().map(usize::from).collect(),
+        measured: args.seconds,
+        directory: directory.map(|directory| directory.path().to_owned()),
+    };
+    let (size, seconds) = (run.size, run.measured.as_secs_f64());
+    if args.json {
+        let rows = run_log(&run, |_| ())?;
+        let version = env!("CARGO_PKG_VERSION");
+        json_line(&Outcome { workload: "log", version, size, seconds, rows: &rows })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(format!("records of {size} bytes, {seconds} s each"))?;
+    line(format!("  {:<18}{:>8}{:>14}{:>10}{:>12}", "insert", "threads", "appends/s", "MB/s", "flushes/s"))?;
+    let mut printed = Ok(());
+    run_log(&run, |row| {
+        let LogRow { insert, threads, appends_per_s, bytes_per_s, flushes_per_s } = row;
+        let text = format!(
+            "  {insert:<18}{threads:>8}{appends_per_s:>14.0}{:>10.1}{flushes_per_s:>12.0}",
+            bytes_per_s / 1e6
+        );
+        if printed.is_ok() {
+            printed = line(text);
+        }
+    })?;
+    printed.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_bench::log_insert_name;
+
+    use super::*;
+
+    #[test]
+    fn every_way_of_inserting_has_its_name_here() {
+        for insert in LogInsert::ALL {
+            assert_eq!(parse_insert(&log_insert_name(insert)), Ok(insert));
+        }
+        assert!(parse_insert("somehow").is_err_and(|error| error.contains("fetch_add")));
+    }
+}
