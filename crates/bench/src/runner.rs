@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 use crate::{
     BenchError,
     engine::{Attempts, Engine, Failure, Outcome},
+    observer::Observer,
     report::{Latency, Report},
     workload::{Check, Loader, Worker, Workload},
 };
@@ -45,28 +46,6 @@ pub struct RunOptions {
     pub length: Length,
     /// Everything random follows from it.
     pub seed: u64,
-}
-
-/// Who wants to know how far a run is. Called by the thread that called [`run`], about ten times a second.
-pub trait Observer {
-    /// So many rows are loaded, of about so many.
-    fn loading(&self, rows: u64, of: u64);
-
-    /// The run is so old, will last so long, and has committed so many transactions.
-    fn running(&self, elapsed: Duration, of: Duration, commits: u64);
-
-    /// The checks have begun.
-    fn checking(&self);
-}
-
-/// An observer that does not care.
-#[derive(Clone, Copy, Debug)]
-pub struct Silent;
-
-impl Observer for Silent {
-    fn loading(&self, _rows: u64, _of: u64) {}
-    fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {}
-    fn checking(&self) {}
 }
 
 /// What all threads of a run look at.
