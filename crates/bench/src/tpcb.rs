@@ -316,11 +316,7 @@ impl Worker for TpcbWorker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::Attempts,
-        engines::BTreeMapEngine,
-        runner::{Silent, load},
-    };
+    use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load};
 
     fn loaded(tpcb: &Tpcb) -> BTreeMapEngine {
         let engine = BTreeMapEngine::new(4);

@@ -231,11 +231,7 @@ impl Worker for YcsbWorker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::Attempts,
-        engines::BTreeMapEngine,
-        runner::{Silent, load},
-    };
+    use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load};
 
     #[test]
     fn lost_updates_and_lost_records_are_caught() {

@@ -12,8 +12,9 @@ use super::{
 use crate::{
     engine::{Attempts, Engine, EngineTxn, Outcome, Stop},
     engines::BTreeMapEngine,
+    observer::Silent,
     row::TableSpec,
-    runner::{Silent, load},
+    runner::load,
     workload::{Check, Workload, visit_all},
 };
 
