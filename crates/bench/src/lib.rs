@@ -1,10 +1,12 @@
 //! Workloads, engines and measurements: TPC-C, TPC-B, YCSB and record insertion as library code over an [`Engine`]
-//! trait, so that rivals run the very same transactions, and so that tests and the torture run them too.
+//! trait, so that rivals run the very same transactions, and so that tests and the torture run them too; and
+//! latches under load.
 #![forbid(unsafe_code)]
 
 mod engine;
 pub mod engines;
 mod insert;
+mod latch;
 mod log;
 mod observer;
 mod random;
@@ -25,6 +27,10 @@ pub use engine::{
 };
 pub use engines::{Durability, EngineKind, EngineOptions, Isolation};
 pub use insert::Insert;
+pub use latch::{
+    LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,
+    measure_latches,
+};
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
 pub use observer::{Observer, Silent};
 pub use random::Distribution;

@@ -1,5 +1,6 @@
 //! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
 
+mod latch;
 mod log;
 mod progress;
 mod summary;
@@ -22,7 +23,7 @@ use crate::{
     output::{CHECK_FAILED, CliError, json_line},
 };
 
-/// Loads a workload, runs it, prints throughput and latency, and checks its consistency.
+/// Loads a workload, runs it, prints throughput and latency, and checks its consistency; or measures a part.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
@@ -34,6 +35,8 @@ pub(crate) struct BenchArgs {
 enum What {
     #[command(flatten)]
     Workload(WorkloadArgs),
+    /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
+    Latch(latch::LatchArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
 }
@@ -46,6 +49,7 @@ Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
   foreshore bench insert --threads 4 --engine btreemap
+  foreshore bench latch --mix contended --threads 1,2,8,32,128
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
@@ -258,10 +262,14 @@ impl CommonArgs {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
-    let workload = match args.what {
-        What::Workload(workload) => workload,
-        What::Log(args) => return log::run(args),
-    };
+    match args.what {
+        What::Workload(workload) => run_workload(workload),
+        What::Latch(args) => latch::run(&args),
+        What::Log(args) => log::run(args),
+    }
+}
+
+fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {
     let (workload, args) = workload.into_parts()?;
     if args.engine == EngineKind::BTreeMap && args.dir.is_some() {
         return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));

@@ -161,3 +161,25 @@ fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
     assert_eq!(status.unwrap().code(), Some(130));
     assert_eq!(entries(directory.path()), 0);
 }
+
+#[test]
+fn latches_report_a_result_for_each_combination() {
+    let report = report(
+        "bench latch --latch all --threads 1,2 --mix read-only,contended --seconds 0.004 --rounds 2 --json",
+    );
+    assert_eq!(report["experiment"], "latch");
+    let results = report["results"].as_array().unwrap();
+    for latch in ["hybrid", "mcs", "parking_lot_rwlock"] {
+        let own: Vec<_> = results.iter().filter(|result| result["latch"] == latch).collect();
+        assert_eq!(own.len(), 4, "{latch}");
+        assert!(own.iter().all(|result| result["ns"].as_f64().unwrap() > 0.0));
+    }
+    let output =
+        foreshore("bench latch --latch hybrid --threads 1 --mix mixed --seconds 0.002 --rounds 1 --quiet");
+    assert!(text(&output.stdout).contains("hybrid"), "{}", text(&output.stdout));
+    let output = foreshore("bench latch --latch none --mix write-only --iterations 10");
+    assert_eq!(text(&output.stdout), "none write-only: 10 acquisitions\n");
+    let output = foreshore("bench latch --latch spinlock");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("queuing_rw"), "{}", text(&output.stderr));
+}

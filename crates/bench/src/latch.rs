@@ -1,0 +1,464 @@
+//! Latches under load: how many acquisitions in a second, by so many threads of one latch (Böttcher et al. 2020, Table 3
+//! and figure 8).
+//!
+//! A round is a latch, a mix and a number of threads for a while. All combinations take turns, several times, so that
+//! whatever else the machine does befalls them alike; the median of the rounds counts.
+
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_latch::baseline::{Latch, LatchKind, Visit};
+use serde::Serialize;
+
+use crate::BenchError;
+
+/// Words that a reader or writer touches: a cache line beside the latch's.
+const WORDS: usize = 8;
+/// Of so many acquisitions of the mixed load one is exclusive.
+const MIXED_WRITE_EVERY: u64 = 5;
+/// How often a holder goes over the content under the contended load: about 100 ns.
+const CONTENDED_ROUNDS: usize = 8;
+/// Most threads of a measurement.
+pub const MAX_LATCH_THREADS: usize = 1024;
+
+/// What is measured: a latch, or the loop around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// No latch: what the loop and the content cost by themselves. For one thread.
+    Nothing,
+    /// A latch of this kind.
+    Latch(LatchKind),
+}
+
+impl Subject {
+    /// The name by which it is chosen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Nothing => "none",
+            Subject::Latch(kind) => kind.name(),
+        }
+    }
+
+    /// All latches, or the one of that name.
+    pub fn named(name: &str) -> Result<Vec<Subject>, BenchError> {
+        match name {
+            "all" => Ok(LatchKind::ALL.iter().copied().map(Subject::Latch).collect()),
+            "none" => Ok(vec![Subject::Nothing]),
+            _ => match name.parse() {
+                Ok(kind) => Ok(vec![Subject::Latch(kind)]),
+                Err(_) => {
+                    let names: Vec<_> = LatchKind::ALL.iter().map(|kind| kind.name()).collect();
+                    let names = names.join(", ");
+                    Err(BenchError::invalid(format!(
+                        "there is no latch called {name:?}; choose all, none, or of: {names}"
+                    )))
+                }
+            },
+        }
+    }
+}
+
+/// What threads do with the latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatchMix {
+    /// They read: optimistically where the latch can, or else shared.
+    ReadOnly,
+    /// They change a word, exclusively.
+    WriteOnly,
+    /// Every fifth acquisition changes a word, the others read.
+    Mixed,
+    /// They hold the latch exclusively for about 100 ns.
+    Contended,
+}
+
+impl LatchMix {
+    /// All mixes.
+    pub const ALL: [LatchMix; 4] =
+        [LatchMix::ReadOnly, LatchMix::WriteOnly, LatchMix::Mixed, LatchMix::Contended];
+
+    /// The name by which it is chosen.
+    pub fn name(self) -> &'static str {
+        match self {
+            LatchMix::ReadOnly => "read-only",
+            LatchMix::WriteOnly => "write-only",
+            LatchMix::Mixed => "mixed",
+            LatchMix::Contended => "contended",
+        }
+    }
+}
+
+impl std::str::FromStr for LatchMix {
+    type Err = BenchError;
+
+    fn from_str(name: &str) -> Result<LatchMix, BenchError> {
+        LatchMix::ALL
+            .into_iter()
+            .find(|mix| mix.name() == name)
+            .ok_or_else(|| BenchError::unknown("mix", name, "read-only, write-only, mixed, contended"))
+    }
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct LatchOptions {
+    /// The latches.
+    pub subjects: Vec<Subject>,
+    /// The mixes.
+    pub mixes: Vec<LatchMix>,
+    /// The numbers of threads.
+    pub threads: Vec<usize>,
+    /// How long each combination is measured, all rounds together.
+    pub seconds: Duration,
+    /// Rounds; the median counts.
+    pub rounds: usize,
+}
+
+/// What one combination showed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatchResult {
+    /// The latch.
+    pub latch: &'static str,
+    /// Its size.
+    pub size_bytes: usize,
+    /// The mix.
+    pub mix: &'static str,
+    /// Threads that used the latch.
+    pub threads: usize,
+    /// Acquisitions in a second, by all threads together: the median of the rounds.
+    pub acquisitions_per_s: f64,
+    /// How long an acquisition took a thread on average, waiting included, in nanoseconds.
+    pub ns: f64,
+    /// The acquisitions of the thread that got the fewest, in percent of the average; the median of the rounds.
+    pub least_share_percent: f64,
+}
+
+/// Measurements of latches. As JSON its field names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatchReport {
+    /// `latch`.
+    pub experiment: &'static str,
+    /// The version of this program.
+    pub version: &'static str,
+    /// Threads that can run at the same time.
+    pub processors: usize,
+    /// How long each combination was measured, in seconds.
+    pub seconds: f64,
+    /// In so many rounds.
+    pub rounds: usize,
+    /// The results: for each mix, number of threads and latch.
+    pub results: Vec<LatchResult>,
+}
+
+/// Measures all combinations. `progress` is told how many rounds are done, of how many.
+pub fn measure_latches(
+    options: &LatchOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<LatchReport, BenchError> {
+    check(options)?;
+    let mut cells = Vec::new();
+    for mix in &options.mixes {
+        for threads in &options.threads {
+            // Without a latch threads would only get in each other's way.
+            let subjects = options
+                .subjects
+                .iter()
+                .filter(|subject| matches!(subject, Subject::Latch(_)) || *threads == 1);
+            cells.extend(subjects.map(|subject| (*subject, *mix, *threads, Vec::new())));
+        }
+    }
+    let span = options.seconds / options.rounds as u32;
+    let total = cells.len() * options.rounds;
+    for round in 0..options.rounds {
+        for (index, (subject, mix, threads, rounds)) in cells.iter_mut().enumerate() {
+            rounds.push(visit(*subject, Round { mix: *mix, threads: *threads, span }));
+            progress(round * (total / options.rounds) + index + 1, total);
+        }
+    }
+    let results = cells
+        .into_iter()
+        .map(|(subject, mix, threads, rounds)| {
+            let rate = median(rounds.iter().map(|round| round.per_s).collect());
+            LatchResult {
+                latch: subject.name(),
+                size_bytes: match subject {
+                    Subject::Nothing => 0,
+                    Subject::Latch(kind) => kind.size(),
+                },
+                mix: mix.name(),
+                threads,
+                acquisitions_per_s: rate,
+                ns: threads as f64 * 1e9 / rate,
+                least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
+            }
+        })
+        .collect();
+    Ok(LatchReport {
+        experiment: "latch",
+        version: env!("CARGO_PKG_VERSION"),
+        processors: thread::available_parallelism(),
+        seconds: options.seconds.as_secs_f64(),
+        rounds: options.rounds,
+        results,
+    })
+}
+
+/// Makes so many acquisitions by one thread, in one function that is never inlined: for counting instructions. Gives the
+/// sum of what was read.
+pub fn count_latch(subject: Subject, mix: LatchMix, iterations: u64) -> u64 {
+    visit(subject, Count { mix, iterations })
+}
+
+fn check(options: &LatchOptions) -> Result<(), BenchError> {
+    if options.rounds == 0 || options.seconds.is_zero() {
+        return Err(BenchError::invalid("a measurement takes some time and at least one round"));
+    }
+    match options.threads.iter().find(|threads| !(1..=MAX_LATCH_THREADS).contains(*threads)) {
+        Some(threads) => Err(BenchError::invalid(format!(
+            "{threads} threads cannot be measured; give 1 to {MAX_LATCH_THREADS}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn visit<V: Visit>(subject: Subject, visitor: V) -> V::Output {
+    match subject {
+        Subject::Nothing => visitor.visit::<Nothing>(),
+        Subject::Latch(kind) => kind.visit(visitor),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+    (low + high) / 2.0
+}
+
+/// Excludes nobody.
+#[derive(Default)]
+struct Nothing;
+
+impl Latch for Nothing {
+    const SHARES: bool = true;
+    const OPTIMISTIC: bool = false;
+
+    #[inline]
+    fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
+        change()
+    }
+
+    #[inline]
+    fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
+        Some(change())
+    }
+}
+
+/// A latch and what it guards, each on lines of its own.
+#[derive(Default)]
+struct Guarded<L> {
+    latch: CachePadded<L>,
+    /// Guarded by the latch; relaxed, because optimistic readers race with writers.
+    words: CachePadded<[AtomicU64; WORDS]>,
+}
+
+impl<L: Latch> Guarded<L> {
+    /// The `number`-th acquisition of a thread.
+    #[inline]
+    fn acquire(&self, mix: LatchMix, number: u64) -> u64 {
+        let read = || self.words[0].load(Ordering::Relaxed);
+        let change = || add(&self.words[0]);
+        match mix {
+            LatchMix::ReadOnly => self.latch.read(read),
+            LatchMix::WriteOnly => self.latch.exclusive(change),
+            LatchMix::Mixed if number.is_multiple_of(MIXED_WRITE_EVERY) => self.latch.exclusive(change),
+            LatchMix::Mixed => self.latch.read(read),
+            LatchMix::Contended => self.latch.exclusive(|| {
+                (0..CONTENDED_ROUNDS).for_each(|_| {
+                    self.words.iter().for_each(|word| {
+                        add(word);
+                    });
+                });
+                0
+            }),
+        }
+    }
+}
+
+/// Adds one, as a holder may who is alone.
+#[inline]
+fn add(word: &AtomicU64) -> u64 {
+    let value = word.load(Ordering::Relaxed) + 1;
+    word.store(value, Ordering::Relaxed);
+    value
+}
+
+/// What a round showed.
+struct Outcome {
+    per_s: f64,
+    least_share: f64,
+}
+
+/// Threads use one latch for a while.
+struct Round {
+    mix: LatchMix,
+    threads: usize,
+    span: Duration,
+}
+
+const WAIT: u8 = 0;
+const RUN: u8 = 1;
+const STOP: u8 = 2;
+
+impl Visit for Round {
+    type Output = Outcome;
+
+    fn visit<L: Latch>(self) -> Outcome {
+        let Round { mix, threads, span } = self;
+        let guarded = Guarded::<L>::default();
+        // Written by the main thread, read by all; Relaxed: it carries no data.
+        let phase = CachePadded::new(AtomicU8::new(WAIT));
+        let ready = AtomicUsize::new(0);
+        let work = || {
+            ready.fetch_add(1, Ordering::Relaxed);
+            while phase.load(Ordering::Relaxed) == WAIT {
+                thread::yield_now();
+            }
+            let (mut number, mut sum) = (0, 0_u64);
+            while phase.load(Ordering::Relaxed) == RUN {
+                sum = sum.wrapping_add(guarded.acquire(mix, number));
+                number += 1;
+            }
+            std::hint::black_box(sum);
+            number
+        };
+        let (counts, elapsed) = thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            while ready.load(Ordering::Relaxed) < threads {
+                thread::yield_now();
+            }
+            let begin = Instant::now();
+            phase.store(RUN, Ordering::Relaxed);
+            thread::sleep(span);
+            phase.store(STOP, Ordering::Relaxed);
+            let elapsed = begin.elapsed();
+            // A worker does not panic: it only counts.
+            let counts: Vec<u64> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+            (counts, elapsed)
+        });
+        let sum: u64 = counts.iter().sum();
+        let least = counts.iter().min().copied().unwrap_or(0);
+        Outcome {
+            per_s: sum as f64 / elapsed.as_secs_f64(),
+            least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
+        }
+    }
+}
+
+/// One thread makes so many acquisitions.
+struct Count {
+    mix: LatchMix,
+    iterations: u64,
+}
+
+impl Visit for Count {
+    type Output = u64;
+
+    fn visit<L: Latch>(self) -> u64 {
+        let guarded = Guarded::<L>::default();
+        match self.mix {
+            LatchMix::ReadOnly => {
+                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::ReadOnly, number))
+            }
+            LatchMix::WriteOnly => {
+                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::WriteOnly, number))
+            }
+            LatchMix::Mixed => {
+                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::Mixed, number))
+            }
+            LatchMix::Contended => {
+                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::Contended, number))
+            }
+        }
+    }
+}
+
+/// Never inlined, so that its instructions can be counted by name.
+#[inline(never)]
+fn measured_acquisitions(iterations: u64, acquire: impl Fn(u64) -> u64) -> u64 {
+    (0..iterations).fold(0, |sum, number| sum.wrapping_add(std::hint::black_box(acquire(number))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(subject: &str, seconds: Duration) -> LatchOptions {
+        LatchOptions {
+            subjects: Subject::named(subject).unwrap(),
+            mixes: LatchMix::ALL.to_vec(),
+            threads: vec![1, 3],
+            seconds,
+            rounds: 2,
+        }
+    }
+
+    #[test]
+    fn all_latches_are_measured_under_all_mixes() {
+        let mut rounds = 0;
+        let report = measure_latches(&options("all", Duration::from_millis(4)), &mut |done, total| {
+            rounds += 1;
+            assert_eq!((done, total), (rounds, 2 * 2 * 4 * LatchKind::ALL.len()));
+        })
+        .unwrap();
+        assert_eq!(report.results.len(), 2 * 4 * LatchKind::ALL.len());
+        for result in &report.results {
+            assert!(result.acquisitions_per_s > 0.0 && result.size_bytes > 0, "{result:?}");
+            assert!((0.0..=100.0).contains(&result.least_share_percent), "{result:?}");
+            let product = result.ns * result.acquisitions_per_s / 1e9;
+            assert!((product - result.threads as f64).abs() < 1e-6, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_measured_with_one_thread_only() {
+        let report = measure_latches(&options("none", Duration::from_millis(2)), &mut |_, _| {}).unwrap();
+        assert!(report.results.iter().all(|result| result.threads == 1 && result.size_bytes == 0));
+        assert_eq!(report.results.len(), 4);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        assert!(Subject::named("spinlock").unwrap_err().to_string().contains("queuing_rw"));
+        assert!("writes".parse::<LatchMix>().is_err());
+        for mix in LatchMix::ALL {
+            assert_eq!(mix.name().parse::<LatchMix>().unwrap(), mix);
+        }
+        let good = options("tas", Duration::from_millis(1));
+        for bad in [
+            LatchOptions { rounds: 0, ..good.clone() },
+            LatchOptions { seconds: Duration::ZERO, ..good.clone() },
+            LatchOptions { threads: vec![1, 0], ..good.clone() },
+            LatchOptions { threads: vec![MAX_LATCH_THREADS + 1], ..good },
+        ] {
+            assert!(measure_latches(&bad, &mut |_, _| {}).is_err());
+        }
+    }
+
+    #[test]
+    fn a_count_does_every_acquisition() {
+        for subject in Subject::named("all").unwrap() {
+            assert_eq!(count_latch(subject, LatchMix::WriteOnly, 100), (1..=100).sum::<u64>());
+            // Writers are the first of each five, and each reader sees as many changes as writers before it.
+            assert_eq!(count_latch(subject, LatchMix::Mixed, 10), 5 + 10);
+            assert_eq!(count_latch(subject, LatchMix::ReadOnly, 10), 0);
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

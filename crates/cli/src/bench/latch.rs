@@ -1,0 +1,188 @@
+//! `foreshore bench latch`: latches under load, the road's and the gallery's in turn.
+
+use std::{fmt::Write, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{
+    BenchError, LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,
+    measure_latches,
+};
+use foreshore_env::time::Duration;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    bench::{names, parse_seconds},
+    output::{CliError, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LatchArgs {
+    /// The latch: a name, all, or none (what the loop costs without one).
+    #[arg(long, default_value = "all", value_name = "NAME", value_parser = parse_latch)]
+    latch: Subjects,
+    /// How many threads use the latch, one measurement for each number.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8", value_parser = parse_threads)]
+    threads: Vec<usize>,
+    /// What they do with it.
+    #[arg(long, value_delimiter = ',', default_value = "read-only,write-only,mixed,contended",
+          value_parser = names::<LatchMix>(&["read-only", "write-only", "mixed", "contended"]))]
+    mix: Vec<LatchMix>,
+    /// How long each combination is measured, all rounds together.
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Rounds in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Make so many acquisitions by one thread and measure nothing; for callgrind.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench latch                                      all latches, 1, 2 and 8 threads, all mixes
+  foreshore bench latch --latch hybrid --mix read-only --seconds 3
+  foreshore bench latch --mix contended --threads 1,2,4,8,16,32,64,128";
+
+/// The latches of one name.
+#[derive(Clone)]
+struct Subjects(Vec<Subject>);
+
+fn parse_latch(name: &str) -> Result<Subjects, BenchError> {
+    Subject::named(name).map(Subjects)
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads) if (1..=MAX_LATCH_THREADS).contains(&threads) => Ok(threads),
+        _ => Err(format!("give numbers from 1 to {MAX_LATCH_THREADS}, such as 1,2,8")),
+    }
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &LatchArgs) -> Result<ExitCode, CliError> {
+    if let Some(iterations) = args.iterations {
+        for subject in &args.latch.0 {
+            for mix in &args.mix {
+                count_latch(*subject, *mix, iterations);
+                line(format!("{} {}: {iterations} acquisitions", subject.name(), mix.name()))?;
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = measure(args)?;
+    if args.json {
+        json_line(&report)?
+    } else {
+        line(text(&report).trim_end())?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
+    let options = LatchOptions {
+        subjects: args.latch.0.clone(),
+        mixes: args.mix.clone(),
+        threads: args.threads.clone(),
+        seconds: args.seconds,
+        rounds: usize::from(args.rounds),
+    };
+    let bar = if args.json || args.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} rounds, {eta} left")
+    {
+        bar.set_style(style);
+    }
+    let report = measure_latches(&options, &mut |done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    report
+}
+
+/// The report for people: a table for each mix, a line for each latch, a column for each number of threads.
+fn text(report: &LatchReport) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "ns for an acquisition by a thread, waiting included (million acquisitions/s by all)\n\
+         {} processors, {} rounds in turn, {} s each combination",
+        report.processors, report.rounds, report.seconds
+    );
+    let mut mixes: Vec<&str> = report.results.iter().map(|result| result.mix).collect();
+    mixes.dedup();
+    for mix in mixes {
+        let results: Vec<&LatchResult> = report.results.iter().filter(|result| result.mix == mix).collect();
+        let mut threads: Vec<usize> = results.iter().map(|result| result.threads).collect();
+        threads.dedup();
+        let _ = write!(out, "\n  {mix:<20}{:>6}", "bytes");
+        for threads in &threads {
+            let _ =
+                write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }));
+        }
+        out.push('\n');
+        for first in results.iter().filter(|result| result.threads == threads[0]) {
+            let _ = write!(out, "  {:<20}{:>6}", first.latch, first.size_bytes);
+            for result in results.iter().filter(|result| result.latch == first.latch) {
+                let rate = result.acquisitions_per_s / 1e6;
+                let _ = write!(out, "{:>12.1} ({rate:>7.2})", result.ns);
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_parsed() {
+        assert_eq!(parse_threads("128"), Ok(128));
+        for wrong in ["0", "1025", "two", ""] {
+            assert!(parse_threads(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_latch_and_a_column_for_each_number_of_threads() {
+        let result = |latch, mix, threads, ns| LatchResult {
+            latch,
+            size_bytes: 16,
+            mix,
+            threads,
+            acquisitions_per_s: threads as f64 * 1e9 / ns,
+            ns,
+            least_share_percent: 100.0,
+        };
+        let report = LatchReport {
+            experiment: "latch",
+            version: "0",
+            processors: 2,
+            seconds: 1.0,
+            rounds: 3,
+            results: vec![
+                result("hybrid", "read-only", 1, 4.0),
+                result("tas", "read-only", 1, 20.0),
+                result("hybrid", "read-only", 8, 32.0),
+                result("tas", "read-only", 8, 400.0),
+            ],
+        };
+        let text = text(&report);
+        let lines: Vec<Vec<&str>> =
+            text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["read-only", "bytes", "1", "thread", "8", "threads"]);
+        assert_eq!(lines[1], ["hybrid", "16", "4.0", "(", "250.00)", "32.0", "(", "250.00)"]);
+        assert_eq!(lines[2], ["tas", "16", "20.0", "(", "50.00)", "400.0", "(", "20.00)"]);
+        assert_eq!(lines.len(), 3);
+    }
+}
