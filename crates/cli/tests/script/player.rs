@@ -24,13 +24,22 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn new() -> Player {
-        Player::in_directory(tempfile::tempdir().unwrap())
+        Player::with("pool_bytes=4MiB")
     }
 
-    /// As above, in a directory whose `db` may be a database already.
+    /// With an option of the database.
+    pub(crate) fn with(option: &str) -> Player {
+        Player::start(tempfile::tempdir().unwrap(), option)
+    }
+
+    /// In a directory whose `db` may be a database already.
     pub(crate) fn in_directory(directory: tempfile::TempDir) -> Player {
+        Player::start(directory, "pool_bytes=4MiB")
+    }
+
+    fn start(directory: tempfile::TempDir, option: &str) -> Player {
         let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-            .args(["script", "db", "--set", "pool_bytes=4MiB"])
+            .args(["script", "db", "--set", option])
             .current_dir(directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

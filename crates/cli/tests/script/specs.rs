@@ -174,11 +174,30 @@ fn run(spec: &Spec, permutation: &Permutation, player: &mut Player, number: usiz
 
 #[test]
 fn all_specifications_hold() {
+    all_hold_with("lock_table=latched");
+}
+
+#[test]
+fn all_specifications_hold_with_the_staged_lock_table() {
+    all_hold_with("lock_table=staged");
+}
+
+#[test]
+fn all_specifications_hold_with_the_lock_table_under_one_mutex() {
+    all_hold_with("lock_table=global_mutex");
+}
+
+#[test]
+fn all_specifications_hold_with_a_wait_for_graph() {
+    all_hold_with("deadlock_policy=wait_for_graph");
+}
+
+fn all_hold_with(option: &str) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/script/specs");
     let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 36);
-    let mut player = Player::new();
+    assert!(files.len() >= 48);
+    let mut player = Player::with(option);
     let mut number = 0;
     for file in files {
         let spec = parse(&fs::read_to_string(&file).unwrap());
@@ -187,7 +206,7 @@ fn all_specifications_hold() {
             number += 1;
             if let Err(difference) = run(&spec, permutation, &mut player, number) {
                 let order = permutation.steps.join(" ");
-                panic!("{}, permutation {order}:\n  {difference}", file.display());
+                panic!("{}, {option}, permutation {order}:\n  {difference}", file.display());
             }
         }
     }

@@ -21,7 +21,7 @@ fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
 fn cost() {
     over_all_tables(|options| {
         println!("{:?}", options.table);
-        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
+        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options.clone() });
         for keys in [1u64, 8, 64, 1000, 100_000] {
             let what = format!("acquire + release, {keys} locks a transaction");
             per_operation(&what, 2_000_000 / keys * keys, |operations| {
@@ -35,6 +35,17 @@ fn cost() {
                 }
             });
         }
+        let noting = LockManager::new(&LockOptions { keep_notes: true, buckets: 1 << 16, ..options.clone() });
+        per_operation("acquire + release, 8 locks, with notes", 2_000_000, |operations| {
+            for round in 0..operations / 8 {
+                let mut owner = noting.begin(TxnId(round), round, None).unwrap();
+                for number in 0..8 {
+                    let bytes = (round * 8 + number).to_be_bytes();
+                    owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
+                }
+                owner.release_all(None);
+            }
+        });
         per_operation("acquire + release, 8 of 256 warm keys", 2_000_000, |operations| {
             for round in 0..operations / 8 {
                 let mut owner = manager.begin(TxnId(round), round, None).unwrap();
