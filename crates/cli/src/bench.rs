@@ -3,7 +3,7 @@
 mod latch;
 mod log;
 mod progress;
-mod summary;
+pub(crate) mod summary;
 
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
 
@@ -54,8 +54,13 @@ Examples:
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
+/// How long a run is measured, and runs before, if nothing else is said; virtual time is dear.
+const MEASURED: Duration =
+    if cfg!(foreshore_sim) { Duration::from_millis(20) } else { Duration::from_secs(10) };
+const WARM_UP: Duration = if cfg!(foreshore_sim) { Duration::from_millis(5) } else { Duration::from_secs(1) };
+
 #[derive(Subcommand)]
-enum WorkloadArgs {
+pub(crate) enum WorkloadArgs {
     /// TPC-C: wholesale supplier; nine tables, five transactions, twelve consistency conditions.
     Tpcc(TpccArgs),
     /// TPC-B: bank; one update each of account, teller and branch, and a row of history.
@@ -67,7 +72,7 @@ enum WorkloadArgs {
 }
 
 #[derive(Args)]
-struct TpccArgs {
+pub(crate) struct TpccArgs {
     /// Warehouses, about 110 MB each.
     #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
@@ -82,7 +87,7 @@ struct TpccArgs {
 }
 
 #[derive(Args)]
-struct TpcbArgs {
+pub(crate) struct TpcbArgs {
     /// Branches.
     #[arg(long, visible_alias = "scale", value_name = "B", default_value_t = 10)]
     branches: u32,
@@ -97,7 +102,7 @@ struct TpcbArgs {
 }
 
 #[derive(Args)]
-struct YcsbArgs {
+pub(crate) struct YcsbArgs {
     /// Records in the table.
     #[arg(long, visible_alias = "scale", value_name = "N", default_value_t = 1_000_000)]
     records: u64,
@@ -118,7 +123,7 @@ struct YcsbArgs {
 }
 
 #[derive(Args)]
-struct InsertArgs {
+pub(crate) struct InsertArgs {
     /// Records in a transaction.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     commit_every: u32,
@@ -130,45 +135,45 @@ struct InsertArgs {
 }
 
 #[derive(Args)]
-struct CommonArgs {
+pub(crate) struct CommonArgs {
     /// The engine that runs it.
     #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&["foreshore", "btreemap"]))]
-    engine: EngineKind,
+    pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Option<u16>,
-    /// How long to measure.
-    #[arg(long, value_name = "S", default_value = "10", value_parser = parse_seconds)]
-    seconds: Duration,
-    /// How long to run before measuring.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
-    warm_up: Duration,
+    /// How long to measure [default: 10; simulated: 0.02].
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// How long to run before measuring [default: 1; simulated: 0.005].
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    warm_up: Option<Duration>,
     /// Measure so many transactions of one thread instead of a time; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warm_up", "threads"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// When a commit counts: on the disk, or at once.
     #[arg(long, default_value = "sync", value_parser = names::<Durability>(&["sync", "lazy"]))]
-    durability: Durability,
+    pub(crate) durability: Durability,
     /// The isolation of the transactions.
     #[arg(long, default_value = "serializable",
           value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
-    isolation: Isolation,
+    pub(crate) isolation: Isolation,
     /// How transactions are executed.
     #[arg(long, default_value = "conventional", value_parser = ["conventional"])]
-    execution: String,
+    pub(crate) execution: String,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
-    settings: Vec<(String, String)>,
+    pub(crate) settings: Vec<(String, String)>,
     /// A new directory for the database, which is kept [default: a temporary one, removed afterwards].
     #[arg(long)]
-    dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     /// The seed of all random inputs.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Print one JSON object, on the last line of the output, and nothing else.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
@@ -216,7 +221,7 @@ fn parse_distribution(text: &str) -> Result<Distribution, String> {
 }
 
 impl WorkloadArgs {
-    fn into_parts(self) -> Result<(Box<dyn Workload>, CommonArgs), BenchError> {
+    pub(crate) fn into_parts(self) -> Result<(Box<dyn Workload>, CommonArgs), BenchError> {
         Ok(match self {
             WorkloadArgs::Tpcc(args) => {
                 let workload =
@@ -245,17 +250,20 @@ impl WorkloadArgs {
 }
 
 impl CommonArgs {
-    fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         match self.iterations {
             Some(_) => 1,
             None => usize::from(self.threads.unwrap_or(2)),
         }
     }
 
-    fn length(&self) -> Length {
+    pub(crate) fn length(&self) -> Length {
         match self.iterations {
             Some(count) => Length::Iterations(count),
-            None => Length::Time { warm_up: self.warm_up, measured: self.seconds },
+            None => Length::Time {
+                warm_up: self.warm_up.unwrap_or(WARM_UP),
+                measured: self.seconds.unwrap_or(MEASURED),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ mod dump;
 mod load;
 mod output;
 mod script;
+mod simulate;
 mod stat;
 mod torture;
 mod verify;
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore bench tpcc                          TPC-C, then its consistency conditions
   foreshore bench tpcb --threads 1 --durability lazy --json
+  cargo sim simulate bench tpcb --cores 80      on a machine that nobody has (from the repository)
   foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
   foreshore verify bank.foreshore               check every tree, the free space and the log
   foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
@@ -40,6 +42,7 @@ Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could no
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::BenchArgs),
+    Simulate(simulate::SimulateArgs),
     Torture(torture::TortureArgs),
     Verify(verify::VerifyArgs),
     Stat(stat::StatArgs),
@@ -50,6 +53,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Simulate(args) => simulate::run(args),
+        _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),
         Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),
         Command::Verify(args) => verify::run(args),

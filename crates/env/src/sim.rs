@@ -23,6 +23,7 @@ mod local;
 pub(crate) mod lock;
 mod machine;
 mod profile;
+pub(crate) mod rwlock;
 mod scheduler;
 pub mod thread;
 pub(crate) mod time;
@@ -51,7 +52,7 @@ pub use self::{
     directory::HotLine,
     disk::{Device, SimulatedDisk},
     explorer::{Schedule, Turn},
-    kernel::Cause,
+    kernel::{Cause, Slept},
     machine::MachineReport,
     profile::{PROFILES, Profile},
 };
@@ -223,6 +224,7 @@ pub fn is_running() -> bool {
 pub fn count_anew() {
     calls::turn();
     kernel::with(|kernel| {
+        kernel.count_sleeps_anew();
         if let Scheduler::Machine(machine) = &mut kernel.scheduler {
             machine.count_anew(kernel.clock);
         }
@@ -232,9 +234,12 @@ pub fn count_anew() {
 /// What the machine has done since [`count_anew`]; `None` outside of a machine.
 pub fn report() -> Option<MachineReport> {
     calls::turn();
-    kernel::with(|kernel| match &mut kernel.scheduler {
-        Scheduler::Machine(machine) => Some(machine.report(kernel.clock, HOT_LINES)),
-        Scheduler::Explorer(_) => None,
+    kernel::with(|kernel| {
+        let sleeps = kernel.sleeps();
+        match &mut kernel.scheduler {
+            Scheduler::Machine(machine) => Some(machine.report(kernel.clock, HOT_LINES, sleeps)),
+            Scheduler::Explorer(_) => None,
+        }
     })
     .flatten()
 }

@@ -129,6 +129,7 @@ loom::lazy_static! {
 ///
 /// [`Parked::Deadline`] and [`Parked::GaveUp`] are only returned when no wake-up had chosen the thread: no wake-up by
 /// [`unpark_one`] is swallowed by somebody who leaves.
+#[track_caller]
 pub fn park(
     address: usize,
     validate: impl FnOnce() -> bool,
@@ -207,6 +208,7 @@ pub(crate) fn pass(address: usize, decide: impl FnOnce(Option<Next>) -> Pass) {
 
 /// [`park`] for latches. A panic of `look` is handed back beside the state in which it was caught: the caller puts its
 /// latch in order first.
+#[track_caller]
 pub(crate) fn park_for(
     address: usize,
     wait: Wait,

@@ -92,14 +92,14 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Insta
     sleep(Some(ptr::from_ref(word).addr()), deadline.map(Instant::picoseconds), at);
 }
 
-/// Wakes up to `most` threads that sleep on `word`.
-pub(super) fn futex_wake(word: &AtomicU32, most: usize) {
+/// Wakes up to `most` threads that sleep on `word`; gives how many.
+pub(super) fn futex_wake(word: &AtomicU32, most: usize) -> usize {
     let futex = ptr::from_ref(word).addr();
     if with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call)).is_none() {
-        return;
+        return 0;
     }
     turn();
-    with(|kernel| kernel.wake_some(futex, most));
+    with(|kernel| kernel.wake_some(futex, most)).unwrap_or(0)
 }
 
 /// Sleeps until a moment. Outside of a simulation time stands still, and nobody sleeps.

@@ -8,6 +8,8 @@
 //! decided is looked up again afterwards.
 #![allow(clippy::disallowed_types)]
 
+mod run;
+
 use std::{
     cell::Cell,
     cmp::Reverse,
@@ -18,17 +20,18 @@ use std::{
     rc::Rc,
 };
 
-use corosensei::{Coroutine, CoroutineResult, Yielder, stack::DefaultStack};
+use corosensei::{Coroutine, Yielder, stack::DefaultStack};
 
 use super::{
     arena,
-    calls::end_locals,
     disk::Storage,
     local::Locals,
     scheduler::{Scheduler, Spent},
     time::Duration,
 };
 use crate::random::Xorshift;
+
+pub(super) use run::run;
 
 /// The number of a thread, in the order in which they started.
 pub(super) type ThreadNumber = usize;
@@ -67,6 +70,17 @@ pub enum Cause {
     Limit,
 }
 
+/// Sleeps that began at one place in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slept {
+    /// File and line of who called what sleeps.
+    pub place: String,
+    /// How many sleeps ended.
+    pub count: u64,
+    /// How long they were together, in picoseconds.
+    pub time_ps: u64,
+}
+
 type Fiber = Coroutine<(), (), (), DefaultStack>;
 
 /// A thread of the simulated machine.
@@ -88,6 +102,8 @@ struct Sleep {
     /// The address of its futex; `None` for a sleep until a time.
     futex: Option<usize>,
     at: &'static Location<'static>,
+    /// The clock when it lay down.
+    since: u64,
 }
 
 pub(super) struct Kernel {
@@ -108,6 +124,9 @@ pub(super) struct Kernel {
     pub(super) storage: Storage,
     /// Virtual time at which the simulation is given up.
     limit: u64,
+    /// How often and how long threads slept, by file and line, since counting began.
+    slept: BTreeMap<(&'static str, u32), (u64, u64)>,
+    counted_from: u64,
 }
 
 std::thread_local! {
@@ -148,6 +167,8 @@ impl Kernel {
             random: Xorshift::new(seed ^ 0x005E_ED0F_5EED),
             storage,
             limit: limit.saturating_mul(super::time::PICOSECONDS).min(END_OF_TIME),
+            slept: BTreeMap::new(),
+            counted_from: 0,
         }
     }
 
@@ -223,7 +244,7 @@ impl Kernel {
     ) {
         let current = self.current;
         let thread = &mut self.threads[current];
-        thread.sleep = Some(Sleep { futex, at });
+        thread.sleep = Some(Sleep { futex, at, since: self.clock });
         thread.sleeps += 1;
         if let Some(until) = until {
             self.timers.push(Reverse((until.min(END_OF_TIME), current, thread.sleeps)));
@@ -239,24 +260,30 @@ impl Kernel {
         self.threads[self.current].yielder
     }
 
-    /// Wakes up to `most` threads that sleep on a futex, in order of arrival.
-    pub(super) fn wake_some(&mut self, futex: usize, most: usize) {
-        for _ in 0..most {
-            let Some(queue) = self.futexes.get_mut(&futex) else { break };
-            let woken = queue.pop_front();
+    /// Wakes up to `most` threads that sleep on a futex, in order of arrival; gives how many.
+    pub(super) fn wake_some(&mut self, futex: usize, most: usize) -> usize {
+        for woken in 0..most {
+            let Some(queue) = self.futexes.get_mut(&futex) else { return woken };
+            let sleeper = queue.pop_front();
             if queue.is_empty() {
                 self.futexes.remove(&futex);
             }
-            if let Some(thread) = woken {
+            if let Some(thread) = sleeper {
                 self.spend(Spent::System, self.scheduler.costs().futex_wake);
                 self.wake(thread, self.clock);
             }
         }
+        most
     }
 
     /// Makes a sleeping thread ready.
     fn wake(&mut self, number: ThreadNumber, now: u64) {
-        self.threads[number].sleep = None;
+        if let Some(sleep) = self.threads[number].sleep.take() {
+            let place = (sleep.at.file(), sleep.at.line());
+            let (count, time) = self.slept.entry(place).or_default();
+            *count += 1;
+            *time += now.saturating_sub(sleep.since.max(self.counted_from));
+        }
         arena::outside(|| self.scheduler.ready(number, now));
         self.horizon = self.horizon.min(self.scheduler.horizon());
     }
@@ -323,6 +350,22 @@ impl Kernel {
         self.scheduler.left(number, self.clock, leave);
     }
 
+    /// Counts sleeps from here on.
+    pub(super) fn count_sleeps_anew(&mut self) {
+        self.slept.clear();
+        self.counted_from = self.clock;
+    }
+
+    /// Where threads slept since counting began, the longest first.
+    pub(super) fn sleeps(&self) -> Vec<Slept> {
+        let place = |(file, line): &(&str, u32)| format!("{file}:{line}");
+        let mut sleeps: Vec<Slept> = (self.slept.iter())
+            .map(|(at, &(count, time_ps))| Slept { place: place(at), count, time_ps })
+            .collect();
+        sleeps.sort_by(|a, b| b.time_ps.cmp(&a.time_ps).then_with(|| a.place.cmp(&b.place)));
+        sleeps
+    }
+
     /// What each thread that is not over does, for people.
     fn describe(&self) -> Vec<String> {
         let alive = self.threads.iter().enumerate().filter(|(_, thread)| !thread.over);
@@ -337,60 +380,3 @@ impl Kernel {
             .collect()
     }
 }
-
-/// How a simulation ended.
-pub(super) struct Ended {
-    pub(super) kernel: Box<Kernel>,
-    /// Why, if its first thread is not over.
-    pub(super) cause: Option<Cause>,
-    /// Threads that were not over, and what they did.
-    pub(super) left: Vec<String>,
-}
-
-/// Runs a simulation whose first thread is `main`, until that is over.
-pub(super) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> io::Result<Ended> {
-    let first = kernel.reserve();
-    let body = Box::new(move || {
-        main();
-        end_locals();
-    });
-    kernel.start(first, None, MAIN_STACK_BYTES, body)?;
-    let kernel = Box::into_raw(kernel);
-    let mut cause = None;
-    loop {
-        // SAFETY: no fiber runs, so nothing else borrows the kernel.
-        let next = unsafe { &mut *kernel }.next();
-        let number = match next {
-            Ok(number) => number,
-            Err(why) => {
-                cause = Some(why);
-                break;
-            }
-        };
-        // SAFETY: as above.
-        let thread = &mut unsafe { &mut *kernel }.threads[number];
-        let mut fiber = thread.fiber.take().expect("a thread that does not run has its fiber");
-        KERNEL.set(kernel);
-        let over = arena::inside(|| matches!(fiber.resume(()), CoroutineResult::Return(())));
-        KERNEL.set(ptr::null_mut());
-        // SAFETY: as above.
-        unsafe { &mut *kernel }.left(fiber, over);
-        if over && number == first {
-            break;
-        }
-    }
-    // SAFETY: it came from a box, and no fiber runs any more.
-    let mut kernel = unsafe { Box::from_raw(kernel) };
-    let left = kernel.describe();
-    for thread in &mut kernel.threads {
-        if let Some(fiber) = &mut thread.fiber {
-            // SAFETY: what lies on the stack is leaked, as in a process that is killed; nobody waits for it.
-            unsafe { fiber.force_reset() };
-            thread.fiber = None;
-        }
-    }
-    Ok(Ended { kernel, cause, left })
-}
-
-/// Bytes of stack of the first thread, as Linux gives it.
-const MAIN_STACK_BYTES: usize = 8 << 20;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
     calls::{futex_wait, futex_wake, pause},
     time::Instant,
 };
@@ -29,6 +29,8 @@ const SPINS: u32 = 100;
 pub struct Mutex<T: ?Sized> {
     /// [`FREE`], [`HELD`] or [`CONTENDED`].
     state: AtomicU32,
+    /// Where `std` notes panics: it shares the line.
+    _poison: AtomicBool,
     /// Guarded by `state`.
     value: UnsafeCell<T>,
 }
@@ -52,7 +54,7 @@ unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 impl<T> Mutex<T> {
     /// An unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Mutex { state: AtomicU32::new(FREE), _poison: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// The value, without locking.

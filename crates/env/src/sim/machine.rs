@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     directory::{Directory, HotLine},
-    kernel::{END_OF_TIME, Leave, ThreadNumber, Touch},
+    kernel::{END_OF_TIME, Leave, Slept, ThreadNumber, Touch},
     profile::Profile,
     scheduler::{Costs, SPENT_KINDS, Spent},
 };
@@ -263,7 +263,7 @@ impl Machine {
     }
 
     /// What was counted until `now`.
-    pub(super) fn report(&mut self, now: u64, lines: usize) -> MachineReport {
+    pub(super) fn report(&mut self, now: u64, lines: usize, sleeps: Vec<Slept>) -> MachineReport {
         self.settle(now);
         let counts = self.directory.counts;
         let spent = |kind: Spent| self.spent[kind as usize];
@@ -282,6 +282,7 @@ impl Machine {
             lines_from_elsewhere: counts.far,
             switches: self.switches,
             hottest: self.directory.hottest(lines),
+            sleeps,
         }
     }
 }
@@ -317,4 +318,6 @@ pub struct MachineReport {
     pub switches: u64,
     /// The lines that cores waited for most.
     pub hottest: Vec<HotLine>,
+    /// Where threads slept, the longest first.
+    pub sleeps: Vec<Slept>,
 }

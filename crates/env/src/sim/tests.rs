@@ -11,7 +11,7 @@ use crate::{
     disk::{Disk, OpenMode, RealDisk},
     hint,
     sync::{
-        Condvar, Mutex, OnceLock,
+        Condvar, Mutex, OnceLock, RwLock,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     thread, thread_local,
@@ -144,6 +144,33 @@ fn sleepers_are_notified_or_wake_by_themselves() {
             *gate.lock() = true;
             changed.notify_all();
         });
+    });
+}
+
+#[test]
+fn a_reader_writer_lock_excludes_writers() {
+    everywhere(&(6 * 40), || {
+        let lock = RwLock::new((0, 0));
+        thread::scope(|scope| {
+            for number in 0..6 {
+                let lock = &lock;
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let read = if number % 2 == 0 { Some(lock.read()) } else { lock.try_read() };
+                        assert!(read.as_ref().is_none_or(|pair| pair.0 == pair.1));
+                        drop(read);
+                        let mut pair = if round % 4 == 0 { lock.try_write() } else { None }
+                            .unwrap_or_else(|| lock.write());
+                        pair.0 += 1;
+                        thread::yield_now();
+                        pair.1 += 1;
+                    }
+                });
+            }
+        });
+        let counts = *lock.read();
+        assert!(lock.try_write().is_some() && counts.0 == counts.1);
+        counts.0
     });
 }
 

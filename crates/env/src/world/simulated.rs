@@ -5,7 +5,10 @@
 pub mod sync {
     pub use std::sync::{Arc, Weak};
 
-    pub use crate::sim::lock::{Condvar, Mutex, MutexGuard, OnceLock};
+    pub use crate::sim::{
+        lock::{Condvar, Mutex, MutexGuard, OnceLock},
+        rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    };
 
     /// Atomic types, fences and orderings.
     pub mod atomic {

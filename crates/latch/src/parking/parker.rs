@@ -24,6 +24,7 @@ pub(super) struct Parker {
 impl Parker {
     /// Sleeps until there is an answer, until `until`, or until woken for no reason. Takes the answer, if there is one:
     /// whether it was granted.
+    #[track_caller]
     pub(super) fn sleep(&self, until: Instant) -> Option<bool> {
         let mut answer = self.answer.lock();
         if answer.is_none() {

@@ -1,0 +1,65 @@
+//! The loop that runs one fiber after the other.
+
+use std::{io, ptr};
+
+use corosensei::CoroutineResult;
+
+use super::{Cause, KERNEL, Kernel};
+use crate::sim::{arena, calls::end_locals};
+
+/// Bytes of stack of the first thread, as Linux gives it.
+const MAIN_STACK_BYTES: usize = 8 << 20;
+
+/// How a simulation ended.
+pub(in crate::sim) struct Ended {
+    pub(in crate::sim) kernel: Box<Kernel>,
+    /// Why, if its first thread is not over.
+    pub(in crate::sim) cause: Option<Cause>,
+    /// Threads that were not over, and what they did.
+    pub(in crate::sim) left: Vec<String>,
+}
+
+/// Runs a simulation whose first thread is `main`, until that is over.
+pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> io::Result<Ended> {
+    let first = kernel.reserve();
+    let body = Box::new(move || {
+        main();
+        end_locals();
+    });
+    kernel.start(first, None, MAIN_STACK_BYTES, body)?;
+    let kernel = Box::into_raw(kernel);
+    let mut cause = None;
+    loop {
+        // SAFETY: no fiber runs, so nothing else borrows the kernel.
+        let next = unsafe { &mut *kernel }.next();
+        let number = match next {
+            Ok(number) => number,
+            Err(why) => {
+                cause = Some(why);
+                break;
+            }
+        };
+        // SAFETY: as above.
+        let thread = &mut unsafe { &mut *kernel }.threads[number];
+        let mut fiber = thread.fiber.take().expect("a thread that does not run has its fiber");
+        KERNEL.set(kernel);
+        let over = arena::inside(|| matches!(fiber.resume(()), CoroutineResult::Return(())));
+        KERNEL.set(ptr::null_mut());
+        // SAFETY: as above.
+        unsafe { &mut *kernel }.left(fiber, over);
+        if over && number == first {
+            break;
+        }
+    }
+    // SAFETY: it came from a box, and no fiber runs any more.
+    let mut kernel = unsafe { Box::from_raw(kernel) };
+    let left = kernel.describe();
+    for thread in &mut kernel.threads {
+        if let Some(fiber) = &mut thread.fiber {
+            // SAFETY: what lies on the stack is leaked, as in a process that is killed; nobody waits for it.
+            unsafe { fiber.force_reset() };
+            thread.fiber = None;
+        }
+    }
+    Ok(Ended { kernel, cause, left })
+}
