@@ -81,8 +81,8 @@ impl Content {
 
 /// Runs `main` in every interleaving with at most `preemptions` preemptions (all, if `None`), and says how many.
 fn explore(name: &str, preemptions: Option<usize>, main: impl Fn() + Send + Sync + 'static) {
-    let executions = std::sync::Arc::new(Counter::new(0));
-    let counter = std::sync::Arc::clone(&executions);
+    let executions = Arc::new(Counter::new(0));
+    let counter = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.max_branches = 10_000;

@@ -116,7 +116,7 @@ impl fmt::Debug for Mode {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use super::Mode;
 

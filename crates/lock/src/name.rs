@@ -27,7 +27,7 @@ impl LockName {
 
     /// The name with this hash.
     #[inline]
-    pub fn from_bits(bits: u64) -> LockName {
+    pub const fn from_bits(bits: u64) -> LockName {
         LockName(bits)
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn name(seed: u64, table: TableId, key: KeyRef<'_>) -> LockName {
     LockName(hasher.finish())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use std::collections::HashSet;
 

@@ -9,7 +9,6 @@
 
 mod staging;
 
-use foreshore_base::limits::MAX_TRANSACTIONS;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{
@@ -24,7 +23,7 @@ use crate::manager::Signal;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::OWN_REQUESTS;
-use crate::slot::SlotId;
+use crate::slot::{SLOTS, SlotId};
 pub(crate) use staging::Staging;
 use staging::{Emptiness, Link};
 
@@ -111,6 +110,7 @@ pub(crate) struct Request {
     state: AtomicU32,
 }
 
+#[cfg(not(foreshore_loom))]
 const _: () = assert!(size_of::<Request>() == 32);
 
 impl Request {
@@ -220,7 +220,7 @@ struct Segment {
 /// All requests of a lock manager, in segments that are allocated once and live as long as it does.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// Unless staged, the first [`MAX_TRANSACTIONS`] belong to the slots, one each; the others are borrowed.
+    /// Unless staged, the first [`SLOTS`] belong to the slots, one each; the others are borrowed.
     segments: Box<[OnceLock<Box<Segment>>]>,
     spare: Mutex<Spare>,
     /// What [`LockError::TooManyLocks`] reports.
@@ -242,11 +242,11 @@ impl Requests {
     pub(crate) fn new(max_locks: usize, staged: Option<usize>) -> Requests {
         // Numbers are 32 bits; the last is NONE. Staged, as many again are for what is on its way back.
         let most = (u32::MAX as usize / SEGMENT) >> u32::from(staged.is_some());
-        let shares = MAX_TRANSACTIONS + max_locks.div_ceil(SEGMENT).min(most - MAX_TRANSACTIONS);
+        let shares = SLOTS + max_locks.div_ceil(SEGMENT).min(most - SLOTS);
         let segments = shares << u32::from(staged.is_some());
         Requests {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
-            spare: Mutex::new(Spare { returned: vec![], fresh: MAX_TRANSACTIONS as u32, end: shares as u32 }),
+            spare: Mutex::new(Spare { returned: vec![], fresh: SLOTS as u32, end: shares as u32 }),
             limit: max_locks,
             staging: staged.map(|buckets| Staging::new(buckets, segments)),
         }

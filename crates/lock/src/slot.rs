@@ -40,6 +40,8 @@ const VICTIM: u64 = 3;
 const STATE: u64 = 3;
 const EPOCH: u64 = 4;
 
+/// How many slots there are: a model has few threads.
+pub(crate) const SLOTS: usize = if cfg!(foreshore_loom) { 4 } else { MAX_TRANSACTIONS };
 /// Intent locks that a slot publishes without a mutex: more tables than nearly every transaction touches.
 const PUBLISHED_INTENTS: usize = 16;
 
@@ -222,7 +224,7 @@ impl Slot {
             age: AtomicU64::new(0),
             completed: AtomicU32::new(0),
             released: AtomicU64::new(0),
-            intents: [const { AtomicU64::new(0) }; PUBLISHED_INTENTS],
+            intents: std::array::from_fn(|_| AtomicU64::new(0)),
             intent_count: AtomicU32::new(0),
             more_intents: Mutex::new(Vec::new()),
             description: Mutex::new(None),
@@ -355,14 +357,19 @@ pub(crate) struct Slots {
     next_hint: AtomicUsize,
 }
 
+// Where this thread found a slot last: free again most of the time, and warm. A hint.
+#[cfg(not(foreshore_loom))]
 thread_local! {
-    /// Where this thread found a slot last: it is free again most of the time, and warm. Nothing but a hint.
     static HINT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
+#[cfg(foreshore_loom)]
+thread_local!(
+    static HINT: Cell<usize> = Cell::new(usize::MAX);
+);
 
 impl Slots {
     pub(crate) fn new() -> Slots {
-        let slots = (0..MAX_TRANSACTIONS).map(|_| CachePadded::new(Slot::new())).collect();
+        let slots = (0..SLOTS).map(|_| CachePadded::new(Slot::new())).collect();
         Slots { slots, used: AtomicUsize::new(0), next_hint: AtomicUsize::new(0) }
     }
 
@@ -387,8 +394,8 @@ impl Slots {
         let txn = identity.txn;
         let found_last = HINT.try_with(Cell::get).unwrap_or(0);
         let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
-        for offset in 0..MAX_TRANSACTIONS {
-            let index = (hint.wrapping_add(offset)) % MAX_TRANSACTIONS;
+        for offset in 0..SLOTS {
+            let index = (hint.wrapping_add(offset)) % SLOTS;
             let slot = &self.slots[index];
             if slot.busy.load(Relaxed) {
                 continue;

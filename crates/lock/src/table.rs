@@ -19,7 +19,7 @@ use crate::error::{LockError, LockMode};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 use crate::request::Modes;
 use crate::request::{FreeRequests, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
@@ -136,6 +136,7 @@ impl LockTable {
     }
 
     /// Work of the pre-allocator of the staged table.
+    #[cfg(not(foreshore_loom))]
     pub(crate) fn replenish(&self) {
         self.requests.replenish(|| self.sweep());
     }
@@ -373,7 +374,7 @@ impl LockTable {
     }
 
     /// Calls `see` with slot and modes of every request on a name, in the order of the queue.
-    #[cfg(test)]
+    #[cfg(all(test, not(foreshore_loom)))]
     pub(crate) fn requests_on(&self, name: LockName) -> Vec<(SlotId, Modes)> {
         let mut seen = Vec::new();
         beside!(self, name, |queue| {
@@ -383,5 +384,5 @@ impl LockTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests;

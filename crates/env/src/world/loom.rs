@@ -3,9 +3,8 @@
 
 /// Shared-memory synchronization.
 pub mod sync {
-    pub use std::sync::{OnceLock, Weak};
-
-    pub use loom::sync::Arc;
+    // Reference counts are not what the models are about: loom's would be so many more steps, and cannot hold a `str`.
+    pub use std::sync::{Arc, OnceLock, Weak};
 
     use super::time::Instant;
 

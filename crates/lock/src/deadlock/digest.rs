@@ -6,9 +6,9 @@
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::slot::SlotId;
+use crate::slot::{SLOTS, SlotId};
 
-const WORDS: usize = MAX_TRANSACTIONS / 64;
+const WORDS: usize = SLOTS.div_ceil(64);
 
 const _: () = assert!(MAX_TRANSACTIONS.is_multiple_of(64) && MAX_TRANSACTIONS <= 1 << 16);
 
@@ -84,7 +84,7 @@ impl Digest {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use super::*;
 

@@ -96,7 +96,7 @@ impl fmt::Display for IntentMode {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use super::*;
 

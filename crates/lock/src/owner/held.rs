@@ -122,7 +122,7 @@ fn empty(places: usize) -> Box<[u64]> {
     vec![0; places].into_boxed_slice()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use std::collections::HashMap;
 

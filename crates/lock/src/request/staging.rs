@@ -18,7 +18,6 @@
 //! - Nobody waits for the pre-allocator: who finds nothing ready recycles, allocates or sweeps itself. The paper's waiter
 //!   hangs if it is itself the oldest transaction.
 
-use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::CachePadded;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::Arc;
@@ -31,7 +30,7 @@ use foreshore_env::sync::atomic::{
 use super::{Request, RequestIndex, Requests, SEGMENT};
 #[cfg(not(foreshore_loom))]
 use crate::manager::Signal;
-use crate::slot::SlotId;
+use crate::slot::{SLOTS, SlotId};
 
 /// Flags in a word: few in models, so that they have two words.
 const FLAGS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
@@ -157,12 +156,11 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(super) fn new(buckets: usize, segments: usize) -> Staging {
-        let slots = if cfg!(foreshore_loom) { 4 } else { MAX_TRANSACTIONS };
         // As many requests as buckets, so that a sweep costs a look at one bucket for each lock.
         let sweep_at = (buckets / SEGMENT).max(2 * HIGH_WATER).min(segments) as u32;
         Staging {
             epoch: CachePadded::new(AtomicU64::new(1)),
-            starts: (0..slots).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            starts: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             ready: CachePadded::default(),
             ready_count: AtomicUsize::new(0),
             retired: CachePadded::default(),
@@ -312,6 +310,7 @@ impl Requests {
     }
 
     /// What the pre-allocator does: makes segments ready up to the high-water mark.
+    #[cfg(not(foreshore_loom))]
     pub(crate) fn replenish(&self, sweep: impl Fn()) {
         let staging = self.staging();
         let missing = || HIGH_WATER.saturating_sub(staging.ready_count.load(Relaxed));
@@ -329,7 +328,7 @@ impl Requests {
     }
 
     /// Segments allocated so far, and those of them that are ready.
-    #[cfg(test)]
+    #[cfg(all(test, not(foreshore_loom)))]
     pub(crate) fn segments_allocated(&self) -> (usize, usize) {
         let staging = self.staging();
         (staging.fresh.load(Relaxed) as usize, staging.ready_count.load(Relaxed))

@@ -21,7 +21,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// A transaction that has nothing but its id.
-    #[cfg(test)]
+    #[cfg(all(test, not(foreshore_loom)))]
     #[track_caller]
     pub(crate) fn of(txn: TxnId) -> Identity {
         Identity { txn, label: None, begun_at: Location::caller(), begun: Instant::now() }

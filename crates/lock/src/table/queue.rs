@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use foreshore_base::Lsn;
 use foreshore_env::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-    fence,
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use super::Withdrawn;
 use super::list::{Linked, List};
+use super::staged::order;
 use super::wakes::Wakes;
 use crate::deadlock::SlotSet;
 use crate::mode::Mode;
@@ -135,7 +135,7 @@ impl<L: List> Queue<L> {
     /// Of the staged table: what is stored is ordered before what is read (LOCK-13).
     fn announce_first(&self) {
         if L::STAGED {
-            fence(SeqCst);
+            order();
         }
     }
 

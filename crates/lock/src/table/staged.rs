@@ -24,6 +24,8 @@
 //! - Requests are recycled by looks and not by transactions: `request/staging.rs`.
 
 mod chain;
+#[cfg(all(test, foreshore_loom))]
+pub(super) mod models;
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests;
 
@@ -43,6 +45,16 @@ use chain::Chain;
 
 /// So many obsolete requests make a newcomer clean the chain.
 const CLEAN_AT: u32 = 6;
+
+/// LOCK-13: what this thread has stored comes before what it reads from now on. Partner is the same of everybody else.
+#[inline]
+pub(super) fn order() {
+    #[cfg(all(test, foreshore_loom))]
+    if models::has(models::Fault::Fence) {
+        return;
+    }
+    fence(SeqCst);
+}
 
 /// A bucket, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -143,7 +155,7 @@ impl Staged {
     }
 
     /// How many requests are linked in the bucket of a name.
-    #[cfg(test)]
+    #[cfg(all(test, not(foreshore_loom)))]
     fn length(&self, requests: &crate::request::Requests, name: LockName) -> usize {
         self.beside(name, |queue| queue.list.length(requests))
     }
@@ -175,7 +187,7 @@ impl Bucket {
         staging.begin_look(slot);
         let is_first = self.queue.list.push(requests, request);
         // S1. Partners: the fences of conversions and of other newcomers; and that of who recycles (LOCK-14).
-        fence(SeqCst);
+        order();
         // Who is first has nobody ahead; a request that comes before it now would have to be linked before it.
         let ahead = (!is_first).then(|| {
             self.queue.list.look_ahead(requests, request, |other| {
@@ -224,7 +236,7 @@ impl Bucket {
         }
         released.make_obsolete();
         // S6. Partner is the fence of `Queue::begin_wait`.
-        fence(SeqCst);
+        order();
         if self.queue.has_waiters() {
             self.pass(view, slot, wakes);
         }
@@ -234,8 +246,12 @@ impl Bucket {
     #[cold]
     fn retract(&self, view: &View<'_>, slot: SlotId, request: RequestIndex, wakes: &mut Wakes) {
         view.requests.get(request).make_obsolete();
+        #[cfg(all(test, foreshore_loom))]
+        if models::has(models::Fault::Pass) {
+            return;
+        }
         // S6.
-        fence(SeqCst);
+        order();
         if self.queue.has_waiters() {
             self.pass(view, slot, wakes);
         }

@@ -169,7 +169,7 @@ fn bloom_fingerprint(slot: SlotId) -> [usize; 3] {
     [first, second % BLOOM_BITS, third % BLOOM_BITS].map(|bit| bit as usize)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use std::collections::HashSet;
 

@@ -184,7 +184,7 @@ impl Chain {
     }
 
     /// How many requests are linked.
-    #[cfg(test)]
+    #[cfg(all(test, not(foreshore_loom)))]
     pub(super) fn length(&self, requests: &Requests) -> usize {
         let mut length = 0;
         self.visit(requests, |_| {
