@@ -15,16 +15,15 @@
 //! twice: who finds a WAITING word unchanged knows that the transaction has done nothing in between.
 
 mod description;
-
-use std::cell::Cell;
+mod hint;
 
 use foreshore_base::{TxnId, limits::MAX_TRANSACTIONS};
+use foreshore_env::CachePadded;
 use foreshore_env::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use foreshore_env::sync::{Arc, Mutex};
-use foreshore_env::{CachePadded, thread_local};
 
 use crate::deadlock::{DeadlockReport, Digest, SlotSet};
 use crate::intent::{EntryIndex, IntentMode};
@@ -357,16 +356,6 @@ pub(crate) struct Slots {
     next_hint: AtomicUsize,
 }
 
-// Where this thread found a slot last: free again most of the time, and warm. A hint.
-#[cfg(not(foreshore_loom))]
-thread_local! {
-    static HINT: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-#[cfg(foreshore_loom)]
-thread_local!(
-    static HINT: Cell<usize> = Cell::new(usize::MAX);
-);
-
 impl Slots {
     pub(crate) fn new() -> Slots {
         let slots = (0..SLOTS).map(|_| CachePadded::new(Slot::new())).collect();
@@ -392,7 +381,7 @@ impl Slots {
     /// Takes a free slot for a transaction.
     pub(crate) fn claim(&self, age: u64, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
         let txn = identity.txn;
-        let found_last = HINT.try_with(Cell::get).unwrap_or(0);
+        let found_last = hint::get();
         let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
         for offset in 0..SLOTS {
             let index = (hint.wrapping_add(offset)) % SLOTS;
@@ -416,7 +405,7 @@ impl Slots {
             }
             slot.show(txn, age, 0);
             if found_last != index {
-                let _ = HINT.try_with(|hint| hint.set(index));
+                hint::set(index);
             }
             return Some((id, state));
         }
