@@ -21,7 +21,7 @@ fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
 fn cost() {
     over_all_tables(|options| {
         println!("{:?}", options.table);
-        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options.clone() });
+        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
         for keys in [1u64, 8, 64, 1000, 100_000] {
             let what = format!("acquire + release, {keys} locks a transaction");
             per_operation(&what, 2_000_000 / keys * keys, |operations| {
@@ -35,7 +35,7 @@ fn cost() {
                 }
             });
         }
-        let noting = LockManager::new(&LockOptions { keep_notes: true, buckets: 1 << 16, ..options.clone() });
+        let noting = LockManager::new(&LockOptions { keep_notes: true, buckets: 1 << 16, ..options });
         per_operation("acquire + release, 8 locks, with notes", 2_000_000, |operations| {
             for round in 0..operations / 8 {
                 let mut owner = noting.begin(TxnId(round), round, None).unwrap();
