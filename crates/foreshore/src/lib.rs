@@ -138,8 +138,8 @@ pub use foreshore_base::{
 };
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
-    Holder, IntentMode, Isolation, LatchMode, LockMode, LogInsert, Mode, TransitKind as Transit,
-    TranslationKind as Translation, VictimPolicy, VictimReason,
+    Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogInsert, Mode,
+    TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
@@ -149,9 +149,9 @@ pub use crate::{
     pipeline::{CommitTicket, Pipeline},
     range::{Cursor, Range},
     report::{Stats, VerifyReport},
-    table::{TableDefinition, TableDescription},
+    table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,
-    transaction::{CancelHandle, Savepoint, TableLock, Transaction},
+    transaction::{CancelHandle, Savepoint, Transaction},
     value::{Value, ValueDecodeError},
     view::{
         BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_LOCKS_SHOWN, TransactionView,

@@ -1,14 +1,14 @@
 //! How a database is opened.
 
+mod check;
 mod choices;
 mod units;
 
 use choices::Choice;
-use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, EngineOptions, LockOptions, LockTableKind, LogOptions,
-    MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, EngineOptions, IntentLockKind, KeyRangeModes, LockOptions,
+    LockTableKind, LogOptions, MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
 };
 
 use crate::{
@@ -63,6 +63,10 @@ pub struct Options {
     pub log_latency: Duration,
     /// The lock table. Default: latched.
     pub lock_table: LockTable,
+    /// Which modes there are for locks on keys and the gaps between them. Default: orthogonal.
+    pub key_range_modes: KeyRangeModes,
+    /// How locks on tables and the volume are kept. Default: private.
+    pub intent_locks: IntentLockKind,
     /// What is done about deadlocks. Default: dreadlocks.
     pub deadlock_policy: DeadlockPolicy,
     /// How digests stand for transactions, under the policies that have them. Default: exact.
@@ -75,6 +79,12 @@ pub struct Options {
     /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
     /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
     pub lock_notes: bool,
+    /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place; 0 for
+    /// never. It is tried without waiting, and again when there are twice as many. Default: 100,000.
+    pub escalation_locks: usize,
+    /// Bytes of locks (72 for each) that a transaction may have before the same is tried for the table with the most; 0
+    /// for never. Default: 16 MiB.
+    pub escalation_bytes: usize,
     /// Most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
     /// Most locks that all transactions may hold together. Default: 8,000,000.
@@ -125,11 +135,15 @@ impl Default for Options {
             victim_policy: VictimPolicy::default(),
             log_latency: Duration::ZERO,
             lock_table: LockTable::default(),
+            key_range_modes: KeyRangeModes::default(),
+            intent_locks: IntentLockKind::default(),
             deadlock_policy: DeadlockPolicy::default(),
             deadlock_digests: DigestKind::default(),
             deadlock_confirmation: true,
             deadlock_timeout: Duration::from_secs(1),
             lock_notes: false,
+            escalation_locks: 100_000,
+            escalation_bytes: 16 << 20,
             max_locks_per_transaction: 1_000_000,
             max_locks: 8_000_000,
             durability: Durability::default(),
@@ -140,13 +154,6 @@ impl Default for Options {
         }
     }
 }
-
-/// The least memory for pages, in frames.
-const MIN_POOL_FRAMES: usize = 64;
-/// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
-const MIN_LOG_SEGMENTS: u64 = 4;
-const MIN_SEGMENT_BYTES: u64 = 256 << 10;
-const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 
 impl Options {
     /// The names that [`Options::set`] knows: those of the fields.
@@ -167,11 +174,15 @@ impl Options {
         "victim_policy",
         "log_latency",
         "lock_table",
+        "key_range_modes",
+        "intent_locks",
         "deadlock_policy",
         "deadlock_digests",
         "deadlock_confirmation",
         "deadlock_timeout",
         "lock_notes",
+        "escalation_locks",
+        "escalation_bytes",
         "max_locks_per_transaction",
         "max_locks",
         "durability",
@@ -218,11 +229,15 @@ impl Options {
                     _ => return Err(invalid(name, value, "latched, staged or global_mutex")),
                 }
             }
+            "key_range_modes" => self.key_range_modes = choice(name, value)?,
+            "intent_locks" => self.intent_locks = choice(name, value)?,
             "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
             "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
             "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
             "deadlock_timeout" => self.deadlock_timeout = time()?,
             "lock_notes" => self.lock_notes = flag()?,
+            "escalation_locks" => self.escalation_locks = count()?,
+            "escalation_bytes" => self.escalation_bytes = size()?,
             "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
             "max_locks" => self.max_locks = count()?,
             "durability" => {
@@ -274,11 +289,15 @@ impl Options {
                 LockTable::Staged => "staged",
             }
             .to_owned(),
+            "key_range_modes" => self.key_range_modes.name(),
+            "intent_locks" => self.intent_locks.name(),
             "deadlock_policy" => self.deadlock_policy.name(),
             "deadlock_digests" => self.deadlock_digests.name(),
             "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
             "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
             "lock_notes" => self.lock_notes.to_string(),
+            "escalation_locks" => self.escalation_locks.to_string(),
+            "escalation_bytes" => units::format_bytes(self.escalation_bytes as u64),
             "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
             "max_locks" => self.max_locks.to_string(),
             "durability" => match self.durability {
@@ -295,52 +314,6 @@ impl Options {
             .to_owned(),
             _ => return None,
         })
-    }
-
-    /// Whether the values make sense alone and together.
-    pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |name: &str, expected: String| {
-            let value = self.get(name).unwrap_or_default();
-            Err(invalid(name, &value, &expected))
-        };
-        let least_pool = MIN_POOL_FRAMES * PAGE_BYTES;
-        if self.pool_bytes < least_pool {
-            return refuse("pool_bytes", format!("at least {}", units::format_bytes(least_pool as u64)));
-        }
-        if self.log_segment_bytes < MIN_SEGMENT_BYTES {
-            return refuse(
-                "log_segment_bytes",
-                format!("at least {}", units::format_bytes(MIN_SEGMENT_BYTES)),
-            );
-        }
-        let least_log = self.log_segment_bytes.saturating_mul(MIN_LOG_SEGMENTS);
-        if self.log_bytes < least_log {
-            let least = units::format_bytes(least_log);
-            return refuse(
-                "log_bytes",
-                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes"),
-            );
-        }
-        if self.log_buffer_bytes < MIN_LOG_BUFFER_BYTES || !self.log_buffer_bytes.is_power_of_two() {
-            let least = units::format_bytes(MIN_LOG_BUFFER_BYTES as u64);
-            return refuse("log_buffer_bytes", format!("a power of two of at least {least}"));
-        }
-        if self.flush_interval.is_zero() {
-            return refuse("flush_interval", "more than 0".to_owned());
-        }
-        if self.deadlock_timeout.is_zero() {
-            return refuse("deadlock_timeout", "more than 0".to_owned());
-        }
-        if !(1..=MAX_PIPELINE_LENGTH).contains(&self.pipeline_length) {
-            return refuse("pipeline_length", format!("1 to {MAX_PIPELINE_LENGTH}"));
-        }
-        if self.max_locks_per_transaction == 0 {
-            return refuse("max_locks_per_transaction", "at least 1".to_owned());
-        }
-        if self.max_locks == 0 {
-            return refuse("max_locks", "at least 1".to_owned());
-        }
-        Ok(())
     }
 
     pub(crate) fn engine(&self) -> EngineOptions {
@@ -369,6 +342,8 @@ impl Options {
                     LockTable::GlobalMutex => LockTableKind::GlobalMutex,
                     LockTable::Staged => LockTableKind::Staged,
                 },
+                key_ranges: self.key_range_modes,
+                intents: self.intent_locks,
                 deadlock: self.deadlock_policy,
                 digests: self.deadlock_digests,
                 confirm_deadlocks: self.deadlock_confirmation,
@@ -381,6 +356,8 @@ impl Options {
             pipeline_length: self.pipeline_length,
             release_tags: self.release_tags,
             checkpoint_bytes: self.checkpoint_bytes,
+            escalation_locks: self.escalation_locks,
+            escalation_bytes: self.escalation_bytes,
             node_capacity: self.node_capacity,
             locking: self.locking,
         }

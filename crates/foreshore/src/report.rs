@@ -96,6 +96,10 @@ stats! {
     deadlock_suspicions_refuted: |stats| stats.locks.suspicions_refuted,
     /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
     deadlock_precautions: |stats| stats.locks.precautions,
+    /// Locks on keys that became one on their table.
+    lock_escalations: |stats| stats.locks.escalations,
+    /// Times that they could not, because others were in the way.
+    lock_escalations_refused: |stats| stats.locks.escalations_refused,
     /// Waits for locks that ended at their deadline.
     lock_timeouts: |stats| stats.locks.timeouts,
     /// Waits for locks that were cancelled.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use foreshore_base::{key::Key, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::sync::OnceLock;
-use foreshore_txn::TableInfo;
+use foreshore_txn::{IntentMode, TableInfo};
 
 use crate::{
     database::Inner,
@@ -256,4 +256,33 @@ fn mismatch(table: &str, stored: (&str, &str), asked: (&str, &str)) -> Error {
 #[cold]
 pub(crate) fn undecodable(table: &TableInfo, expected: String) -> Error {
     Error::Undecodable { table: table.name().to_owned(), expected }
+}
+
+/// How [`Transaction::lock_table`](crate::Transaction::lock_table) locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableLock {
+    /// Keys are going to be locked for reading: keeps others from locking the table exclusively. Every read does this by
+    /// itself.
+    IntentShared,
+    /// Keys are going to be locked for changes: keeps others from locking the table. Every write does this by itself.
+    IntentExclusive,
+    /// Others may read.
+    Shared,
+    /// Others may read keys, and this transaction may change some: it reads without locks on keys, and locks those that
+    /// it changes.
+    SharedIntentExclusive,
+    /// Others wait.
+    Exclusive,
+}
+
+impl TableLock {
+    pub(crate) fn mode(self) -> IntentMode {
+        match self {
+            TableLock::IntentShared => IntentMode::IS,
+            TableLock::IntentExclusive => IntentMode::IX,
+            TableLock::Shared => IntentMode::S,
+            TableLock::SharedIntentExclusive => IntentMode::SIX,
+            TableLock::Exclusive => IntentMode::X,
+        }
+    }
 }

@@ -10,16 +10,14 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
 use foreshore_env::{sync::Arc, time::Instant};
-use foreshore_txn::{
-    CancelToken, DeadlockReport, Direction, IntentMode, LockError, LockKind, TableInfo, Txn, TxnError,
-};
+use foreshore_txn::{CancelToken, DeadlockReport, Direction, LockError, LockKind, TableInfo, Txn, TxnError};
 
 use crate::{
     Durability, Isolation,
     database::Inner,
     error::{Error, Result},
     range::{Cursor, Range},
-    table::{TableDefinition, undecodable},
+    table::{TableDefinition, TableLock, undecodable},
     value::{Value, ValueDecodeError},
 };
 
@@ -391,11 +389,9 @@ impl Transaction {
         lock: TableLock,
     ) -> Result<()> {
         let table = self.database.table(&table)?;
-        let mode = match lock {
-            TableLock::Shared => IntentMode::S,
-            TableLock::Exclusive => IntentMode::X,
-        };
-        self.txn.lock_table(&table.info, mode).map_err(|error| fail(&self.database, &mut self.victim, error))
+        self.txn
+            .lock_table(&table.info, lock.mode())
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
     /// Marks this place, so that what comes after it can be undone alone.
@@ -468,15 +464,6 @@ impl Transaction {
     pub(crate) fn fail(&mut self, error: TxnError) -> Error {
         fail(&self.database, &mut self.victim, error)
     }
-}
-
-/// How [`Transaction::lock_table`] locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableLock {
-    /// Others may read.
-    Shared,
-    /// Others wait.
-    Exclusive,
 }
 
 /// Remembers a deadlock, and makes the caller's error of it.

@@ -361,6 +361,37 @@ fn with_every_deadlock_policy_too() {
 }
 
 #[test]
+fn with_every_kind_of_intent_locks_too() {
+    const KINDS: [&[(&str, &str)]; 4] = [
+        &[("intent_locks", "lightweight")],
+        &[("intent_locks", "private")],
+        &[("intent_locks", "in_table")],
+        &[("intent_locks", "inherited")],
+    ];
+    for (number, set) in (0..).zip(KINDS) {
+        let run = Run { set, transactions: 100, ..Run::serializable(500 + number) };
+        let played = play(run);
+        if let Err(anomaly) = played.replayed {
+            panic!("{set:?}: {anomaly}");
+        }
+        assert!(played.committed > 200, "{set:?}: {} of 800", played.committed);
+    }
+}
+
+#[test]
+fn with_other_modes_of_keys_and_gaps_too() {
+    const MODES: [&[(&str, &str)]; 2] = [&[("key_range_modes", "lomet")], &[("key_range_modes", "next_key")]];
+    for (number, set) in (0..).zip(MODES) {
+        let run = Run { set, transactions: 100, ..Run::serializable(600 + number) };
+        let played = play(run);
+        if let Err(anomaly) = played.replayed {
+            panic!("{set:?}: {anomaly}");
+        }
+        assert!(played.committed > 100, "{set:?}: {} of 800", played.committed);
+    }
+}
+
+#[test]
 fn with_many_keys_and_few_conflicts_too() {
     serializable(|seed| Run { keys: 150, threads: 4, ..Run::serializable(300 + seed) });
 }

@@ -289,3 +289,29 @@ fn retries_are_bounded() {
         assert!(matches!(**last, Error::Deadlock(_)));
     });
 }
+
+/// Who may have a table at the same time (Gray et al. 1976), and that a transaction that shares it may change keys.
+#[test]
+fn locks_on_tables_get_along_as_they_should() {
+    use TableLock::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+    const LOCKS: [TableLock; 5] = [IntentShared, IntentExclusive, Shared, SharedIntentExclusive, Exclusive];
+    const TOGETHER: [&str; 5] = ["++++-", "++---", "+-+--", "+----", "-----"];
+    let (_directory, db) = open();
+    for (row, one) in LOCKS.into_iter().enumerate() {
+        for (column, other) in LOCKS.into_iter().enumerate() {
+            let mut first = db.begin().unwrap();
+            first.lock_table(TABLE, one).unwrap();
+            let mut second =
+                db.begin_with(&TransactOptions { no_wait: true, ..TransactOptions::default() }).unwrap();
+            let together = TOGETHER[row].as_bytes()[column] == b'+';
+            assert_eq!(second.lock_table(TABLE, other).is_ok(), together, "{one:?} {other:?}");
+        }
+    }
+    let mut both = db.begin().unwrap();
+    both.lock_table(TABLE, SharedIntentExclusive).unwrap();
+    both.put(TABLE, 20, 7).unwrap();
+    let mut reader = db.begin_with(&TransactOptions { no_wait: true, ..TransactOptions::default() }).unwrap();
+    assert!(reader.get(TABLE, 10).is_ok(), "others read what it has not changed");
+    assert!(matches!(reader.get(TABLE, 20), Err(Error::WouldBlock(_))));
+    assert!(matches!(reader.put(TABLE, 10, 1), Err(Error::WouldBlock(_))));
+}

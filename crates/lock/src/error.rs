@@ -16,6 +16,13 @@ pub enum LockMode {
     Table(IntentMode),
 }
 
+impl LockMode {
+    /// The mode of a request in the lock table.
+    pub(crate) fn of(mode: Mode) -> LockMode {
+        mode.intent().map_or(LockMode::Key(mode), LockMode::Table)
+    }
+}
+
 impl fmt::Display for LockMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

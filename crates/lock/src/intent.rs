@@ -1,7 +1,219 @@
-//! Locks on tables and the volume, outside the lock table: the seam between their implementations. There is one so far.
+//! Locks on tables and the volume: the seam between their implementations.
+//!
+//! | kind | an intent lock | an absolute lock (S, SIX, X) |
+//! | --- | --- | --- |
+//! | [`Private`] | a word in the transaction's own cache line | raises a flag, looks at everybody's lines |
+//! | [`Lightweight`] | a counter under a short latch | the same |
+//! | [`InTable`] (gallery) | a request in the lock table | the same |
+//! | [`Inherited`] (gallery) | as `InTable`, and kept for the next transaction | takes back what was kept |
+//!
+//! The first two answer questions themselves. The others have nothing but names, tags and what was inherited here; their
+//! requests are like those for keys, and so are their waits.
 
+mod baseline;
+mod entries;
 mod lightweight;
 mod mode;
+mod private;
+mod published;
+mod waiters;
 
-pub(crate) use lightweight::{EntryIndex, IntentHold, Lightweight};
+use foreshore_base::{Lsn, TableId, limits::MAX_TABLES};
+
+pub(crate) use baseline::{Heritage, InTable, Inherited};
+use lightweight::Lightweight;
 pub use mode::IntentMode;
+use private::Private;
+pub(crate) use published::Published;
+
+use crate::deadlock::SlotSet;
+use crate::error::LockMode;
+use crate::options::{IntentLockKind, LockOptions};
+use crate::slot::{SlotId, Slots, Subject, WaitWord};
+use crate::table::{LockTable, Withdrawn};
+
+/// The entry of the volume as a whole, [`TableId`] `u32::MAX`.
+const VOLUME: u32 = MAX_TABLES as u32;
+
+/// The number of an entry. Tables whose ids differ by a multiple of [`MAX_TABLES`] share one, and so their locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EntryIndex(pub(crate) u32);
+
+impl EntryIndex {
+    #[inline]
+    pub(crate) fn of(table: TableId) -> EntryIndex {
+        EntryIndex(if table.0 == u32::MAX { VOLUME } else { table.0 % VOLUME })
+    }
+}
+
+/// What a transaction has of an entry, before it asks for more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IntentHold {
+    pub(crate) slot: SlotId,
+    /// Where the lock is, or will be, in its list.
+    pub(crate) place: usize,
+    /// What it counts as a holder for.
+    pub(crate) held: Option<IntentMode>,
+}
+
+/// Intent locks of one of the kinds.
+#[derive(Debug)]
+pub(crate) enum IntentLocks {
+    Lightweight(Lightweight),
+    Private(Private),
+    InTable(InTable),
+    Inherited(Inherited),
+}
+
+/// Whose requests are in the lock table is never asked what only the others know.
+const ELSEWHERE: &str = "requests of this kind of intent locks are in the lock table";
+
+impl IntentLocks {
+    pub(crate) fn new(options: &LockOptions) -> IntentLocks {
+        match options.intents {
+            IntentLockKind::Lightweight => IntentLocks::Lightweight(Lightweight::new()),
+            IntentLockKind::Private => IntentLocks::Private(Private::new()),
+            IntentLockKind::InTable => IntentLocks::InTable(InTable::new()),
+            IntentLockKind::Inherited => IntentLocks::Inherited(Inherited::new()),
+        }
+    }
+
+    /// Grants `wanted`, which covers what is held, if that is possible at once; returns the tag that it has to see.
+    #[inline]
+    pub(crate) fn try_request(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
+        wanted: IntentMode,
+    ) -> Option<Lsn> {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.try_request(slots, index, hold, wanted),
+            IntentLocks::Private(locks) => locks.try_request(slots, index, hold, wanted),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => unreachable!("{ELSEWHERE}"),
+        }
+    }
+
+    /// As [`IntentLocks::try_request`], but the owner begins a wait if need be.
+    pub(crate) fn request(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
+        wanted: IntentMode,
+    ) -> Result<Lsn, WaitWord> {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.request(slots, index, hold, wanted),
+            IntentLocks::Private(locks) => locks.request(slots, index, hold, wanted),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => unreachable!("{ELSEWHERE}"),
+        }
+    }
+
+    /// Ends a wait, however it stands (LOCK-6). If it was not granted, the owner holds what it held before.
+    pub(crate) fn withdraw(&self, slots: &Slots, index: EntryIndex, slot: SlotId) -> Withdrawn {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.withdraw(slots, index, slot),
+            IntentLocks::Private(locks) => locks.withdraw(slots, index, slot),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => unreachable!("{ELSEWHERE}"),
+        }
+    }
+
+    /// Gives locks of an owner back: those published at `kept` and behind. With a tag, those that announce or are a change
+    /// leave it behind (LOCK-9).
+    #[inline]
+    pub(crate) fn release(
+        &self,
+        slots: &Slots,
+        slot: SlotId,
+        kept: usize,
+        held: impl Iterator<Item = (EntryIndex, IntentMode)> + Clone,
+        tag: Option<Lsn>,
+    ) {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.release(slots, slot, kept, held, tag),
+            IntentLocks::Private(locks) => locks.release(slots, slot, kept, held, tag),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => unreachable!("{ELSEWHERE}"),
+        }
+    }
+
+    /// The tag that a lock in this mode has to see.
+    pub(crate) fn tag(&self, slots: &Slots, index: EntryIndex, mode: IntentMode) -> Lsn {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.tag(index, mode),
+            IntentLocks::Private(locks) => locks.tag(slots, index, mode),
+            IntentLocks::InTable(locks) => locks.tags(index).tag(mode),
+            IntentLocks::Inherited(locks) => locks.tags(index).tag(mode),
+        }
+    }
+
+    /// If `slot` is still in the wait `word`, for this entry: whom it waits for. `see` is called under the latch.
+    pub(crate) fn blockers(
+        &self,
+        slots: &Slots,
+        slot: SlotId,
+        word: WaitWord,
+        index: EntryIndex,
+        see: impl FnOnce(&SlotSet),
+    ) -> Option<SlotSet> {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.blockers(slots, slot, word, index, see),
+            IntentLocks::Private(locks) => locks.blockers(slots, slot, word, index, see),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => None,
+        }
+    }
+
+    /// Makes `slot` a victim if it is still in the wait `word`, for this entry.
+    pub(crate) fn make_victim(
+        &self,
+        slots: &Slots,
+        slot: SlotId,
+        word: WaitWord,
+        index: EntryIndex,
+        judge: impl FnOnce(),
+    ) -> bool {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.make_victim(slots, slot, word, index, judge),
+            IntentLocks::Private(locks) => locks.make_victim(slots, slot, word, index, judge),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => false,
+        }
+    }
+
+    /// Who is in the way of a wish, which may be waited for already.
+    pub(crate) fn holders(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
+        wanted: IntentMode,
+    ) -> Vec<(SlotId, LockMode)> {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.holders(slots, index, hold, wanted),
+            IntentLocks::Private(locks) => locks.holders(slots, index, hold, wanted),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => Vec::new(),
+        }
+    }
+
+    /// Whether they are requests in the lock table.
+    pub(crate) fn are_in_table(&self) -> bool {
+        matches!(self, IntentLocks::InTable(_) | IntentLocks::Inherited(_))
+    }
+
+    /// Whether somebody may be seen in the way of such a wait who asks for a lock and has not got it: it shows itself before
+    /// it asks, and comes for the latch then.
+    pub(crate) fn shows_passers_by(&self, subject: Subject) -> bool {
+        matches!((self, subject), (IntentLocks::Private(_), Subject::Table(_)))
+    }
+
+    /// Whether nobody holds or wants anything. What was kept for a next transaction belongs to nobody, and goes.
+    pub(crate) fn is_empty(&self, slots: &Slots, table: &LockTable) -> bool {
+        match self {
+            IntentLocks::Lightweight(locks) => locks.is_empty(),
+            IntentLocks::Private(locks) => locks.is_empty(slots),
+            IntentLocks::InTable(_) => true,
+            IntentLocks::Inherited(locks) => {
+                locks.reclaim_all(slots, table);
+                true
+            }
+        }
+    }
+}

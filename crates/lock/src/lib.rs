@@ -28,7 +28,9 @@ pub use intent::IntentMode;
 pub use manager::LockManager;
 pub use mode::Mode;
 pub use name::{KeyRef, LockName};
-pub use options::{DeadlockPolicy, DigestKind, LockOptions, LockTableKind, VictimPolicy};
+pub use options::{
+    DeadlockPolicy, DigestKind, IntentLockKind, KeyRangeModes, LockOptions, LockTableKind, VictimPolicy,
+};
 pub use owner::LockOwner;
 pub use stats::LockStats;
 pub use view::{BlockerView, LockTarget, LockView, TxnView, WaitView};

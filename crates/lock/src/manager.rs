@@ -16,9 +16,9 @@ use foreshore_env::time::Instant;
 
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
 use crate::error::{Holder, LockError, LockMode};
-use crate::intent::Lightweight;
+use crate::intent::{EntryIndex, IntentLocks};
 use crate::name::{self, KeyRef, LockName};
-use crate::options::LockOptions;
+use crate::options::{KeyRangeModes, LockOptions};
 use crate::owner::LockOwner;
 use crate::slot::{Identity, SlotId, Slots};
 use crate::stats::{LockStats, WaitCounters};
@@ -34,11 +34,12 @@ pub(crate) use preallocator::Signal;
 pub struct LockManager {
     seed: u64,
     pub(crate) max_locks_per_transaction: usize,
+    pub(crate) key_ranges: KeyRangeModes,
     /// Threads that can run at a time: whether spinning makes sense.
     pub(crate) processors: usize,
     pub(crate) slots: Slots,
     pub(crate) table: LockTable,
-    pub(crate) intents: Lightweight,
+    pub(crate) intents: IntentLocks,
     pub(crate) detector: Detector,
     pub(crate) counters: WaitCounters,
     /// If they are kept.
@@ -54,10 +55,11 @@ impl LockManager {
         let manager = Arc::new(LockManager {
             seed: options.seed,
             max_locks_per_transaction: options.max_locks_per_transaction,
+            key_ranges: options.key_ranges,
             processors: available_parallelism(),
             slots: Slots::new(),
             table: LockTable::new(options),
-            intents: Lightweight::new(),
+            intents: IntentLocks::new(options),
             detector: Detector::new(options),
             counters: WaitCounters::default(),
             notes: options.keep_notes.then(Notes::new),
@@ -76,6 +78,12 @@ impl LockManager {
     #[inline]
     pub fn name(&self, table: TableId, key: KeyRef<'_>) -> LockName {
         name::name(self.seed, table, key)
+    }
+
+    /// The name under which a table is locked, when it is locked in the lock table.
+    #[inline]
+    pub(crate) fn intent_name(&self, entry: EntryIndex) -> LockName {
+        name::intent_name(self.seed, entry.0)
     }
 
     /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks. `label`: for reports, which
@@ -125,7 +133,7 @@ impl LockManager {
 
     /// Whether there are no locks and nobody waits: what must hold when all transactions have ended.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty() && self.intents.is_empty()
+        self.intents.is_empty(&self.slots, &self.table) && self.table.is_empty()
     }
 
     /// Turns slots into what people know.

@@ -6,8 +6,11 @@
 //! | 1 | the key is locked exclusively (bit 0 is set too) |
 //! | 2 | the gap above the key is locked, shared or exclusively |
 //! | 3 | the gap is locked exclusively (bit 2 is set too) |
+//! | 4 | this is the mode of a table: bits 0 to 3 mean reading a part, writing a part, reading all, writing all |
 
 use std::fmt;
+
+use crate::intent::IntentMode;
 
 /// The bits that say "locked at all", of both parts.
 const LOCKED: u8 = 0b0101;
@@ -15,6 +18,9 @@ const LOCKED: u8 = 0b0101;
 const EXCLUSIVE: u8 = 0b1010;
 const KEY: u8 = 0b0011;
 const GAP: u8 = 0b1100;
+/// The mode is that of a table, as [`Mode::coarse`] says.
+const COARSE: u8 = 0b1_0000;
+const BITS: u8 = 0b1_1111;
 
 /// A mode: one of N (not locked), S (shared), X (exclusive) for the key, and one for the open gap between it and the next
 /// key. The two parts have nothing to do with each other.
@@ -45,10 +51,37 @@ impl Mode {
     pub const ALL: [Mode; 9] =
         [Mode::N, Mode::S, Mode::X, Mode::NS, Mode::NX, Mode::SN, Mode::SX, Mode::XN, Mode::XS];
 
+    /// The mode of a table as a whole, for intent locks that are requests in the lock table. Joining and covering work by
+    /// the rights that a mode gives, as they do for keys and gaps; only what conflicts is another matter.
+    pub(crate) const fn coarse(mode: IntentMode) -> Mode {
+        Mode(
+            COARSE
+                | match mode {
+                    IntentMode::IS => 0b0001,
+                    IntentMode::IX => 0b0011,
+                    IntentMode::S => 0b0101,
+                    IntentMode::SIX => 0b0111,
+                    IntentMode::X => 0b1111,
+                },
+        )
+    }
+
+    /// The mode of a table, if it is one.
+    pub(crate) const fn intent(self) -> Option<IntentMode> {
+        match self.0 {
+            0b1_0001 => Some(IntentMode::IS),
+            0b1_0011 => Some(IntentMode::IX),
+            0b1_0101 => Some(IntentMode::S),
+            0b1_0111 => Some(IntentMode::SIX),
+            0b1_1111 => Some(IntentMode::X),
+            _ => None,
+        }
+    }
+
     /// Whether two transactions may hold these modes at the same time: both parts agree.
     #[inline]
     pub const fn compatible(self, other: Mode) -> bool {
-        ((self.0 & EXCLUSIVE) >> 1 & other.0 | (other.0 & EXCLUSIVE) >> 1 & self.0) & LOCKED == 0
+        CONFLICTS[(self.0 & BITS) as usize] >> other.0 & 1 == 0
     }
 
     /// The weakest mode that covers both.
@@ -89,15 +122,52 @@ impl Mode {
         self.0
     }
 
-    /// The mode with these bits, of which only the lower four are looked at.
+    /// The mode with these bits, of which only the lower five are looked at.
     #[inline]
     pub(crate) const fn from_bits(bits: u8) -> Mode {
-        Mode(bits & (KEY | GAP))
+        Mode(bits & BITS)
     }
+}
+
+/// For each mode a bit for each mode that it conflicts with.
+const CONFLICTS: [u32; 32] = {
+    let mut conflicts = [0; 32];
+    let mut one = 0;
+    while one < 32 {
+        let mut other = 0;
+        while other < 32 {
+            conflicts[one as usize] |= (conflict(one, other) as u32) << other;
+            other += 1;
+        }
+        one += 1;
+    }
+    conflicts
+};
+
+const fn conflict(one: u8, other: u8) -> bool {
+    if one & !COARSE == 0 || other & !COARSE == 0 {
+        false
+    } else if (one ^ other) & COARSE != 0 {
+        // A key and a table whose names are equal by chance.
+        true
+    } else if one & COARSE != 0 {
+        excludes(one, other) || excludes(other, one)
+    } else {
+        ((one & EXCLUSIVE) >> 1 & other | (other & EXCLUSIVE) >> 1 & one) & LOCKED != 0
+    }
+}
+
+/// Whether a mode of a table excludes another: who writes a part excludes readers of all, who writes all excludes
+/// everybody.
+const fn excludes(one: u8, other: u8) -> bool {
+    one & 0b0010 != 0 && other & 0b0100 != 0 || one & 0b1000 != 0 && other & 0b0001 != 0
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(mode) = self.intent() {
+            return mode.fmt(f);
+        }
         const PARTS: [&str; 4] = ["N", "S", "?", "X"];
         match *self {
             Mode::N => f.write_str("N"),
@@ -118,7 +188,7 @@ impl fmt::Debug for Mode {
 
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
-    use super::Mode;
+    use super::{IntentMode, Mode};
 
     /// Kimura et al. 2012, Table 2, as printed: rows and columns in the order of `Mode::ALL`.
     const TABLE_2: [&str; 9] = [
@@ -163,6 +233,26 @@ mod tests {
             assert_eq!((parts(one.key()), parts(one.gap())), ([key, 0], [0, gap]));
             assert_eq!(one.is_exclusive(), key == 2 || gap == 2);
             assert_eq!(Mode::from_bits(one.bits()), one);
+        }
+    }
+
+    /// As a mode in the lock table, the mode of a table does what it does elsewhere.
+    #[test]
+    fn modes_of_tables_are_those_of_intent_locks() {
+        for one in IntentMode::ALL {
+            let coarse = Mode::coarse(one);
+            assert_eq!((coarse.intent(), coarse.to_string()), (Some(one), one.to_string()));
+            assert_eq!(Mode::from_bits(coarse.bits()), coarse);
+            assert!(coarse.compatible(Mode::N) && Mode::N.compatible(coarse));
+            for other in IntentMode::ALL.map(|other| (other, Mode::coarse(other))) {
+                assert_eq!(coarse.compatible(other.1), one.compatible(other.0), "{one} {}", other.0);
+                assert_eq!(coarse.join(other.1), Mode::coarse(one.join(other.0)));
+                assert_eq!(coarse.covers(other.1), one.covers(other.0));
+            }
+            for key in &Mode::ALL[1..] {
+                assert!(!coarse.compatible(*key) && !key.compatible(coarse), "never mixed: {one} {key}");
+                assert_eq!(key.intent(), None);
+            }
         }
     }
 

@@ -51,6 +51,18 @@ pub(crate) fn name(seed: u64, table: TableId, key: KeyRef<'_>) -> LockName {
     LockName(hasher.finish())
 }
 
+/// Sets the names of tables apart from those of keys.
+const TABLES: u64 = 0x7461_626C_6573_2121;
+
+/// The name of a table as a whole, or of the volume.
+#[inline]
+pub(crate) fn intent_name(seed: u64, entry: u32) -> LockName {
+    let mut hasher = FixedState::with_seed(seed ^ TABLES).build_hasher();
+    hasher.write_u64(TABLES);
+    hasher.write_u32(entry);
+    LockName(hasher.finish())
+}
+
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use std::collections::HashSet;

@@ -2,6 +2,8 @@
 
 use foreshore_env::time::Duration;
 
+use crate::mode::Mode;
+
 /// Locks that every transaction is sure of, whatever the others hold: its slot's own segment of requests.
 pub(crate) const OWN_REQUESTS: usize = 256;
 
@@ -23,6 +25,82 @@ impl LockTableKind {
     /// All lock tables.
     pub const ALL: [LockTableKind; 3] =
         [LockTableKind::Latched, LockTableKind::GlobalMutex, LockTableKind::Staged];
+}
+
+/// Which modes there are for keys and gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyRangeModes {
+    /// All combinations of a key's mode and a gap's (Graefe; Kimura et al. 2012, Table 2).
+    #[default]
+    Orthogonal,
+    /// The baseline of Kimura et al. 2012, Figure 3: without those that Lomet's set (VLDB 1993) lacks. A gap is locked shared
+    /// only with its key, and a key exclusively with a shared gap only as a whole. A gap is checked for an insert
+    /// without its key, which stands for Lomet's insert locks.
+    Lomet,
+    /// A baseline: key and gap are one thing, shared or exclusive, as in ARIES/KVL (Mohan 1990). There the gap is the one
+    /// below the key; here it is the one above, as for the others, so that the same number of locks is compared.
+    NextKey,
+}
+
+impl KeyRangeModes {
+    /// All sets of modes.
+    pub const ALL: [KeyRangeModes; 3] =
+        [KeyRangeModes::Orthogonal, KeyRangeModes::Lomet, KeyRangeModes::NextKey];
+
+    /// The weakest mode of the set that covers this one.
+    #[inline]
+    #[must_use]
+    pub fn widen(self, mode: Mode) -> Mode {
+        match self {
+            KeyRangeModes::Orthogonal => mode,
+            KeyRangeModes::Lomet => match mode {
+                Mode::NS => Mode::S,
+                Mode::NX => Mode::SX,
+                Mode::XS => Mode::X,
+                other => other,
+            },
+            KeyRangeModes::NextKey => self.widen_check(mode),
+        }
+    }
+
+    /// As [`KeyRangeModes::widen`], for a check that keeps nothing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn widen_check(self, mode: Mode) -> Mode {
+        match self {
+            KeyRangeModes::NextKey if mode == Mode::N => Mode::N,
+            KeyRangeModes::NextKey if mode.is_exclusive() => Mode::X,
+            KeyRangeModes::NextKey => Mode::S,
+            KeyRangeModes::Lomet if mode != Mode::NX => self.widen(mode),
+            KeyRangeModes::Orthogonal | KeyRangeModes::Lomet => mode,
+        }
+    }
+}
+
+/// How locks on tables and the volume are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IntentLockKind {
+    /// Intents in lines of the transactions' own; only absolute locks write to anything shared.
+    #[default]
+    Private,
+    /// Counters outside the lock table (Kimura et al. 2012).
+    Lightweight,
+    /// The baseline: requests in the lock table.
+    InTable,
+    /// A baseline: requests in the lock table that a transaction inherits from its predecessor.
+    Inherited,
+}
+
+impl IntentLockKind {
+    /// All kinds.
+    pub const ALL: [IntentLockKind; 4] = [
+        IntentLockKind::Private,
+        IntentLockKind::Lightweight,
+        IntentLockKind::InTable,
+        IntentLockKind::Inherited,
+    ];
 }
 
 /// What is done about deadlocks. All but the first are baselines.
@@ -123,6 +201,10 @@ pub struct LockOptions {
     pub seed: u64,
     /// The lock table.
     pub table: LockTableKind,
+    /// Modes of keys and gaps.
+    pub key_ranges: KeyRangeModes,
+    /// Locks on tables.
+    pub intents: IntentLockKind,
     /// What is done about deadlocks.
     pub deadlock: DeadlockPolicy,
     /// How digests stand for transactions.
@@ -150,6 +232,8 @@ impl Default for LockOptions {
             max_locks: 8_000_000,
             seed: 0,
             table: LockTableKind::default(),
+            key_ranges: KeyRangeModes::default(),
+            intents: IntentLockKind::default(),
             deadlock: DeadlockPolicy::default(),
             digests: DigestKind::default(),
             confirm_deadlocks: true,
@@ -157,6 +241,27 @@ impl Default for LockOptions {
             victim: VictimPolicy::default(),
             history: 128,
             keep_notes: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wider_modes_cover_and_stay_as_they_are() {
+        for set in KeyRangeModes::ALL {
+            for mode in Mode::ALL {
+                let wide = set.widen(mode);
+                assert!(wide.covers(mode) && wide.covers(set.widen_check(mode)), "{set:?} {mode}");
+                assert!(set.widen_check(mode).covers(mode));
+                assert_eq!(set.widen(wide), wide);
+                assert_eq!(mode == Mode::N, wide == Mode::N);
+                for other in Mode::ALL.into_iter().filter(|other| other.covers(mode)) {
+                    assert!(set.widen(other).covers(wide), "{set:?} {mode} {other}");
+                }
+            }
         }
     }
 }

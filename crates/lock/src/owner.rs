@@ -1,5 +1,6 @@
 //! A transaction as the lock manager sees it: what it holds, and how it asks for more.
 
+mod coarse;
 mod held;
 mod pipeline;
 mod wish;
@@ -10,13 +11,13 @@ use foreshore_env::sync::atomic::Ordering::Relaxed;
 
 use crate::deadlock::KeyBytes;
 use crate::error::LockError;
-use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
 use crate::request::{FreeRequests, RequestIndex};
 use crate::slot::SlotId;
 use crate::wait::WaitPolicy;
+use coarse::HeldIntent;
 use held::{HeldLock, HeldLocks};
 use wish::Wish;
 
@@ -25,9 +26,10 @@ use wish::Wish;
 pub(crate) struct OwnerState {
     held: HeldLocks,
     free: FreeRequests,
-    /// Intent locks held, at the places where the slot publishes them: a transaction touches few tables. Places of locks that
-    /// were released alone are empty.
-    intents: Vec<Option<(EntryIndex, IntentMode)>>,
+    /// Intent locks held, at the places where the slot publishes them: a transaction touches few tables.
+    intents: Vec<HeldIntent>,
+    /// Requests in the lock table for intent locks, held or left to heirs.
+    intent_requests: usize,
     /// The highest tag seen.
     max_tag: Lsn,
 }
@@ -35,7 +37,7 @@ pub(crate) struct OwnerState {
 impl OwnerState {
     pub(crate) fn new(slot: SlotId) -> OwnerState {
         let (held, free) = (HeldLocks::new(), FreeRequests::new(slot));
-        OwnerState { held, free, intents: Vec::with_capacity(8), max_tag: Lsn::ZERO }
+        OwnerState { held, free, intents: Vec::with_capacity(8), intent_requests: 0, max_tag: Lsn::ZERO }
     }
 }
 
@@ -98,12 +100,6 @@ impl LockOwner {
         held.find(self.manager.name(table, key)).map_or(Mode::N, |place| held.get(place).mode)
     }
 
-    /// What it holds on a table.
-    pub fn held_intent(&self, table: TableId) -> Option<IntentMode> {
-        let entry = EntryIndex::of(table);
-        self.state().intents.iter().flatten().find(|(held, _)| *held == entry).map(|&(_, mode)| mode)
-    }
-
     /// The locks on keys that it holds, in the order of their acquisition.
     pub fn held_names(&self) -> impl Iterator<Item = (LockName, Mode)> {
         self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))
@@ -112,7 +108,8 @@ impl LockOwner {
     /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a lock
     /// that is held in a mode that covers this one costs no access to shared memory.
     ///
-    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
+    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch. What is locked is the
+    /// weakest mode of [`crate::LockOptions::key_ranges`] that covers `mode`.
     #[inline]
     pub fn acquire(
         &mut self,
@@ -122,6 +119,7 @@ impl LockOwner {
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
         let name = self.manager.name(table, key);
+        let mode = self.manager.key_ranges.widen(mode);
         let request = match self.attempt(table, key, name, mode)? {
             Attempt::Done => return Ok(()),
             Attempt::Blocked(request) => request,
@@ -132,6 +130,7 @@ impl LockOwner {
     /// As [`LockOwner::acquire`], but never waits; `false` if that would be needed. Allowed under a latch.
     #[inline]
     pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+        let mode = self.manager.key_ranges.widen(mode);
         match self.attempt(table, key, self.manager.name(table, key), mode)? {
             Attempt::Done => Ok(true),
             Attempt::Blocked(request) => {
@@ -141,9 +140,11 @@ impl LockOwner {
         }
     }
 
-    /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing.
+    /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing. (Under
+    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.)
     pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
         let name = self.manager.name(table, key);
+        let mode = self.manager.key_ranges.widen_check(mode);
         let held = &self.state().held;
         match held.find(name).map(|place| held.get(place).mode) {
             Some(held) => held.covers(mode) || self.manager.table.check(name, self.slot, mode, true),
@@ -176,7 +177,8 @@ impl LockOwner {
         if state.held.len() >= manager.max_locks_per_transaction {
             return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
         }
-        let request = manager.table.take_request(&mut state.free, state.held.len())?;
+        let held = state.requests_in_use();
+        let request = manager.table.take_request(&mut state.free, held)?;
         match manager.table.try_request(&manager.slots, name, slot, request, mode) {
             Some(tag) => {
                 state.max_tag = state.max_tag.max(tag);
@@ -204,7 +206,10 @@ impl LockOwner {
         let LockOwner { manager, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped");
         state.free.give(manager.table.requests(), request);
-        manager.table.take_request(&mut state.free, state.held.len())
+        {
+            let held = state.requests_in_use();
+            manager.table.take_request(&mut state.free, held)
+        }
     }
 
     /// The rest of [`LockOwner::acquire`], after an attempt. `request`: for a new lock; none for a conversion.
@@ -255,39 +260,6 @@ impl LockOwner {
         }
     }
 
-    /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX.
-    ///
-    /// Whatever the error, the transaction holds what it held before. Must not be called under a latch.
-    pub fn intent(
-        &mut self,
-        table: TableId,
-        mode: IntentMode,
-        wait: &WaitPolicy<'_>,
-    ) -> Result<(), LockError> {
-        let entry = EntryIndex::of(table);
-        let intents = &self.state().intents;
-        let place = intents.iter().position(|held| held.is_some_and(|(held, _)| held == entry));
-        let held = place.and_then(|place| intents[place]).map(|(_, mode)| mode);
-        if held.is_some_and(|held| held.covers(mode)) {
-            return Ok(());
-        }
-        let wanted = held.map_or(mode, |held| held.join(mode));
-        let empty = || intents.iter().position(Option::is_none).unwrap_or(intents.len());
-        let place = place.unwrap_or_else(empty);
-        let hold = IntentHold { slot: self.slot, place, held };
-        let tag = match self.manager.intents.try_request(&self.manager.slots, entry, hold, wanted) {
-            Some(tag) => tag,
-            None => Wish::Table { entry, hold, wanted }.wait(&self.manager, self.slot, table, None, wait)?,
-        };
-        let state = self.state_mut();
-        state.max_tag = state.max_tag.max(tag);
-        if place == state.intents.len() {
-            state.intents.push(None);
-        }
-        state.intents[place] = Some((entry, wanted));
-        Ok(())
-    }
-
     /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
     /// Alg. 7), and the LSN stays as a tag where something may have been changed.
     pub fn release_all(&mut self, tag: Option<Lsn>) {
@@ -308,18 +280,19 @@ impl LockOwner {
             if let Some(notes) = &manager.notes {
                 notes.forget(*slot);
             }
-            state.free.settle(manager.table.requests());
         }
-        if !state.intents.is_empty() {
-            published.withdraw_intents();
-            for (entry, mode) in state.intents.drain(..).rev().flatten() {
-                manager.intents.release(&manager.slots, entry, *slot, mode, tag);
-            }
-        }
+        state.release_intents(manager, *slot, tag);
+        state.free.settle(manager.table.requests());
     }
 }
 
 impl OwnerState {
+    /// Requests that are in queues.
+    #[inline]
+    fn requests_in_use(&self) -> usize {
+        self.held.len() + self.intent_requests
+    }
+
     #[cold]
     fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: Mode) -> Attempt {
         let lock = self.held.get(place);

@@ -308,7 +308,7 @@ impl Requests {
 pub(crate) struct FreeRequests {
     slot: SlotId,
     free: Vec<RequestIndex>,
-    borrowed: Vec<u32>,
+    pub(crate) borrowed: Vec<u32>,
     /// How many locks the slot may hold without borrowing.
     allowance: usize,
 }
@@ -348,7 +348,7 @@ impl FreeRequests {
         self.free.push(request);
     }
 
-    /// Gets a segment: the slot's own if it has not been touched yet, when nothing is held.
+    /// Gets a segment: the slot's own if that has not been put into use yet.
     #[cold]
     fn refill(
         &mut self,

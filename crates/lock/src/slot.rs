@@ -26,7 +26,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_env::sync::{Arc, Mutex};
 
 use crate::deadlock::{DeadlockReport, Digest, SlotSet};
-use crate::intent::{EntryIndex, IntentMode};
+use crate::intent::{EntryIndex, Published};
 use crate::owner::OwnerState;
 use crate::request::RequestIndex;
 
@@ -41,11 +41,6 @@ const EPOCH: u64 = 4;
 
 /// How many slots there are: a model has few threads.
 pub(crate) const SLOTS: usize = if cfg!(foreshore_loom) { 4 } else { MAX_TRANSACTIONS };
-/// Intent locks that a slot publishes without a mutex: more tables than nearly every transaction touches.
-const PUBLISHED_INTENTS: usize = 16;
-
-/// What a place of published intent locks has whose lock was withdrawn: of no entry.
-const NO_INTENT: u64 = u64::MAX;
 
 /// The number of a slot, below [`MAX_TRANSACTIONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,12 +196,8 @@ pub(crate) struct Slot {
     completed: AtomicU32,
     /// Locks released by owners of this slot. Written by the owner.
     pub(crate) released: AtomicU64,
-    /// The intent locks that the owner holds, as entry × 8 + mode. Written under the latch of the entry by the owner, or by
-    /// whoever grants it the lock that it waits for; read by who looks for deadlocks (LOCK-8).
-    intents: [AtomicU64; PUBLISHED_INTENTS],
-    /// How many there are. As `intents`; those beyond the array are in `more_intents`.
-    intent_count: AtomicU32,
-    more_intents: Mutex<Vec<u64>>,
+    /// The intent locks that the owner holds (LOCK-8, LOCK-15).
+    pub(crate) intents: Published,
     /// The wait of the owner for people. Written by the owner before it waits.
     description: Mutex<Option<WaitDescription>>,
     /// Why it is a victim. Written before its wait is ended.
@@ -223,9 +214,7 @@ impl Slot {
             age: AtomicU64::new(0),
             completed: AtomicU32::new(0),
             released: AtomicU64::new(0),
-            intents: std::array::from_fn(|_| AtomicU64::new(0)),
-            intent_count: AtomicU32::new(0),
-            more_intents: Mutex::new(Vec::new()),
+            intents: Published::default(),
             description: Mutex::new(None),
             verdict: Mutex::new(None),
             wait: CachePadded::new(Wait::default()),
@@ -283,66 +272,6 @@ impl Slot {
 
     pub(crate) fn take_verdict(&self) -> Option<Arc<DeadlockReport>> {
         self.verdict.lock().take()
-    }
-
-    /// Publishes the intent lock at `place` in the owner's list; a new one stands behind all others. Under the latch of the
-    /// entry, by the owner or while it waits for that entry.
-    pub(crate) fn publish_intent(&self, place: usize, entry: EntryIndex, mode: IntentMode) {
-        let encoded = u64::from(entry.0) << 3 | mode as u64;
-        if let Some(published) = self.intents.get(place) {
-            published.store(encoded, Relaxed);
-        } else {
-            let mut more = self.more_intents.lock();
-            match more.get_mut(place - PUBLISHED_INTENTS) {
-                Some(published) => *published = encoded,
-                None => more.push(encoded),
-            }
-        }
-        if self.intent_count.load(Relaxed) as usize <= place {
-            self.intent_count.store(place as u32 + 1, Release);
-        }
-    }
-
-    /// Withdraws all published intent locks. Before the owner waits for anything else.
-    pub(crate) fn withdraw_intents(&self) {
-        if self.intent_count.load(Relaxed) as usize > PUBLISHED_INTENTS {
-            self.more_intents.lock().clear();
-        }
-        self.intent_count.store(0, Release);
-    }
-
-    /// Withdraws one published intent lock, whose place stays empty. Before the owner waits for anything else.
-    pub(crate) fn withdraw_intent(&self, place: usize) {
-        match self.intents.get(place) {
-            Some(published) => published.store(NO_INTENT, Relaxed),
-            None => self.more_intents.lock()[place - PUBLISHED_INTENTS] = NO_INTENT,
-        }
-    }
-
-    /// Calls `see` with every intent lock that is published.
-    pub(crate) fn each_intent(&self, mut see: impl FnMut(EntryIndex, IntentMode)) {
-        let count = self.intent_count.load(Acquire) as usize;
-        let mut decoded = |encoded: u64| {
-            if encoded != NO_INTENT {
-                see(EntryIndex((encoded >> 3) as u32), IntentMode::from_bits(encoded & 7));
-            }
-        };
-        self.intents.iter().take(count).for_each(|published| decoded(published.load(Relaxed)));
-        if count > PUBLISHED_INTENTS {
-            self.more_intents.lock().iter().for_each(|&encoded| decoded(encoded));
-        }
-    }
-
-    /// What the owner holds of an entry.
-    pub(crate) fn published_intent(&self, entry: EntryIndex) -> Option<IntentMode> {
-        let count = self.intent_count.load(Acquire) as usize;
-        let found =
-            |encoded: u64| (encoded >> 3 == u64::from(entry.0)).then(|| IntentMode::from_bits(encoded & 7));
-        let inline = self.intents.iter().take(count).find_map(|published| found(published.load(Relaxed)));
-        if inline.is_some() || count <= PUBLISHED_INTENTS {
-            return inline;
-        }
-        self.more_intents.lock().iter().find_map(|&encoded| found(encoded))
     }
 }
 

@@ -22,6 +22,10 @@ pub struct LockStats {
     pub suspicions_refuted: u64,
     /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
     pub precautions: u64,
+    /// Locks on keys that became one on their table.
+    pub escalations: u64,
+    /// Times that they could not, because others were in the way.
+    pub escalations_refused: u64,
     /// Waits that ended at their deadline.
     pub timeouts: u64,
     /// Waits that were cancelled.
@@ -38,6 +42,8 @@ pub(crate) struct WaitCounters {
     pub(crate) deadlocks: AtomicU64,
     pub(crate) suspicions_refuted: AtomicU64,
     pub(crate) precautions: AtomicU64,
+    pub(crate) escalations: AtomicU64,
+    pub(crate) escalations_refused: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) cancelled: AtomicU64,
 }
@@ -61,6 +67,8 @@ impl WaitCounters {
         stats.deadlocks = self.deadlocks.load(Relaxed);
         stats.suspicions_refuted = self.suspicions_refuted.load(Relaxed);
         stats.precautions = self.precautions.load(Relaxed);
+        stats.escalations = self.escalations.load(Relaxed);
+        stats.escalations_refused = self.escalations_refused.load(Relaxed);
         stats.timeouts = self.timeouts.load(Relaxed);
         stats.cancelled = self.cancelled.load(Relaxed);
     }

@@ -351,7 +351,7 @@ impl LockTable {
     ) -> Vec<(SlotId, LockMode)> {
         let mut holders = Vec::new();
         beside!(self, name, |queue| {
-            let see = |other, mode| holders.push((other, LockMode::Key(mode)));
+            let see = |other, mode| holders.push((other, LockMode::of(mode)));
             queue.obstacles(&self.requests, name, slot, wish, converts, see);
         });
         holders

@@ -10,9 +10,9 @@
 //!   may be of different moments: a circle in them is not for that reason a deadlock.
 //! - Intent locks are what their holders have published.
 
+mod known;
 mod notes;
 
-use std::collections::HashMap;
 use std::panic::Location;
 
 use foreshore_base::{TableId, TxnId};
@@ -27,6 +27,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::slot::{Identity, Slot, SlotId, Subject, WaitDescription, WaitWord};
 use crate::table::{SeenRequest, obstructs};
+use known::Known;
 pub(crate) use notes::Notes;
 
 /// How often a wait is looked at again because it went on while it was looked at.
@@ -129,13 +130,6 @@ struct Obstacle {
     holds: bool,
 }
 
-/// What is known about names beyond their hashes.
-#[derive(Default)]
-struct Known {
-    targets: HashMap<LockName, LockTarget>,
-    since: HashMap<(TxnId, LockName), Instant>,
-}
-
 impl LockManager {
     /// The locks that are held or waited for: at most `limit` of them, those on tables first; and how many there are
     /// beyond those. See the head of this file for how consistent they are.
@@ -151,12 +145,14 @@ impl LockManager {
             }
         };
         let now = Instant::now();
-        self.see_tables(&waits, now, &mut add);
+        if !self.intents.are_in_table() {
+            self.see_tables(&waits, now, &mut add);
+        }
         let known = self.known(&waits);
         let mut seen = Vec::new();
         for place in 0..self.table.places() {
             self.table.look(&self.slots, place, &mut seen);
-            for request in &seen {
+            for request in seen.iter().filter(|request| !known.waits_for_heirs(request)) {
                 add(self.lock_view(request, &waits, &known, now));
             }
         }
@@ -171,7 +167,7 @@ impl LockManager {
             // If it is the same before and after, it has not changed hands meanwhile.
             let Some(before) = published.identity() else { continue };
             let mut held: Vec<(TableId, IntentMode)> = Vec::new();
-            published.each_intent(|entry, mode| held.push((table_of(entry), mode)));
+            published.intents.each(|entry, mode| held.push((table_of(entry), mode)));
             if self.who(slot, before.txn).begun_at.is_none() {
                 continue;
             }
@@ -206,8 +202,8 @@ impl LockManager {
         LockView {
             txn: self.who(slot, txn),
             target: known.targets.get(&name).copied().unwrap_or(LockTarget::Name(name)),
-            granted: (modes.granted != Mode::N).then_some(LockMode::Key(modes.granted)),
-            wanted: modes.is_waiting().then_some(LockMode::Key(modes.requested)),
+            granted: (modes.granted != Mode::N).then_some(LockMode::of(modes.granted)),
+            wanted: modes.is_waiting().then_some(LockMode::of(modes.requested)),
             held_for: known.held_for(txn, name, now),
             waited: wait.map(|wait| wait.waited(now)),
         }
@@ -294,7 +290,7 @@ impl LockManager {
                 let held = other.modes.granted;
                 // What it has conflicts by itself, or only what it wants does.
                 let holds = !held.compatible(wish.requested);
-                let mode = LockMode::Key(if holds { held } else { mode });
+                let mode = LockMode::of(if holds { held } else { mode });
                 Some(Obstacle { slot: other.slot, txn: other.txn, mode, holds })
             })
             .collect()
@@ -316,7 +312,7 @@ impl LockManager {
         let obstacle = |(slot, mode): (SlotId, LockMode)| {
             let published: &Slot = self.slots.get(slot);
             let txn = published.txn();
-            let has = published.published_intent(entry);
+            let has = published.intents.find(entry);
             let holds = has.is_some_and(|mode| !mode.compatible(wanted));
             (before.get(slot.index()) == Some(&txn)).then_some(Obstacle { slot, txn, mode, holds })
         };
@@ -329,31 +325,6 @@ impl LockManager {
             Some(identity) => view_of(&identity, Instant::now()),
             None => TxnView { txn, label: None, begun_at: None, open_for: None },
         }
-    }
-
-    /// What waiters have said about the names that they wait for, and holders have noted.
-    fn known(&self, waits: &[Wait]) -> Known {
-        let mut known = Known::default();
-        for wait in waits {
-            if let Some(name) = wait.name {
-                known.targets.insert(name, wait.target());
-            }
-        }
-        if let Some(notes) = &self.notes {
-            for (slot, published) in self.slots.used() {
-                notes.read(slot, published, |txn, note| {
-                    known.targets.insert(note.name, note.target);
-                    known.since.insert((txn, note.name), note.since);
-                });
-            }
-        }
-        known
-    }
-}
-
-impl Known {
-    fn held_for(&self, txn: TxnId, name: LockName, now: Instant) -> Option<Duration> {
-        self.since.get(&(txn, name)).map(|&since| now.saturating_duration_since(since))
     }
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct Core {
     pub(crate) release_tags: bool,
     /// See [`crate::EngineOptions::pipeline_length`].
     pub(crate) pipeline_length: u32,
+    /// Locks on the keys of a table that become one on the table; 0: never.
+    pub(crate) escalation_locks: usize,
+    /// Bytes of locks of one transaction from which on that is tried; 0: never.
+    pub(crate) escalation_bytes: usize,
     /// Set once by close, with release; read with acquire by whoever begins anything.
     pub(crate) closed: AtomicBool,
 }

@@ -51,9 +51,9 @@ mod api {
     pub use foreshore_btree::{Direction, Isolation, LatchMode, LockKind, VerifyReport as TreeReport};
     pub use foreshore_lock::{
         BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
-        Holder, IntentMode, KeyBytes, LockError, LockManager, LockMode, LockOptions, LockStats,
-        LockTableKind, LockTarget as LockPlace, LockView as LockRow, Mode, TxnView as LockTransaction,
-        VictimPolicy, VictimReason, WaitView as LockWait,
+        Holder, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode,
+        LockOptions, LockStats, LockTableKind, LockTarget as LockPlace, LockView as LockRow, Mode,
+        TxnView as LockTransaction, VictimPolicy, VictimReason, WaitView as LockWait,
     };
     pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::{LogInsert, LogOptions};

@@ -33,6 +33,11 @@ pub struct EngineOptions {
     /// notice.
     #[doc(hidden)]
     pub release_tags: bool,
+    /// Locks on the keys of one table that a transaction may have before one on the table is tried in their place; 0: never.
+    /// It is tried without waiting, and again when there are twice as many.
+    pub escalation_locks: usize,
+    /// Bytes of locks that a transaction may have before the same is tried for the table with the most; 0: never.
+    pub escalation_bytes: usize,
     /// Most records in a node of a tree: `usize::MAX`, or a handful in tests, so that nodes split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
@@ -53,6 +58,8 @@ impl Default for EngineOptions {
             early_lock_release: EarlyLockRelease::default(),
             pipeline_length: MAX_PIPELINE_LENGTH,
             release_tags: true,
+            escalation_locks: 100_000,
+            escalation_bytes: 16 << 20,
             node_capacity: usize::MAX,
             locking: true,
         }

@@ -1,5 +1,6 @@
 //! A transaction as its owner uses it.
 
+mod escalation;
 mod session;
 
 use std::ops::Bound;

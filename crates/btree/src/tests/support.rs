@@ -8,7 +8,9 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_lock::{CancelToken, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{
+    CancelToken, KeyRangeModes, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+};
 use foreshore_pages::{BufferPool, PageBuffer, PoolOptions};
 use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{FIRST_LSN, Log, LogOptions};
@@ -185,7 +187,11 @@ pub(super) struct Locking {
 }
 
 pub(super) fn lock_manager() -> Arc<LockManager> {
-    LockManager::new(&LockOptions { buckets: 1 << 12, ..LockOptions::default() })
+    lock_manager_with(KeyRangeModes::default())
+}
+
+pub(super) fn lock_manager_with(key_ranges: KeyRangeModes) -> Arc<LockManager> {
+    LockManager::new(&LockOptions { buckets: 1 << 12, key_ranges, ..LockOptions::default() })
 }
 
 impl Locking {

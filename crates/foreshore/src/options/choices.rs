@@ -1,8 +1,8 @@
 //! Options whose value is one of a few, each with a name.
 
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, LatchMode, LogInsert, TransitKind, TranslationKind,
-    VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, LatchMode, LogInsert,
+    TransitKind, TranslationKind, VictimPolicy,
 };
 
 /// A type all of whose values have names.
@@ -100,6 +100,23 @@ impl Choice for LatchMode {
     ];
 }
 
+impl Choice for KeyRangeModes {
+    const NAMED: &'static [(&'static str, KeyRangeModes)] = &[
+        ("orthogonal", KeyRangeModes::Orthogonal),
+        ("lomet", KeyRangeModes::Lomet),
+        ("next_key", KeyRangeModes::NextKey),
+    ];
+}
+
+impl Choice for IntentLockKind {
+    const NAMED: &'static [(&'static str, IntentLockKind)] = &[
+        ("lightweight", IntentLockKind::Lightweight),
+        ("private", IntentLockKind::Private),
+        ("in_table", IntentLockKind::InTable),
+        ("inherited", IntentLockKind::Inherited),
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +127,9 @@ mod tests {
             assert_eq!(DeadlockPolicy::named(&policy.name()), Some(policy));
         }
         assert_eq!(DeadlockPolicy::NAMED.len(), DeadlockPolicy::ALL.len());
+        for kind in IntentLockKind::ALL {
+            assert_eq!(IntentLockKind::named(&kind.name()), Some(kind));
+        }
         assert_eq!(DigestKind::names(), "exact or bloom");
     }
 }

@@ -47,7 +47,8 @@ impl LockOwner {
         if state.held.len() >= manager.max_locks_per_transaction {
             return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
         }
-        let request = manager.table.take_request(&mut state.free, state.held.len())?;
+        let held = state.requests_in_use();
+        let request = manager.table.take_request(&mut state.free, held)?;
         match manager.table.try_request(&manager.slots, name, *slot, request, mode) {
             Some(_) => {
                 state.held.push(HeldLock { name, request, mode });
@@ -84,11 +85,6 @@ impl LockOwner {
             let released = (before - state.held.len()) as u64;
             published.released.store(published.released.load(Relaxed) + released, Relaxed);
         }
-        for (place, held) in state.intents.iter_mut().enumerate() {
-            if let Some((entry, mode)) = held.take_if(|(_, mode)| !mode.writes()) {
-                published.withdraw_intent(place);
-                manager.intents.release(&manager.slots, entry, *slot, mode, None);
-            }
-        }
+        state.release_reading_intents(manager, *slot);
     }
 }

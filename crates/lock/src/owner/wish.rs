@@ -73,8 +73,8 @@ impl Wish {
     /// What is wanted and what is held, for reports.
     fn modes(&self) -> (LockMode, Option<LockMode>) {
         match *self {
-            Wish::New { wanted, .. } => (LockMode::Key(wanted), None),
-            Wish::More { held, wanted, .. } => (LockMode::Key(wanted), Some(LockMode::Key(held))),
+            Wish::New { wanted, .. } => (LockMode::of(wanted), None),
+            Wish::More { held, wanted, .. } => (LockMode::of(wanted), Some(LockMode::of(held))),
             Wish::Table { hold, wanted, .. } => (LockMode::Table(wanted), hold.held.map(LockMode::Table)),
         }
     }
@@ -100,7 +100,7 @@ impl Wish {
     fn tag(&self, manager: &LockManager) -> Lsn {
         match *self {
             Wish::New { name, .. } | Wish::More { name, .. } => manager.table.tag(name),
-            Wish::Table { entry, wanted, .. } => manager.intents.tag(entry, wanted),
+            Wish::Table { entry, wanted, .. } => manager.intents.tag(&manager.slots, entry, wanted),
         }
     }
 

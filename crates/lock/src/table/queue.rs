@@ -365,8 +365,8 @@ impl Queue<Linked> {
 /// How many hold each part of a name, shared or exclusively, so that a conversion's own share can be taken out.
 #[derive(Clone, Copy, Default)]
 struct Holds {
-    /// Key locked, key exclusive, gap locked, gap exclusive: the bits of a mode.
-    counts: [u32; 4],
+    /// The bits of a mode.
+    counts: [u32; 5],
 }
 
 impl Holds {

@@ -2,9 +2,11 @@
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
-use foreshore_lock::{IntentMode, KeyRef, LockError, LockManager, LockMode, LockOptions, Mode};
+use foreshore_lock::{
+    IntentLockKind, IntentMode, KeyRef, LockError, LockManager, LockMode, LockOptions, Mode,
+};
 
-use super::{NO_WAIT, TABLE, WAIT, begin, key, over_all_tables, wait_for};
+use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, wait_for};
 
 /// Every pair of modes on one key, by two transactions: granted exactly if compatible; and nothing is left behind.
 #[test]
@@ -182,20 +184,46 @@ fn early_release_leaves_tags_where_something_may_have_changed() {
 #[test]
 fn tables_have_tags_for_themselves_and_for_what_is_below() {
     use IntentMode::{IS, IX, S, SIX, X};
-    for (released, intents_see, absolutes_see) in
-        [(IS, 0, 0), (S, 0, 0), (IX, 0, 50), (SIX, 0, 50), (X, 50, 50)]
-    {
-        let manager = LockManager::new(&LockOptions::default());
-        let mut writer = begin(&manager, 1);
-        writer.intent(TABLE, released, &NO_WAIT).unwrap();
-        writer.release_all(Some(Lsn(50)));
-        for mode in IntentMode::ALL {
-            let mut reader = begin(&manager, 2);
-            reader.intent(TABLE, mode, &NO_WAIT).unwrap();
-            let expected = if mode.is_absolute() { absolutes_see } else { intents_see };
-            assert_eq!(reader.max_tag(), Lsn(expected), "{released} then {mode}");
+    for options in intent_kinds() {
+        for (released, intents_see, absolutes_see) in
+            [(IS, 0, 0), (S, 0, 0), (IX, 0, 50), (SIX, 0, 50), (X, 50, 50)]
+        {
+            let manager = LockManager::new(&options);
+            let mut writer = begin(&manager, 1);
+            writer.intent(TABLE, released, &NO_WAIT).unwrap();
+            writer.release_all(Some(Lsn(50)));
+            for mode in IntentMode::ALL {
+                let mut reader = begin(&manager, 2);
+                reader.intent(TABLE, mode, &NO_WAIT).unwrap();
+                let expected = if mode.is_absolute() { absolutes_see } else { intents_see };
+                assert_eq!(reader.max_tag(), Lsn(expected), "{:?}: {released} then {mode}", options.intents);
+            }
+            assert!(manager.is_empty());
         }
-        assert!(manager.is_empty());
+    }
+}
+
+/// Many tables, more than any one keeps tags apart for: a reader of a table sees its newest change, and may see more than
+/// that, never less.
+#[test]
+fn tags_of_many_tables_are_never_too_low() {
+    for options in intent_kinds() {
+        let manager = LockManager::new(&options);
+        let mut newest = [0; 30];
+        let mut exact = 0;
+        for lsn in 1..200u64 {
+            let table = (lsn * 7 % 30) as usize;
+            let mut writer = begin(&manager, lsn);
+            writer.intent(TableId(table as u32), IntentMode::IX, &NO_WAIT).unwrap();
+            writer.release_all(Some(Lsn(lsn)));
+            newest[table] = lsn;
+            let asked = (lsn * 11 % 30) as usize;
+            let mut reader = begin(&manager, 1000 + lsn);
+            reader.intent(TableId(asked as u32), IntentMode::S, &NO_WAIT).unwrap();
+            assert!(reader.max_tag() >= Lsn(newest[asked]) && reader.max_tag() <= Lsn(lsn));
+            exact += u32::from(reader.max_tag() == Lsn(newest[asked]));
+        }
+        assert!(exact == 199 || options.intents == IntentLockKind::Private && exact > 10, "{exact} of 199");
     }
 }
 

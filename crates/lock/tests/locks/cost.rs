@@ -3,10 +3,11 @@
 use std::hint::black_box;
 
 use foreshore_base::{TableId, TxnId};
+use foreshore_env::thread;
 use foreshore_env::time::Instant;
-use foreshore_lock::{IntentMode, LockManager, LockOptions, Mode};
+use foreshore_lock::{IntentMode, LockManager, LockOptions, LockOwner, Mode};
 
-use super::{NO_WAIT, TABLE, key, over_all_tables};
+use super::{NO_WAIT, TABLE, intent_kinds, key, over_all_tables};
 
 fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
     run(operations / 10);
@@ -74,14 +75,44 @@ fn cost() {
                 black_box(manager.begin(TxnId(round), round, None).unwrap());
             }
         });
+    });
+}
+
+// cargo test --release -p foreshore-lock --test locks cost_of_intents -- --ignored --nocapture
+#[test]
+#[ignore = "prints figures, for release builds"]
+fn cost_of_intents() {
+    for options in intent_kinds() {
+        println!("{:?}, {:?}", options.intents, options.table);
+        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
         let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
-        per_operation("intent lock + release", 5_000_000, |operations| {
-            for _ in 0..operations / 5 {
-                for table in 0..5 {
+        let intents = |owner: &mut LockOwner, operations: u64| {
+            for _ in 0..operations / 3 {
+                for table in [u32::MAX, 16, 17] {
                     owner.intent(TableId(table), IntentMode::IX, &NO_WAIT).unwrap();
                 }
                 owner.release_all(None);
             }
+        };
+        per_operation("intent lock + release, 3 a transaction", 6_000_000, |operations| {
+            intents(&mut owner, operations);
         });
-    });
+        drop(owner);
+        per_operation("the same by two threads", 6_000_000, |operations| {
+            thread::scope(|scope| {
+                for number in 0..2 {
+                    let manager = &manager;
+                    let mut owner = manager.begin(TxnId(number), number, None).unwrap();
+                    scope.spawn(move || intents(&mut owner, operations));
+                }
+            });
+        });
+        per_operation("S lock on a table + release", 300_000, |operations| {
+            let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+            for _ in 0..operations {
+                owner.intent(TABLE, IntentMode::S, &NO_WAIT).unwrap();
+                owner.release_all(None);
+            }
+        });
+    }
 }

@@ -9,7 +9,9 @@ use foreshore_lock::{
     DeadlockPolicy, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
 };
 
-use super::{Gate, TABLE, WAIT, begin, key, over_all_tables, policies, until_waiting, wait_for};
+use super::{
+    Gate, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, policies, until_waiting, wait_for,
+};
 
 /// How a member of a circle holds what the one before it wants, and wants what the next one holds.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -126,6 +128,19 @@ fn every_policy_that_detects_finds_one_victim_the_youngest() {
             if length > 2 {
                 circle(&options, &vec![Link::Conversion; length]);
             }
+        }
+    }
+}
+
+/// Circles through tables, of every kind of intent locks.
+#[test]
+fn circles_through_tables_are_found_whatever_the_intent_locks() {
+    for options in intent_kinds() {
+        for length in 2..=5 {
+            circle(&options, &vec![Link::Table; length]);
+            let mixed: Vec<Link> =
+                [Link::Table, Link::Gap, Link::Key].into_iter().cycle().take(length).collect();
+            circle(&options, &mixed);
         }
     }
 }

@@ -8,12 +8,16 @@ use foreshore_env::thread;
 use foreshore_env::time::Duration;
 use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, LockOwner};
 
-use super::{NO_WAIT, TABLE, WAIT, begin, until_waiting, wait_for};
+use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, until_waiting, wait_for};
 
 /// All histories of four steps, each by one of three transactions: ask for one of five modes without waiting, or release.
 #[test]
 fn every_short_history_agrees_with_the_table() {
-    let manager = LockManager::new(&LockOptions { buckets: 1, ..LockOptions::default() });
+    intent_kinds().for_each(|options| every_short_history(&options));
+}
+
+fn every_short_history(options: &LockOptions) {
+    let manager = LockManager::new(options);
     const CHOICES: usize = 3 * 6;
     let mut owners: Vec<LockOwner> = (0..3).map(|txn| begin(&manager, txn)).collect();
     let mut granted_in_all = 0;
@@ -49,7 +53,11 @@ fn every_short_history_agrees_with_the_table() {
 
 #[test]
 fn many_tables_and_the_volume_are_told_apart() {
-    let manager = LockManager::new(&LockOptions::default());
+    intent_kinds().for_each(|options| many_tables(&options));
+}
+
+fn many_tables(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let (mut a, mut b) = (begin(&manager, 1), begin(&manager, 2));
     let tables: Vec<TableId> =
         (0..200).map(|number| TableId(number * 3)).chain([TableId(u32::MAX)]).collect();
@@ -69,7 +77,11 @@ fn many_tables_and_the_volume_are_told_apart() {
 /// RELIABILITY §2.9: an absolute request that gives up takes its announcement back.
 #[test]
 fn an_absolute_request_that_times_out_leaves_nothing() {
-    let manager = LockManager::new(&LockOptions::default());
+    intent_kinds().for_each(|options| absolute_request_times_out(&options));
+}
+
+fn absolute_request_times_out(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let mut reader = begin(&manager, 1);
     reader.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
     thread::scope(|scope| {
@@ -96,7 +108,11 @@ fn an_absolute_request_that_times_out_leaves_nothing() {
 /// DESIGN §11.14, both ways: streams of intents and of absolute locks beside each other, and neither starves.
 #[test]
 fn neither_intents_nor_absolute_locks_starve() {
-    let manager = LockManager::new(&LockOptions::default());
+    intent_kinds().for_each(|options| neither_starves(&options));
+}
+
+fn neither_starves(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
         for (thread, mode) in
@@ -124,7 +140,11 @@ fn neither_intents_nor_absolute_locks_starve() {
 /// Threads ask for random modes and conversions, some with short deadlines; a shadow sees every grant.
 #[test]
 fn a_storm_of_intents_agrees_with_a_shadow() {
-    let manager = LockManager::new(&LockOptions::default());
+    intent_kinds().for_each(|options| storm(&options));
+}
+
+fn storm(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let shadow: Vec<Mutex<Vec<(u64, IntentMode)>>> = (0..3).map(|_| Mutex::default()).collect();
     thread::scope(|scope| {
         for thread in 0..8u64 {

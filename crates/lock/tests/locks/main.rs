@@ -3,6 +3,7 @@
 mod basics;
 mod cost;
 mod deadlocks;
+mod fairness;
 mod intents;
 mod pipelines;
 mod policies;
@@ -17,7 +18,8 @@ use foreshore_env::sync::{Arc, Condvar, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    DeadlockPolicy, DigestKind, KeyRef, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy,
+    DeadlockPolicy, DigestKind, IntentLockKind, KeyRef, LockManager, LockOptions, LockOwner, LockTableKind,
+    WaitPolicy,
 };
 
 const TABLE: TableId = TableId(16);
@@ -27,6 +29,18 @@ fn over_all_tables(test: impl Fn(LockOptions)) {
     for table in LockTableKind::ALL {
         test(LockOptions { buckets: 64, table, ..LockOptions::default() });
     }
+}
+
+/// Every kind of intent locks, over every lock table where that makes a difference.
+fn intent_kinds() -> impl Iterator<Item = LockOptions> {
+    let with = |intents, table| LockOptions { intents, table, buckets: 64, ..LockOptions::default() };
+    IntentLockKind::ALL.into_iter().flat_map(move |intents| {
+        let in_table = matches!(intents, IntentLockKind::InTable | IntentLockKind::Inherited);
+        LockTableKind::ALL
+            .into_iter()
+            .take(if in_table { LockTableKind::ALL.len() } else { 1 })
+            .map(move |table| with(intents, table))
+    })
 }
 
 /// Every policy against deadlocks, with every kind of digest that it can have.

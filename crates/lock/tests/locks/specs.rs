@@ -1,8 +1,10 @@
 //! Runs the specifications in `specs/`: what sessions see when their steps are taken in a given order, after the manner of
-//! PostgreSQL's isolation tests. Every file is run over every lock table.
+//! PostgreSQL's isolation tests. Every file is run over every lock table with every kind of intent locks, and over every
+//! policy against deadlocks that it is about; with `FORESHORE_SPECS=full` over all their combinations.
 //!
 //! ```text
 //! # Comments; the one at the head draws who waits for whom.
+//! policies NAME…                        by default, those that look for deadlocks
 //! session NAME age N                    smaller is older
 //! step NAME SESSION COMMAND             see `run_command`
 //! permutation STEP STEP …               an order, followed by a line for each step:
@@ -10,6 +12,9 @@
 //! ```
 //! Outcomes: `granted`, `refused`, `waits`, `timeout`, `cancelled`, `deadlock`, `done`, or what was asked for. Who is a
 //! deadlock's victim rolls back at once. A permutation may end with waiters: their waits are cancelled.
+//!
+//! After every step exactly those wait who are said to: grants are made by who makes them possible, before its own step
+//! ends, so there is nothing to wait for but what is expected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,19 +23,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::{AtomicUsize, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentMode, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+    CancelToken, DeadlockPolicy, DigestKind, IntentLockKind, IntentMode, KeyRef, LockError, LockManager,
+    LockOptions, LockOwner, LockTableKind, Mode, WaitPolicy,
 };
 
-use super::{NO_WAIT, TABLE, key, over_all_tables};
+use super::{NO_WAIT, TABLE, key};
 
 /// Until an expected outcome has to be there, on a machine that may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// In which an outcome that is not expected would show.
+/// In which, at the end of a permutation, an outcome that is not expected would show.
 const CALM: Duration = Duration::from_millis(15);
+
+/// What a waiter under the policy `timeout` is given: longer than a step takes on a busy machine.
+const LONG_WAIT: Duration = Duration::from_millis(1500);
 
 struct Session {
     name: String,
@@ -50,6 +60,7 @@ struct Permutation {
 
 #[derive(Default)]
 struct Spec {
+    policies: Vec<DeadlockPolicy>,
     sessions: Vec<Session>,
     steps: BTreeMap<String, Step>,
     permutations: Vec<Permutation>,
@@ -60,6 +71,7 @@ fn parse(text: &str) -> Spec {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         match words[0].as_str() {
+            "policies" => spec.policies = words[1..].iter().map(|name| policy(name)).collect(),
             "session" => {
                 let age = words[3].parse().expect("an age");
                 spec.sessions.push(Session { name: words[1].clone(), age });
@@ -88,6 +100,54 @@ fn parse(text: &str) -> Spec {
     spec
 }
 
+fn policy(name: &str) -> DeadlockPolicy {
+    match name {
+        "wait_die" => DeadlockPolicy::WaitDie,
+        "wound_wait" => DeadlockPolicy::WoundWait,
+        "timeout" => DeadlockPolicy::Timeout,
+        "no_wait" => DeadlockPolicy::NoWait,
+        _ => panic!("no policy {name}"),
+    }
+}
+
+/// The settings under which a specification is run.
+fn settings(spec: &Spec) -> Vec<LockOptions> {
+    let full = std::env::var("FORESHORE_SPECS").is_ok_and(|value| value == "full");
+    let policies: Vec<_> = if spec.policies.is_empty() {
+        let detecting = DeadlockPolicy::ALL.into_iter().filter(|policy| policy.detects());
+        let exact = detecting.map(|policy| (policy, DigestKind::Exact));
+        exact.chain([(DeadlockPolicy::Dreadlocks, DigestKind::Bloom)]).collect()
+    } else {
+        spec.policies.iter().map(|policy| (*policy, DigestKind::Exact)).collect()
+    };
+    let mut settings = Vec::new();
+    for table in LockTableKind::ALL {
+        for intents in IntentLockKind::ALL {
+            for (number, &(deadlock, digests)) in policies.iter().enumerate() {
+                if full
+                    || number == 0
+                    || (table == LockTableKind::default() && intents == IntentLockKind::default())
+                {
+                    settings.push(LockOptions {
+                        buckets: 64,
+                        table,
+                        intents,
+                        deadlock,
+                        digests,
+                        deadlock_timeout: LONG_WAIT,
+                        ..LockOptions::default()
+                    });
+                }
+            }
+        }
+    }
+    settings
+}
+
+fn key_of(name: &str) -> KeyRef<'_> {
+    if name == "-inf" { KeyRef::NegativeInfinity } else { key(name.as_bytes()) }
+}
+
 fn mode(name: &str) -> Mode {
     *Mode::ALL.iter().find(|mode| mode.to_string() == name).unwrap_or_else(|| panic!("no mode {name}"))
 }
@@ -105,25 +165,29 @@ fn run_command(owner: &mut LockOwner, token: &CancelToken, command: &[String]) -
     let wait = WaitPolicy { deadline: None, no_wait: false, cancel: Some(token) };
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["lock", on, with] => owner.acquire(TABLE, key(on.as_bytes()), mode(with), &wait),
-        ["nowait", on, with] => owner.acquire(TABLE, key(on.as_bytes()), mode(with), &NO_WAIT),
+        ["lock", on, with] => owner.acquire(TABLE, key_of(on), mode(with), &wait),
+        ["nowait", on, with] => owner.acquire(TABLE, key_of(on), mode(with), &NO_WAIT),
         ["within", milliseconds, on, with] => {
             let wait_for = Duration::from_millis(milliseconds.parse().expect("milliseconds"));
             let wait = WaitPolicy { deadline: Some(Instant::now() + wait_for), ..wait };
-            owner.acquire(TABLE, key(on.as_bytes()), mode(with), &wait)
+            owner.acquire(TABLE, key_of(on), mode(with), &wait)
+        }
+        ["within-table", milliseconds, on, with] => {
+            let wait_for = Duration::from_millis(milliseconds.parse().expect("milliseconds"));
+            let wait = WaitPolicy { deadline: Some(Instant::now() + wait_for), ..wait };
+            owner.intent(table(on), intent_mode(with), &wait)
         }
         ["try", on, with] => {
-            let granted =
-                owner.try_acquire(TABLE, key(on.as_bytes()), mode(with)).expect("no limit is reached");
+            let granted = owner.try_acquire(TABLE, key_of(on), mode(with)).expect("no limit is reached");
             return (if granted { "granted" } else { "refused" }).to_owned();
         }
         ["check", on, with] => {
-            let free = owner.check(TABLE, key(on.as_bytes()), mode(with));
+            let free = owner.check(TABLE, key_of(on), mode(with));
             return (if free { "free" } else { "taken" }).to_owned();
         }
         ["table", on, with] => owner.intent(table(on), intent_mode(with), &wait),
         ["nowait-table", on, with] => owner.intent(table(on), intent_mode(with), &NO_WAIT),
-        ["held", on] => return owner.held(TABLE, key(on.as_bytes())).to_string(),
+        ["held", on] => return owner.held(TABLE, key_of(on)).to_string(),
         ["tag"] => return owner.max_tag().to_string(),
         ["rollback"] => {
             owner.release_all(None);
@@ -194,6 +258,7 @@ fn run_within(
                 sender
             })
             .collect();
+        let mut waiting = Vec::new();
         let result =
             (permutation.steps.iter().zip(&permutation.expected)).try_for_each(|(name, expected)| {
                 assert_eq!(*name, expected[0].0, "lines in the order of the steps");
@@ -208,8 +273,12 @@ fn run_within(
                         .send((name.clone(), step.command.clone()))
                         .expect("the session is there");
                 }
-                await_outcomes(spec, &manager, expected, &outcomes, patience)
+                await_outcomes(spec, &manager, expected, &mut waiting, &outcomes, patience)
             });
+        let result = result.and_then(|()| match outcomes.recv_timeout(CALM) {
+            Ok(late) => Err(format!("at the end also {late:?}")),
+            Err(_) => Ok(()),
+        });
         tokens.iter().for_each(CancelToken::cancel);
         drop(senders);
         result
@@ -218,17 +287,25 @@ fn run_within(
     result
 }
 
-/// Waits for what is expected, and a little longer for what is not.
+/// Waits for what is expected, and until exactly those wait who should: `waiting`, the sessions with a step under way.
 fn await_outcomes(
     spec: &Spec,
     manager: &LockManager,
     expected: &[(String, String)],
+    waiting: &mut Vec<u64>,
     outcomes: &Receiver<(String, String)>,
     patience: Duration,
 ) -> Result<(), String> {
     let limit = Instant::now() + patience;
+    let txn = |step: &str| spec.steps[step].session as u64 + 1;
     let (waits, ends): (Vec<_>, Vec<_>) =
         expected.iter().cloned().partition(|(_, outcome)| outcome == "waits");
+    waiting.extend(waits.iter().map(|(step, _)| txn(step)));
+    let control = |step: &str| matches!(spec.steps[step].command[0].as_str(), "cancel" | "await");
+    for (step, _) in ends.iter().filter(|(step, _)| !control(step)) {
+        waiting.retain(|waiting| *waiting != txn(step));
+    }
+    waiting.sort_unstable();
     let mut seen = Vec::new();
     while seen.len() < ends.len() {
         match outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())) {
@@ -236,26 +313,28 @@ fn await_outcomes(
             Err(_) => break,
         }
     }
-    let is_waiting = |step: &str| {
-        let txn = TxnId(spec.steps[step].session as u64 + 1);
-        manager.waiting().iter().any(|edge| edge.txn == txn)
+    let who_waits = || {
+        let mut who: Vec<u64> = manager.waiting().iter().map(|edge| edge.txn.0).collect();
+        who.sort_unstable();
+        who
     };
-    while !waits.iter().all(|(step, _)| is_waiting(step)) && Instant::now() < limit {
+    while seen.len() == ends.len() && who_waits() != *waiting && Instant::now() < limit {
         if let Ok(outcome) = outcomes.recv_timeout(Duration::from_millis(1)) {
             seen.push(outcome);
-            break;
         }
     }
-    while let Ok(outcome) = outcomes.recv_timeout(CALM) {
-        seen.push(outcome);
-    }
+    seen.extend(outcomes.try_iter());
     // Others are set free in no particular order.
     let sorted = |mut outcomes: Vec<_>| {
         outcomes.sort();
         outcomes
     };
-    let (seen, ends) = (sorted(seen), sorted(ends));
-    if seen == ends { Ok(()) } else { Err(format!("{expected:?}\n  but saw {seen:?}")) }
+    let (seen, ends, who) = (sorted(seen), sorted(ends), who_waits());
+    if seen == ends && who == *waiting {
+        Ok(())
+    } else {
+        Err(format!("{expected:?}\n  but saw {seen:?}, and of {waiting:?} there wait {who:?}"))
+    }
 }
 
 #[test]
@@ -263,19 +342,31 @@ fn all_specifications_hold() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks/specs");
     let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 12);
-    for file in files {
-        let spec = parse(&fs::read_to_string(&file).unwrap());
-        assert!(!spec.permutations.is_empty(), "{}", file.display());
-        over_all_tables(|options| {
-            for permutation in &spec.permutations {
-                if let Err(difference) = run(&spec, permutation, &options) {
-                    let order = permutation.steps.join(" ");
-                    panic!("{}, {:?}, permutation {order}:\n  {difference}", file.display(), options.table);
+    assert!(files.len() >= 40);
+    let specs: Vec<_> = files.iter().map(|file| (file, parse(&fs::read_to_string(file).unwrap()))).collect();
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while let Some((file, spec)) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    assert!(!spec.permutations.is_empty(), "{}", file.display());
+                    for options in settings(spec) {
+                        for permutation in &spec.permutations {
+                            if let Err(difference) = run(spec, permutation, &options) {
+                                let order = permutation.steps.join(" ");
+                                let LockOptions { table, intents, deadlock, digests, .. } = options;
+                                panic!(
+                                    "{}, {table:?}, {intents:?}, {deadlock:?}, {digests:?}, permutation \
+                                     {order}:\n  {difference}",
+                                    file.display()
+                                );
+                            }
+                        }
+                    }
                 }
-            }
-        });
-    }
+            });
+        }
+    });
 }
 
 /// The runner notices what is not as written, in either direction.

@@ -8,7 +8,7 @@ use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, Mode, WaitPolicy};
 
 use super::shadow::Shadow;
-use super::{Gate, TABLE, WAIT, key, over_all_tables};
+use super::{Gate, TABLE, WAIT, intent_kinds, key, over_all_tables};
 
 struct Storm {
     threads: u64,
@@ -112,7 +112,7 @@ fn with_waiters_that_leave() {
 /// RELIABILITY C4, 52: circles through tables and keys.
 #[test]
 fn with_tables() {
-    over_all_tables(|options| {
+    intent_kinds().for_each(|options| {
         run(&options, &Storm { threads: 12, transactions: 100, keys: 20, locks: 5, hurried: 7, tables: 3 });
     });
 }

@@ -267,6 +267,8 @@ impl Place<'_> {
             early_lock_release: self.options.early_lock_release,
             release_tags: self.options.release_tags,
             pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),
+            escalation_locks: self.options.escalation_locks,
+            escalation_bytes: self.options.escalation_bytes,
             closed: AtomicBool::new(false),
         }
     }

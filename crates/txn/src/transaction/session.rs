@@ -6,6 +6,7 @@ use foreshore_env::{sync::Arc, time::Instant};
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 use foreshore_wal::RecordKind;
 
+use super::escalation::{Entered, Escalation};
 use crate::{core::Core, engine::Engine, records, table::SlotNumber};
 
 /// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
@@ -42,7 +43,8 @@ pub(crate) struct TxnSession {
     /// A change is announced in the slot.
     changing: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
-    intents: Vec<(TableId, IntentMode)>,
+    intents: Vec<Entered>,
+    escalation: Escalation,
     /// One of them is S, SIX or X, so some key locks are needless.
     absolute: bool,
 }
@@ -51,6 +53,8 @@ impl TxnSession {
     pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner) -> TxnSession {
         let chain = TxnChain::new(owner.txn());
         let waiting = Waiting::default();
+        let core = engine.core();
+        let escalation = Escalation::new(core.escalation_locks, core.escalation_bytes);
         TxnSession {
             owner,
             engine,
@@ -59,6 +63,7 @@ impl TxnSession {
             slot: None,
             changing: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
+            escalation,
             absolute: false,
         }
     }
@@ -135,8 +140,8 @@ impl TxnSession {
     /// Makes sure of intent locks on the volume and a table. Waits; called under no latch.
     #[inline]
     pub(crate) fn enter(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        match self.intents.iter().find(|(held, _)| *held == table) {
-            Some((_, held)) if covers(*held, want) => Ok(()),
+        match self.intents.iter().find(|entered| entered.table == table) {
+            Some(entered) if covers(entered.mode, want) => Ok(()),
             _ => self.enter_cold(table, want),
         }
     }
@@ -152,17 +157,17 @@ impl TxnSession {
 
     /// Locks a table, or the volume, itself; without what stands above it.
     pub(crate) fn intent(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        let held = self.intents.iter().position(|(held, _)| *held == table);
+        let held = self.intents.iter().position(|entered| entered.table == table);
         let joined = match held {
-            Some(index) if covers(self.intents[index].1, want) => return Ok(()),
-            Some(index) => join(self.intents[index].1, want),
+            Some(index) if covers(self.intents[index].mode, want) => return Ok(()),
+            Some(index) => join(self.intents[index].mode, want),
             None => want,
         };
         self.advance_change();
         self.owner.intent(table, joined, &self.waiting.policy())?;
         match held {
-            Some(index) => self.intents[index].1 = joined,
-            None => self.intents.push((table, joined)),
+            Some(index) => self.intents[index].mode = joined,
+            None => self.intents.push(Entered::new(table, joined, &self.escalation)),
         }
         self.absolute |= !matches!(joined, IntentMode::IS | IntentMode::IX);
         Ok(())
@@ -175,9 +180,9 @@ impl TxnSession {
             return !self.core().locking;
         }
         let writes = !Mode::S.covers(mode);
-        self.intents.iter().any(|(held, intent)| {
-            (*held == table || *held == VOLUME)
-                && match intent {
+        self.intents.iter().any(|entered| {
+            (entered.table == table || entered.table == VOLUME)
+                && match entered.mode {
                     IntentMode::X => true,
                     IntentMode::S | IntentMode::SIX => !writes,
                     IntentMode::IS | IntentMode::IX => false,
@@ -192,14 +197,16 @@ impl Session for TxnSession {
         if self.covered(table, mode) {
             return Ok(());
         }
-        if self.changing {
-            if self.owner.try_acquire(table, key, mode)? {
-                return Ok(());
-            }
+        let before = self.owner.lock_count();
+        if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
             // It may take long: checkpoints shall not have to look back to where this change began.
             self.advance_change();
+            self.owner.acquire(table, key, mode, &self.waiting.policy())?;
         }
-        self.owner.acquire(table, key, mode, &self.waiting.policy())
+        if self.escalation.counts(&self.owner) && self.owner.lock_count() > before {
+            self.absolute |= self.escalation.count(&mut self.owner, &mut self.intents, table, mode);
+        }
+        Ok(())
     }
 
     #[inline]

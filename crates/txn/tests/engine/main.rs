@@ -4,6 +4,7 @@
 mod crash;
 mod drop;
 mod early_release;
+mod escalation;
 mod faults;
 mod model;
 mod opening;

@@ -1,0 +1,62 @@
+//! Which values of options make sense.
+
+use foreshore_base::limits::PAGE_BYTES;
+use foreshore_txn::MAX_PIPELINE_LENGTH;
+
+use super::{Options, invalid, units};
+use crate::error::Result;
+
+/// The least memory for pages, in frames.
+const MIN_POOL_FRAMES: usize = 64;
+/// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
+const MIN_LOG_SEGMENTS: u64 = 4;
+const MIN_SEGMENT_BYTES: u64 = 256 << 10;
+const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
+
+impl Options {
+    /// Whether the values make sense alone and together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |name: &str, expected: String| {
+            let value = self.get(name).unwrap_or_default();
+            Err(invalid(name, &value, &expected))
+        };
+        let least_pool = MIN_POOL_FRAMES * PAGE_BYTES;
+        if self.pool_bytes < least_pool {
+            return refuse("pool_bytes", format!("at least {}", units::format_bytes(least_pool as u64)));
+        }
+        if self.log_segment_bytes < MIN_SEGMENT_BYTES {
+            return refuse(
+                "log_segment_bytes",
+                format!("at least {}", units::format_bytes(MIN_SEGMENT_BYTES)),
+            );
+        }
+        let least_log = self.log_segment_bytes.saturating_mul(MIN_LOG_SEGMENTS);
+        if self.log_bytes < least_log {
+            let least = units::format_bytes(least_log);
+            return refuse(
+                "log_bytes",
+                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes"),
+            );
+        }
+        if self.log_buffer_bytes < MIN_LOG_BUFFER_BYTES || !self.log_buffer_bytes.is_power_of_two() {
+            let least = units::format_bytes(MIN_LOG_BUFFER_BYTES as u64);
+            return refuse("log_buffer_bytes", format!("a power of two of at least {least}"));
+        }
+        if self.flush_interval.is_zero() {
+            return refuse("flush_interval", "more than 0".to_owned());
+        }
+        if self.deadlock_timeout.is_zero() {
+            return refuse("deadlock_timeout", "more than 0".to_owned());
+        }
+        if !(1..=MAX_PIPELINE_LENGTH).contains(&self.pipeline_length) {
+            return refuse("pipeline_length", format!("1 to {MAX_PIPELINE_LENGTH}"));
+        }
+        if self.max_locks_per_transaction == 0 {
+            return refuse("max_locks_per_transaction", "at least 1".to_owned());
+        }
+        if self.max_locks == 0 {
+            return refuse("max_locks", "at least 1".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! Speculative lock inheritance: Johnson, Pandis and Ailamaki, VLDB 2009, as Kimura et al. 2012, §3.1, describe it.
+//!
+//! Intent locks are requests in the lock table. At its end a transaction leaves those for IS and IX granted, for the next
+//! transaction of its slot, which takes them over without a look at the table. What that one does not need it
+//! gives back at its own end. Where it departs from the paper: heirs are those of a slot rather than of a thread, and
+//! every intent lock is inherited, not only those found to be hot.
+//!
+//! ```text
+//!           end of a transaction               the next one takes it over, or gives it back
+//!   FREE ─────────────────────────▶ INHERITED ─────────────────────────▶ FREE
+//!     ▲                                 │ an absolute request, from any thread
+//!     │  the owner collects the request ▼
+//!     └─── RECLAIMED ◀─────────── RECLAIMING   its request leaves the lock table
+//! ```
+//!
+//! An absolute request announces itself, fences, and reclaims what is inherited; who leaves a lock inherited fences, and
+//! takes it back if an absolute request is announced. So when an absolute request waits, it waits for transactions only.
+
+use foreshore_base::limits::MAX_TRANSACTIONS;
+use foreshore_env::CachePadded;
+use foreshore_env::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+use foreshore_env::thread;
+
+use super::super::entries::{Entries, Tags};
+use super::super::{EntryIndex, IntentMode};
+use crate::name::LockName;
+use crate::request::RequestIndex;
+use crate::slot::SlotId;
+use crate::slot::Slots;
+use crate::table::LockTable;
+
+/// Locks that a slot can hand on.
+const PLACES: usize = 8;
+
+const FREE: u64 = 0;
+const INHERITED: u64 = 1;
+const RECLAIMING: u64 = 2;
+const RECLAIMED: u64 = 3;
+const STATE: u64 = 3;
+
+/// A lock between two transactions of a slot.
+#[derive(Debug, Default)]
+struct Place {
+    /// State (2 bits), mode (3 bits from bit 3), entry (from bit 8). FREE and INHERITED by the owner of the slot, INHERITED to
+    /// the others by compare-exchange. Release, partner is Acquire, so that `name` and `request` come along.
+    word: AtomicU64,
+    name: AtomicU64,
+    request: AtomicU32,
+}
+
+/// The locks that wait for heirs, and what `InTable` has.
+#[derive(Debug)]
+pub(crate) struct Inherited {
+    entries: Entries<Entry>,
+    slots: Box<[CachePadded<[Place; PLACES]>]>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Absolute requests under way. Written by those who make them.
+    absolute: AtomicU32,
+    tags: Tags,
+}
+
+/// What came of a look for an inherited lock.
+pub(crate) enum Heritage {
+    /// It is the heir's now.
+    Mine(IntentMode, RequestIndex),
+    /// There is none.
+    Nothing,
+}
+
+impl Inherited {
+    pub(in crate::intent) fn new() -> Inherited {
+        Inherited {
+            entries: Entries::new(),
+            slots: (0..MAX_TRANSACTIONS).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    pub(crate) fn tags(&self, index: EntryIndex) -> &Tags {
+        &self.entries.get(index).tags
+    }
+
+    /// Takes over what the slot's last transaction left of an entry. By the owner of the slot.
+    pub(crate) fn take(&self, slot: SlotId, index: EntryIndex) -> Heritage {
+        for place in &*self.slots[slot.index()] {
+            let word = place.word.load(Relaxed);
+            if word >> 8 != u64::from(index.0) || word & STATE == FREE {
+                continue;
+            }
+            if let Some(taken) = place.claim(word, FREE) {
+                return taken;
+            }
+            // Two requests of one slot must not stand in a queue. The reclaimer waits for nothing but a bucket's latch.
+            while place.word.load(Acquire) & STATE == RECLAIMING {
+                thread::yield_now();
+            }
+        }
+        Heritage::Nothing
+    }
+
+    /// Leaves a lock for the next transaction of the slot. `false`: it cannot be left, the owner gives it back.
+    pub(crate) fn leave(
+        &self,
+        slot: SlotId,
+        index: EntryIndex,
+        mode: IntentMode,
+        name: LockName,
+        request: RequestIndex,
+    ) -> bool {
+        let mut places = self.slots[slot.index()].iter();
+        let Some(place) = places.find(|place| place.word.load(Relaxed) & STATE == FREE) else { return false };
+        place.name.store(name.bits(), Relaxed);
+        place.request.store(request.0, Relaxed);
+        let word = u64::from(index.0) << 8 | (mode as u64) << 3 | INHERITED;
+        place.word.store(word, Release);
+        // Partner is the fence in `announce`.
+        fence(SeqCst);
+        self.entries.get(index).absolute.load(Relaxed) == 0 || place.claim(word, FREE).is_none()
+    }
+
+    /// Calls `give` with the requests that belong to the slot again: those that were reclaimed, and with `all` also, while
+    /// they are still in the lock table (`true`), those that have not been taken over. By the owner of the slot.
+    pub(crate) fn collect(
+        &self,
+        slot: SlotId,
+        all: bool,
+        mut give: impl FnMut(RequestIndex, Option<LockName>),
+    ) {
+        for place in &*self.slots[slot.index()] {
+            let word = place.word.load(Acquire);
+            if word & STATE == INHERITED && all {
+                let name = LockName::from_bits(place.name.load(Relaxed));
+                if let Some(Heritage::Mine(_, request)) = place.claim(word, FREE) {
+                    give(request, Some(name));
+                    continue;
+                }
+                while place.word.load(Acquire) & STATE == RECLAIMING {
+                    thread::yield_now();
+                }
+            }
+            if place.word.load(Acquire) & STATE == RECLAIMED {
+                give(RequestIndex(place.request.load(Relaxed)), None);
+                place.word.store(FREE, Relaxed);
+            }
+        }
+    }
+
+    /// An absolute request begins: nobody leaves locks on this entry from now on, and those that conflict are taken back.
+    pub(crate) fn announce(&self, slots: &Slots, table: &LockTable, index: EntryIndex, wanted: IntentMode) {
+        self.entries.get(index).absolute.fetch_add(1, Relaxed);
+        // Partner is the fence in `leave`.
+        fence(SeqCst);
+        self.reclaim(slots, table, |entry, mode| entry == index && !mode.compatible(wanted));
+    }
+
+    /// An absolute request is over, granted or not.
+    pub(crate) fn renounce(&self, index: EntryIndex) {
+        self.entries.get(index).absolute.fetch_sub(1, Relaxed);
+    }
+
+    pub(in crate::intent) fn reclaim_all(&self, slots: &Slots, table: &LockTable) {
+        self.reclaim(slots, table, |_, _| true);
+    }
+
+    fn reclaim(&self, slots: &Slots, table: &LockTable, wanted: impl Fn(EntryIndex, IntentMode) -> bool) {
+        for (slot, _) in slots.used() {
+            for place in &*self.slots[slot.index()] {
+                let word = place.word.load(Acquire);
+                let (entry, mode) = (EntryIndex((word >> 8) as u32), IntentMode::from_bits(word >> 3 & 7));
+                if word & STATE != INHERITED || !wanted(entry, mode) {
+                    continue;
+                }
+                if let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) {
+                    table.release(slots, LockName::from_bits(place.name.load(Relaxed)), request, None);
+                    place.word.store(word & !STATE | RECLAIMED, Release);
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Takes an inherited lock, if it still is that.
+    fn claim(&self, word: u64, next: u64) -> Option<Heritage> {
+        if word & STATE != INHERITED {
+            return None;
+        }
+        let mode = IntentMode::from_bits(word >> 3 & 7);
+        // ABA: a word that returns stands for a lock just as good, if its request is read while the place is claimed.
+        self.word.compare_exchange(word, next, AcqRel, Acquire).ok()?;
+        Some(Heritage::Mine(mode, RequestIndex(self.request.load(Relaxed))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_base::{TableId, TxnId};
+
+    use super::*;
+    use crate::manager::LockManager;
+    use crate::options::{IntentLockKind, LockOptions};
+    use crate::wait::WaitPolicy;
+
+    const TABLE: TableId = TableId(16);
+    const NO_WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: true, cancel: None };
+
+    /// What the end of a transaction leaves in the lock table, who takes it over, and who takes it away.
+    #[test]
+    fn intents_are_inherited_used_given_back_and_reclaimed() {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let name = manager.intent_name(EntryIndex::of(TABLE));
+        let requests = || manager.table.requests_on(name);
+        let begin = |txn| manager.begin(TxnId(txn), txn, None).unwrap();
+        let mut owner = begin(1);
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        drop(owner);
+        let left = requests();
+        assert_eq!(left.len(), 1, "it stays in the table");
+        // The next transaction of the slot takes it over as it stands.
+        let mut owner = begin(2);
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        assert_eq!((requests(), owner.held_intent(TABLE)), (left, Some(IntentMode::IX)));
+        owner.release_all(None);
+        // Less is wanted: what was inherited goes.
+        owner.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
+        assert_eq!(requests()[0].1.granted, crate::Mode::coarse(IntentMode::IS));
+        owner.release_all(None);
+        // Nothing is wanted: what was inherited is given back.
+        owner.release_all(None);
+        assert_eq!(requests().len(), 0);
+        owner.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
+        owner.release_all(None);
+        // A reader of all lets the announcement of another reader stand, a writer of all does not.
+        let mut other = begin(3);
+        other.intent(TABLE, IntentMode::S, &NO_WAIT).unwrap();
+        assert_eq!(requests().len(), 2);
+        other.release_all(None);
+        other.intent(TABLE, IntentMode::X, &NO_WAIT).unwrap();
+        assert_eq!(requests().len(), 1);
+        assert!(owner.intent(TABLE, IntentMode::IS, &NO_WAIT).is_err());
+        drop((owner, other));
+        assert!(manager.is_empty() && requests().is_empty());
+    }
+
+    /// While an absolute lock is asked for, nobody leaves anything behind.
+    #[test]
+    fn nothing_is_left_to_heirs_while_an_absolute_lock_is_asked_for() {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
+        let entry = EntryIndex::of(TABLE);
+        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        inherited.announce(&manager.slots, &manager.table, entry, IntentMode::S);
+        owner.release_all(None);
+        assert!(manager.table.requests_on(manager.intent_name(entry)).is_empty());
+        inherited.renounce(entry);
+    }
+}

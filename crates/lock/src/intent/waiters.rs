@@ -1,0 +1,157 @@
+//! Those who wait for an entry: a list in the order of arrival, which is also the announcement of absolute requests. A new
+//! request is not granted past an earlier waiter that it conflicts with.
+
+use foreshore_env::sync::Mutex;
+use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::{EntryIndex, IntentHold, IntentMode};
+use crate::deadlock::SlotSet;
+use crate::slot::{SlotId, Slots};
+use crate::table::Wakes;
+
+/// A transaction that waits for an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) hold: IntentHold,
+    /// What it wants; covers what it holds.
+    pub(super) wanted: IntentMode,
+}
+
+/// The waiters of an entry, oldest first. Guarded by the latch of the entry; the mutex is never contended.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// The length of `list`, for a look without the mutex.
+    count: AtomicU32,
+    list: Mutex<Vec<Waiter>>,
+}
+
+impl Waiters {
+    #[inline]
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    /// Whether no waiter conflicts with a newcomer.
+    #[inline]
+    pub(super) fn allow(&self, wanted: IntentMode) -> bool {
+        self.count() == 0 || self.list.lock().iter().all(|waiter| waiter.wanted.compatible(wanted))
+    }
+
+    pub(super) fn push(&self, waiter: Waiter) {
+        let mut list = self.list.lock();
+        list.push(waiter);
+        self.count.store(list.len() as u32, Relaxed);
+    }
+
+    /// Takes a waiter off the list.
+    pub(super) fn remove(&self, slot: SlotId) -> Option<Waiter> {
+        let mut list = self.list.lock();
+        let place = list.iter().position(|waiter| waiter.hold.slot == slot);
+        let removed = place.map(|place| list.remove(place));
+        self.count.store(list.len() as u32, Relaxed);
+        removed
+    }
+
+    /// LOCK-11: somebody holds a mode now that may be in the way of those who wait.
+    pub(super) fn announce(&self, slots: &Slots, slot: SlotId, granted: IntentMode) {
+        if self.count() > 0 {
+            announce(slots, &self.list.lock(), slot, granted);
+        }
+    }
+
+    /// Grants to waiters what can be granted, conversions first, then oldest first. `left` has neither a lock nor a wish here
+    /// any more. `free` says whether the holders allow a wish, `grant` makes a waiter a holder. Stops granting when `wakes`
+    /// is full.
+    #[cold]
+    pub(super) fn pass(
+        &self,
+        slots: &Slots,
+        left: Option<SlotId>,
+        wakes: &mut Wakes,
+        free: impl Fn(IntentHold, IntentMode) -> bool,
+        grant: impl Fn(IntentHold, IntentMode),
+    ) {
+        let mut list = self.list.lock();
+        if let Some(left) = left {
+            list.iter().for_each(|waiter| slots.wait_of(waiter.hold.slot).digest().remove(left));
+        }
+        for conversions in [true, false] {
+            let mut place = 0;
+            while let Some(&Waiter { hold, wanted }) = list.get(place) {
+                let wait = slots.wait_of(hold.slot);
+                let passes = hold.held.is_some() == conversions
+                    && wait.word().is_waiting()
+                    && !wakes.is_full()
+                    && free(hold, wanted)
+                    && (conversions || list[..place].iter().all(|before| before.wanted.compatible(wanted)));
+                if passes {
+                    list.remove(place);
+                    self.count.store(list.len() as u32, Relaxed);
+                    grant(hold, wanted);
+                    announce(slots, &list, hold.slot, wanted);
+                    wait.grant();
+                    wakes.add(hold.slot);
+                } else {
+                    place += 1;
+                }
+            }
+        }
+    }
+
+    /// Whom a waiter, or somebody who is about to become one, waits for.
+    pub(super) fn blockers(&self, slots: &Slots, index: EntryIndex, waiter: &Waiter) -> SlotSet {
+        let mut blockers = SlotSet::default();
+        self.obstacles(slots, index, waiter, |other, _| blockers.insert(other));
+        blockers
+    }
+
+    /// Whom the waiter of this slot waits for.
+    pub(super) fn blockers_of(&self, slots: &Slots, index: EntryIndex, slot: SlotId) -> Option<SlotSet> {
+        let waiter = self.list.lock().iter().find(|waiter| waiter.hold.slot == slot).copied()?;
+        Some(self.blockers(slots, index, &waiter))
+    }
+
+    /// Visits those who are in the way of a waiter, with the mode that conflicts. Who is not in the list stands behind
+    /// everybody.
+    pub(super) fn obstacles(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        waiter: &Waiter,
+        mut see: impl FnMut(SlotId, IntentMode),
+    ) {
+        let Waiter { hold, wanted } = *waiter;
+        if hold.held.is_none() {
+            let list = self.list.lock();
+            let before = list.iter().take_while(|before| before.hold.slot != hold.slot);
+            for before in before.filter(|before| !before.wanted.compatible(wanted)) {
+                see(before.hold.slot, before.wanted);
+            }
+        }
+        holders(slots, index, hold.slot, wanted, see);
+    }
+}
+
+fn announce(slots: &Slots, waiters: &[Waiter], slot: SlotId, granted: IntentMode) {
+    for waiter in waiters.iter().filter(|waiter| !waiter.wanted.compatible(granted)) {
+        slots.wait_of(waiter.hold.slot).digest().insert(slot);
+    }
+}
+
+/// Visits those but `slot` who have published a lock that conflicts with `wanted`.
+pub(super) fn holders(
+    slots: &Slots,
+    index: EntryIndex,
+    slot: SlotId,
+    wanted: IntentMode,
+    mut see: impl FnMut(SlotId, IntentMode),
+) {
+    for (other, published) in slots.used() {
+        if other != slot
+            && let Some(mode) = published.intents.find(index)
+            && !mode.compatible(wanted)
+        {
+            see(other, mode);
+        }
+    }
+}

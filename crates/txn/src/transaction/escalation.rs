@@ -1,0 +1,94 @@
+//! From locks on keys to a lock on their table: when a transaction has many.
+//!
+//! TXN-16: an escalation never waits. If somebody is in the way, locks on keys go on, and it is tried again when there are
+//! twice as many. So it takes part in no deadlock, and costs nobody anything but the transaction that has so many locks.
+//!
+//! The locks on keys stay: locks are given back at the end only, also those of a savepoint that was rolled back to.
+
+use foreshore_base::TableId;
+use foreshore_lock::{IntentMode, LockOwner, Mode};
+
+/// Locks that a transaction may have before they are counted: most transactions stay below.
+const UNCOUNTED: usize = 64;
+
+/// What a lock on a key takes: its request, its place in the transaction's list, and two places in the list's index.
+pub(crate) const LOCK_BYTES: usize = 32 + 24 + 16;
+
+/// When to escalate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Escalation {
+    /// Locks on the keys of one table.
+    locks: usize,
+    /// Locks of the whole transaction from which on it is tried for the table with the most.
+    total: usize,
+}
+
+/// A table that a transaction has entered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    pub(super) table: TableId,
+    pub(super) mode: IntentMode,
+    /// Locks on its keys that were counted, and how many of them are for changes.
+    locks: usize,
+    writes: usize,
+    /// It is tried at so many.
+    try_at: usize,
+}
+
+impl Entered {
+    pub(super) fn new(table: TableId, mode: IntentMode, escalation: &Escalation) -> Entered {
+        Entered { table, mode, locks: 0, writes: 0, try_at: escalation.locks }
+    }
+
+    /// What would cover most of what is locked.
+    fn target(&self) -> IntentMode {
+        if self.writes * 2 > self.locks { IntentMode::X } else { IntentMode::S }
+    }
+}
+
+impl Escalation {
+    /// `locks` on one table, `bytes` for all locks; 0: never.
+    pub(super) fn new(locks: usize, bytes: usize) -> Escalation {
+        let or_never = |limit: usize| if limit == 0 { usize::MAX } else { limit };
+        Escalation { locks: or_never(locks), total: or_never(bytes / LOCK_BYTES) }
+    }
+
+    /// Whether the locks of a transaction are to be counted.
+    #[inline]
+    pub(super) fn counts(&self, owner: &LockOwner) -> bool {
+        owner.lock_count() > UNCOUNTED
+    }
+
+    /// A lock on a key of a table was granted. Returns the table that now has a stronger lock, with its mode. Not under a
+    /// latch.
+    #[cold]
+    pub(super) fn count(
+        &mut self,
+        owner: &mut LockOwner,
+        entered: &mut [Entered],
+        table: TableId,
+        mode: Mode,
+    ) -> bool {
+        let Some(place) = entered.iter().position(|entered| entered.table == table) else { return false };
+        entered[place].locks += 1;
+        entered[place].writes += usize::from(mode.is_exclusive());
+        if entered[place].locks >= entered[place].try_at {
+            return try_for(owner, &mut entered[place]);
+        }
+        if owner.lock_count() >= self.total {
+            self.total = owner.lock_count().saturating_mul(2);
+            let most = entered.iter_mut().max_by_key(|entered| entered.locks);
+            return most.is_some_and(|most| try_for(owner, most));
+        }
+        false
+    }
+}
+
+fn try_for(owner: &mut LockOwner, entered: &mut Entered) -> bool {
+    entered.try_at = entered.locks.saturating_mul(2);
+    let escalated = owner.escalate(entered.table, entered.target());
+    if escalated {
+        entered.mode = owner.held_intent(entered.table).unwrap_or(entered.mode);
+    }
+    escalated
+}

@@ -1,0 +1,148 @@
+//! TXN-16: many locks on keys become one on their table, if that is free.
+
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::{AtomicU64, Ordering};
+use foreshore_env::thread;
+use foreshore_testkit::FaultyDisk;
+use foreshore_txn::{Durability, Engine, EngineOptions, IntentMode, LockError, TableInfo, Txn, TxnError};
+
+use super::{assert_sound, begin, get, open_with, put, scan, tiny};
+
+const LIMIT: usize = 200;
+
+fn engine(escalation_locks: usize, escalation_bytes: usize) -> (Arc<Engine>, TableInfo) {
+    let options = EngineOptions { escalation_locks, escalation_bytes, node_capacity: usize::MAX, ..tiny() };
+    let engine = open_with(&FaultyDisk::new(), &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    (engine, table)
+}
+
+fn write(txn: &mut Txn, table: &TableInfo, keys: std::ops::Range<u32>) -> Result<(), TxnError> {
+    keys.into_iter().try_for_each(|key| txn.put(table, &key.to_be_bytes(), b"value").map(|_| ()))
+}
+
+fn is_refused<T>(result: &Result<T, TxnError>) -> bool {
+    matches!(result, Err(TxnError::Lock(LockError::WouldBlock(_))))
+}
+
+/// Locks on keys that this transaction gave back at its end.
+fn locks_of(engine: &Arc<Engine>, work: impl FnOnce(&mut Txn)) -> u64 {
+    let before = engine.stats().locks.released;
+    let mut txn = begin(engine);
+    work(&mut txn);
+    txn.commit(Durability::Lazy).unwrap();
+    engine.stats().locks.released - before
+}
+
+#[test]
+fn a_writer_of_many_keys_locks_the_table_and_a_reader_shares_it() {
+    let (engine, table) = engine(LIMIT, 0);
+    let locks = locks_of(&engine, |txn| {
+        write(txn, &table, 0..1000).unwrap();
+        let mut other = begin(&engine);
+        other.set_no_wait(true);
+        assert!(is_refused(&get(&mut other, &table, b"elsewhere")), "the table is the writer's");
+    });
+    assert!((LIMIT as u64..LIMIT as u64 + 100).contains(&locks), "{locks}");
+    let locks = locks_of(&engine, |txn| {
+        assert_eq!(scan(txn, &table).unwrap().len(), 1000);
+        let mut other = begin(&engine);
+        other.set_no_wait(true);
+        assert!(is_refused(&other.put(&table, b"elsewhere", b"")), "nobody writes");
+        assert!(get(&mut other, &table, &7u32.to_be_bytes()).unwrap().is_some(), "everybody reads");
+    });
+    assert!((LIMIT as u64..LIMIT as u64 + 200).contains(&locks), "{locks}");
+    let stats = engine.stats().locks;
+    assert_eq!((stats.escalations, stats.escalations_refused), (2, 0));
+    assert_sound(&engine, "after escalations");
+}
+
+#[test]
+fn who_is_in_the_way_keeps_it_to_locks_on_keys() {
+    let (engine, table) = engine(LIMIT, 0);
+    put(&engine, &table, b"somebody's", b"1");
+    let mut other = begin(&engine);
+    other.put(&table, b"somebody's", b"2").unwrap();
+    let locks = locks_of(&engine, |txn| {
+        txn.set_no_wait(true);
+        write(txn, &table, 0..2 * LIMIT as u32 - 50).unwrap();
+        assert_eq!(engine.stats().locks.escalations_refused, 1, "refused once, and not asked again yet");
+        other.put(&table, b"another of its own", b"3").unwrap();
+        // With the other gone it succeeds, at twice as many.
+        other.rollback().unwrap();
+        write(txn, &table, 2 * LIMIT as u32..1000).unwrap();
+        assert_eq!(engine.stats().locks.escalations, 1);
+    });
+    assert!((2 * LIMIT as u64..2 * LIMIT as u64 + 200).contains(&locks), "{locks}");
+    assert_sound(&engine, "after a refusal");
+}
+
+/// Two that both could escalate, and both are in each other's way: nobody waits, nobody gives way.
+#[test]
+fn escalations_deadlock_with_nobody() {
+    let (engine, table) = engine(LIMIT, 0);
+    let entered = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for number in 0..3u32 {
+            let (engine, table, entered) = (&engine, &table, &entered);
+            scope.spawn(move || {
+                let mut txn = begin(engine);
+                write(&mut txn, table, number * 10_000..number * 10_000 + 1).unwrap();
+                entered.fetch_add(1, Ordering::SeqCst);
+                while entered.load(Ordering::SeqCst) < 3 {
+                    thread::yield_now();
+                }
+                write(&mut txn, table, number * 10_000..number * 10_000 + 900).unwrap();
+                entered.fetch_add(1, Ordering::SeqCst);
+                while entered.load(Ordering::SeqCst) < 6 {
+                    thread::yield_now();
+                }
+                txn.commit(Durability::Lazy).unwrap();
+            });
+        }
+    });
+    let stats = engine.stats().locks;
+    assert_eq!((stats.escalations, stats.deadlocks), (0, 0));
+    assert!(stats.escalations_refused >= 6, "{stats:?}");
+    assert_sound(&engine, "after three writers");
+}
+
+#[test]
+fn a_savepoint_gives_no_lock_back_and_bytes_count_too() {
+    let (engine, table) = engine(0, 72 * LIMIT);
+    let mut txn = begin(&engine);
+    let here = txn.savepoint().unwrap();
+    write(&mut txn, &table, 0..500).unwrap();
+    assert_eq!(engine.stats().locks.escalations, 1, "by bytes");
+    txn.rollback_to(here).unwrap();
+    let mut other = begin(&engine);
+    other.set_no_wait(true);
+    assert!(is_refused(&get(&mut other, &table, b"anything")), "the lock on the table stays");
+    txn.rollback().unwrap();
+    assert_eq!(get(&mut other, &table, &3u32.to_be_bytes()).unwrap(), None);
+    drop(other);
+    // Never means never.
+    let (engine, table) = self::engine(0, 0);
+    assert_eq!(locks_of(&engine, |txn| write(txn, &table, 0..1000).unwrap()), 1000);
+    assert_eq!(engine.stats().locks.escalations, 0);
+}
+
+/// Readers of most of a table who change some of it: SIX, beside which others read keys.
+#[test]
+fn a_reader_that_writes_a_little_lets_others_read() {
+    let (engine, table) = engine(LIMIT, 0);
+    let mut txn = begin(&engine);
+    write(&mut txn, &table, 0..600).unwrap();
+    txn.commit(Durability::Lazy).unwrap();
+    let mut txn = begin(&engine);
+    write(&mut txn, &table, 0..20).unwrap();
+    scan(&mut txn, &table).unwrap();
+    assert_eq!(engine.stats().locks.escalations, 2);
+    let mut other = begin(&engine);
+    other.set_no_wait(true);
+    assert!(get(&mut other, &table, &300u32.to_be_bytes()).unwrap().is_some());
+    assert!(is_refused(&get(&mut other, &table, &3u32.to_be_bytes())), "what was changed is locked");
+    assert!(is_refused(&other.lock_table(&table, IntentMode::IX)));
+    drop((txn, other));
+    assert_sound(&engine, "after SIX");
+}
