@@ -11,7 +11,7 @@ use foreshore_env::sync::atomic::{
 use super::{EntryIndex, IntentMode};
 
 /// Entries allocated together.
-const CHUNK: usize = 64;
+const CHUNK: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
 
 type Chunk<T> = Box<[CachePadded<T>]>;
 

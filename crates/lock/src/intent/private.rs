@@ -27,7 +27,7 @@
 //!
 //! An absolute request looks at all slots ever used: it pays for everybody.
 
-use foreshore_base::{Lsn, limits::MAX_TRANSACTIONS};
+use foreshore_base::Lsn;
 use foreshore_env::CachePadded;
 use foreshore_env::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -41,7 +41,7 @@ use super::waiters::{self, Waiter, Waiters};
 use super::{EntryIndex, IntentHold, IntentMode};
 use crate::deadlock::SlotSet;
 use crate::error::LockMode;
-use crate::slot::{SlotId, Slots, Subject, WaitWord};
+use crate::slot::{SLOTS, SlotId, Slots, Subject, WaitWord};
 use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 
 /// The locks on one table, as far as they are not in the lines of those who hold them.
@@ -109,10 +109,7 @@ pub(crate) struct Private {
 
 impl Private {
     pub(super) fn new() -> Private {
-        Private {
-            entries: Entries::new(),
-            own_tags: (0..MAX_TRANSACTIONS).map(|_| CachePadded::default()).collect(),
-        }
+        Private { entries: Entries::new(), own_tags: (0..SLOTS).map(|_| CachePadded::default()).collect() }
     }
 
     /// Runs `operation` on an entry, alone; sees to the flag.
@@ -395,3 +392,6 @@ impl Entry {
         }
     }
 }
+
+#[cfg(all(test, foreshore_loom))]
+mod models;

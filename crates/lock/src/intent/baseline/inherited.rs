@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use foreshore_base::{TableId, TxnId};
 

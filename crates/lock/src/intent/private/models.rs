@@ -1,0 +1,141 @@
+//! LOCK-15 under loom: intents and absolute locks of three transactions, in every interleaving and with every value that weak
+//! memory allows:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg foreshore_loom" cargo test -p foreshore-lock --release --lib --target-dir target/loom
+//! ```
+//!
+//! What conflicts is never held at a time; and who waits has been granted the lock when the others are gone. Without any one
+//! of the three fences a model fails.
+
+use std::panic::Location;
+
+use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use foreshore_env::thread;
+use foreshore_env::time::Instant;
+
+use super::super::{EntryIndex, IntentHold, IntentMode};
+use super::Private;
+use crate::slot::{Identity, SLOTS, SlotId, Slots};
+
+struct Scene {
+    locks: Private,
+    slots: Slots,
+    /// Holders of intents, and of absolute locks, as they know themselves.
+    intents: AtomicU32,
+    absolutes: AtomicU32,
+}
+
+const TABLE: TableId = TableId(1);
+
+impl Scene {
+    fn new() -> Arc<Scene> {
+        let slots = Slots::new();
+        // All of them are used, so that an absolute lock looks at all.
+        for txn in 0..SLOTS as u64 {
+            let identity = Identity {
+                txn: TxnId(txn),
+                label: None,
+                begun_at: Location::caller(),
+                begun: Instant::now(),
+            };
+            drop(slots.claim(txn, identity));
+        }
+        let (intents, absolutes) = (AtomicU32::new(0), AtomicU32::new(0));
+        let locks = Private::new();
+        // Made before there are threads: loom does not see how `OnceLock` orders the making and the use.
+        locks.entries.get(EntryIndex::of(TABLE));
+        Arc::new(Scene { locks, slots, intents, absolutes })
+    }
+
+    fn hold(slot: u16) -> IntentHold {
+        IntentHold { slot: SlotId(slot), place: 0, held: None }
+    }
+
+    /// Asks for a lock without waiting, keeps it for a moment, and leaves a tag. Whether it got it.
+    fn pass_through(&self, slot: u16, mode: IntentMode, tag: u64) -> bool {
+        let entry = EntryIndex::of(TABLE);
+        let granted = self.locks.try_request(&self.slots, entry, Scene::hold(slot), mode).is_some();
+        if granted {
+            self.held(slot, mode, tag);
+        }
+        granted
+    }
+
+    /// It holds a lock: nobody holds what conflicts.
+    fn held(&self, slot: u16, mode: IntentMode, tag: u64) {
+        let (own, others) = if mode.is_absolute() {
+            (&self.absolutes, &self.intents)
+        } else {
+            (&self.intents, &self.absolutes)
+        };
+        own.fetch_add(1, Relaxed);
+        assert_eq!(others.fetch_add(0, Relaxed), 0, "what conflicts is held at a time");
+        own.fetch_sub(1, Relaxed);
+        let held = [(EntryIndex::of(TABLE), mode)].into_iter();
+        self.locks.release(&self.slots, SlotId(slot), 0, held, Some(Lsn(tag)));
+    }
+}
+
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn an_intent_and_an_absolute_lock_exclude_each_other() {
+    bounded(|| {
+        let scene = Scene::new();
+        let other = Arc::clone(&scene);
+        let intent = thread::spawn(move || other.pass_through(0, IntentMode::IX, 5));
+        let absolute = scene.pass_through(1, IntentMode::S, 6);
+        let intent = intent.join().unwrap();
+        assert!(intent || absolute, "one of them was free to go");
+        assert!(scene.locks.is_empty(&scene.slots));
+        // Whoever locks the table now sees the change below it.
+        let tag = scene.locks.tag(&scene.slots, EntryIndex::of(TABLE), IntentMode::S);
+        assert_eq!(tag, Lsn(if intent { 5 } else { 0 }));
+    });
+}
+
+/// The absolute request waits; the end of the intent is the only thing that can end its wait.
+#[test]
+fn the_end_of_an_intent_grants_the_absolute_lock_that_waits() {
+    bounded(|| {
+        let scene = Scene::new();
+        let other = Arc::clone(&scene);
+        let intent = thread::spawn(move || other.pass_through(0, IntentMode::IX, 5));
+        let entry = EntryIndex::of(TABLE);
+        let asked = scene.locks.request(&scene.slots, entry, Scene::hold(1), IntentMode::S);
+        intent.join().unwrap();
+        if asked.is_err() {
+            assert!(scene.slots.wait_of(SlotId(1)).word().is_granted(), "a lost wake-up");
+            scene.locks.withdraw(&scene.slots, entry, SlotId(1));
+        }
+        scene.held(1, IntentMode::S, 6);
+        assert!(scene.locks.is_empty(&scene.slots));
+    });
+}
+
+/// An intent that showed itself and had to take that back, while an absolute lock ends: nobody is left behind.
+#[test]
+fn an_intent_that_is_taken_back_is_in_nobodys_way() {
+    bounded(|| {
+        let scene = Scene::new();
+        let entry = EntryIndex::of(TABLE);
+        assert!(scene.locks.try_request(&scene.slots, entry, Scene::hold(2), IntentMode::X).is_some());
+        let other = Arc::clone(&scene);
+        let intent = thread::spawn(move || other.pass_through(0, IntentMode::IX, 5));
+        let asked = scene.locks.request(&scene.slots, entry, Scene::hold(1), IntentMode::S);
+        assert!(asked.is_err());
+        scene.held(2, IntentMode::X, 7);
+        intent.join().unwrap();
+        assert!(scene.slots.wait_of(SlotId(1)).word().is_granted(), "a lost wake-up");
+        scene.locks.withdraw(&scene.slots, entry, SlotId(1));
+        scene.held(1, IntentMode::S, 8);
+        assert!(scene.locks.is_empty(&scene.slots));
+    });
+}
