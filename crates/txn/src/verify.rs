@@ -188,6 +188,8 @@ fn check_free_space(core: &Core, owners: &BTreeMap<PageId, &str>, report: &mut V
 
 /// Reads the whole log that is kept: each record is sound, and the records of a transaction form a chain.
 fn check_log(core: &Core, report: &mut VerifyReport) -> Result<()> {
+    // A checkpoint would take away what is being read.
+    let _no_checkpoint = core.control.lock();
     let mut newest: BTreeMap<TxnId, Lsn> = BTreeMap::new();
     let mut reader = core.log.reader(core.log.low_water());
     let mut payload = Vec::new();
