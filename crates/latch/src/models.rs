@@ -14,6 +14,7 @@ mod lot;
 mod pairs;
 mod triples;
 
+// Not behind the door: it counts executions, and what loom knows of ends with each of them.
 use std::sync::atomic::AtomicUsize as Counter;
 
 use foreshore_env::sync::Arc;

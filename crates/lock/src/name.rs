@@ -25,6 +25,13 @@ impl LockName {
         self.0
     }
 
+    /// Which of 2⁶⁴⁻ˢʰⁱᶠᵗ places is this name's: its upper bits.
+    #[inline]
+    pub(crate) fn place(self, shift: u32) -> usize {
+        // With one place the shift is 64, which `checked_shr` refuses.
+        self.0.checked_shr(shift).unwrap_or(0) as usize
+    }
+
     /// The name with this hash.
     #[inline]
     pub const fn from_bits(bits: u64) -> LockName {

@@ -137,9 +137,15 @@ impl Wait {
         self.end(GRANTED);
     }
 
-    /// Ends a wait by making the owner a victim. Under the exclusive latch of the queue.
-    pub(crate) fn make_victim(&self) {
-        self.end(VICTIM);
+    /// Ends the wait `word`, if it is not over, by making the owner a victim; `judge` is called before. Under the exclusive
+    /// latch of the queue.
+    pub(crate) fn make_victim(&self, word: WaitWord, judge: impl FnOnce()) -> bool {
+        let waits = self.word() == word;
+        if waits {
+            judge();
+            self.end(VICTIM);
+        }
+        waits
     }
 
     fn end(&self, state: u64) {

@@ -245,18 +245,11 @@ impl LockTable {
         }
     }
 
-    /// LOCK-5: wakes those whose waits were ended, not under the latch, and looks for more if they were too many for one step.
     #[cold]
-    fn wake(&self, slots: &Slots, name: LockName, mut wakes: Wakes) {
-        loop {
-            let more = wakes.is_full();
-            wakes.wake(slots);
-            if !more {
-                return;
-            }
-            wakes = Wakes::default();
-            alone!(self, name, |queue| queue.pass(&self.view(slots, name), Change::Nothing, &mut wakes));
-        }
+    fn wake(&self, slots: &Slots, name: LockName, wakes: Wakes) {
+        wakes.wake_all(slots, |wakes| {
+            alone!(self, name, |queue| queue.pass(&self.view(slots, name), Change::Nothing, wakes));
+        });
     }
 
     /// Whether a new request of `slot`, or with `converts` a stronger one, could be granted at once.
@@ -331,14 +324,7 @@ impl LockTable {
         judge: impl FnOnce(),
     ) -> bool {
         let name = self.requests.get(request).name();
-        alone!(self, name, |queue| {
-            let waits = slots.wait_of(slot).word() == word;
-            if waits {
-                judge();
-                slots.wait_of(slot).make_victim();
-            }
-            waits
-        })
+        alone!(self, name, |_queue| slots.wait_of(slot).make_victim(word, judge))
     }
 
     /// Who is in the way of a wish of `slot`, which may be in the queue already; `converts`: as holder of another mode.

@@ -62,7 +62,7 @@ impl Watch {
 
     pub(crate) fn check(&self) {
         let faults = self.faults.lock();
-        assert!(faults.is_empty() || std::thread::panicking(), "{faults:?}");
+        assert!(faults.is_empty() || thread::panicking(), "{faults:?}");
     }
 }
 

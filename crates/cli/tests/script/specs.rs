@@ -150,8 +150,8 @@ fn run(spec: &Spec, permutation: &Permutation, player: &mut Player, number: usiz
             answers.iter().partition(|answer| answer["id"] == step.as_str());
         let mut own: Vec<String> = own.into_iter().map(outcome).collect();
         // A victim waits until it is found: whether it was seen doing so is a matter of time.
-        if own.last().is_some_and(|last| last == "deadlock") {
-            own.drain(..own.len() - 1);
+        if own.len() == 2 && own[0].starts_with("blocked by ") && own[1] == "deadlock" {
+            own.remove(0);
         }
         // Others are set free in no particular order.
         let mut others: Vec<String> = (others.into_iter())

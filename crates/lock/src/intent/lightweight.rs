@@ -126,16 +126,8 @@ impl Lightweight {
     }
 
     #[cold]
-    fn wake(&self, slots: &Slots, index: EntryIndex, mut wakes: Wakes) {
-        loop {
-            let more = wakes.is_full();
-            wakes.wake(slots);
-            if !more {
-                return;
-            }
-            wakes = Wakes::default();
-            self.alone(index, |entry| entry.pass(slots, index, None, &mut wakes));
-        }
+    fn wake(&self, slots: &Slots, index: EntryIndex, wakes: Wakes) {
+        wakes.wake_all(slots, |wakes| self.alone(index, |entry| entry.pass(slots, index, None, wakes)));
     }
 
     pub(super) fn tag(&self, index: EntryIndex, mode: IntentMode) -> Lsn {
@@ -150,13 +142,7 @@ impl Lightweight {
         index: EntryIndex,
         see: impl FnOnce(&SlotSet),
     ) -> Option<SlotSet> {
-        self.alone(index, |entry| {
-            let blockers = entry.waiters.blockers_of(slots, index, slot)?;
-            (slots.wait_of(slot).word() == word).then(|| {
-                see(&blockers);
-                blockers
-            })
-        })
+        self.alone(index, |entry| entry.waiters.blockers_of(slots, index, slot, word, see))
     }
 
     pub(super) fn make_victim(
@@ -167,14 +153,7 @@ impl Lightweight {
         index: EntryIndex,
         judge: impl FnOnce(),
     ) -> bool {
-        self.alone(index, |_| {
-            let waits = slots.wait_of(slot).word() == word;
-            if waits {
-                judge();
-                slots.wait_of(slot).make_victim();
-            }
-            waits
-        })
+        self.alone(index, |_| slots.wait_of(slot).make_victim(word, judge))
     }
 
     pub(super) fn holders(
@@ -184,12 +163,7 @@ impl Lightweight {
         hold: IntentHold,
         wanted: IntentMode,
     ) -> Vec<(SlotId, LockMode)> {
-        let mut holders = Vec::new();
-        self.alone(index, |entry| {
-            let see = |other, mode| holders.push((other, LockMode::Table(mode)));
-            entry.waiters.obstacles(slots, index, &Waiter { hold, wanted }, see);
-        });
-        holders
+        self.alone(index, |entry| entry.waiters.holders(slots, index, &Waiter { hold, wanted }))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -6,7 +6,8 @@ use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::{EntryIndex, IntentHold, IntentMode};
 use crate::deadlock::SlotSet;
-use crate::slot::{SlotId, Slots};
+use crate::error::LockMode;
+use crate::slot::{SlotId, Slots, WaitWord};
 use crate::table::Wakes;
 
 /// A transaction that waits for an entry.
@@ -105,10 +106,33 @@ impl Waiters {
         blockers
     }
 
-    /// Whom the waiter of this slot waits for.
-    pub(super) fn blockers_of(&self, slots: &Slots, index: EntryIndex, slot: SlotId) -> Option<SlotSet> {
+    /// Whom the waiter of this slot waits for, if it is still in the wait `word`; `see` is called with them.
+    pub(super) fn blockers_of(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        slot: SlotId,
+        word: WaitWord,
+        see: impl FnOnce(&SlotSet),
+    ) -> Option<SlotSet> {
         let waiter = self.list.lock().iter().find(|waiter| waiter.hold.slot == slot).copied()?;
-        Some(self.blockers(slots, index, &waiter))
+        let blockers = self.blockers(slots, index, &waiter);
+        (slots.wait_of(slot).word() == word).then(|| {
+            see(&blockers);
+            blockers
+        })
+    }
+
+    /// Who is in the way of a waiter, and how: for errors and views.
+    pub(super) fn holders(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        waiter: &Waiter,
+    ) -> Vec<(SlotId, LockMode)> {
+        let mut holders = Vec::new();
+        self.obstacles(slots, index, waiter, |other, mode| holders.push((other, LockMode::Table(mode))));
+        holders
     }
 
     /// Visits those who are in the way of a waiter, with the mode that conflicts. Who is not in the list stands behind

@@ -27,7 +27,7 @@ impl GlobalMutex {
     /// The number of a name's queue.
     #[inline]
     pub(super) fn place(&self, name: LockName) -> usize {
-        name.bits().checked_shr(self.shift).unwrap_or(0) as usize
+        name.place(self.shift)
     }
 
     pub(super) fn places(&self) -> usize {

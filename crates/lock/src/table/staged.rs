@@ -81,8 +81,7 @@ impl Staged {
     /// The number of a name's bucket.
     #[inline]
     pub(super) fn place(&self, name: LockName) -> usize {
-        // With one bucket the shift is 64, which `checked_shr` refuses.
-        name.bits().checked_shr(self.shift).unwrap_or(0) as usize
+        name.place(self.shift)
     }
 
     pub(super) fn places(&self) -> usize {

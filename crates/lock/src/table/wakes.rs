@@ -29,7 +29,20 @@ impl Wakes {
         self.count += 1;
     }
 
-    pub(crate) fn wake(&self, slots: &Slots) {
+    /// LOCK-5: wakes those whose waits were ended, not under the latch; `pass` ends more waits under it, if they were too
+    /// many for one step.
+    pub(crate) fn wake_all(mut self, slots: &Slots, mut pass: impl FnMut(&mut Wakes)) {
+        loop {
+            self.wake(slots);
+            if !self.is_full() {
+                return;
+            }
+            self = Wakes::default();
+            pass(&mut self);
+        }
+    }
+
+    fn wake(&self, slots: &Slots) {
         for &slot in &self.slots[..usize::from(self.count)] {
             parking::unpark_one(slots.wait_of(SlotId(slot)).address(), |_| {});
         }

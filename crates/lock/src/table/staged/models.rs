@@ -110,6 +110,7 @@ fn explore(
     check: fn(&World, Three),
 ) {
     FAULT.set(fault);
+    // Not behind the door: what loom knows of ends with each execution.
     let executions = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
