@@ -3,7 +3,7 @@
 //! Every file exists twice: as the page cache shows it and as the platter holds it. A completed
 //! [`DiskFile::sync`] copies the one to the other, a completed [`Disk::sync_directory`] does the same for the names
 //! in a directory. [`FaultyDisk::after_crash`] is the disk that the next open finds: what was synced, and of the
-//! rest nothing, everything, or some sectors in some of their versions.
+//! rest nothing, everything, some blocks, or some sectors in some of their versions.
 
 mod content;
 mod names;
@@ -36,6 +36,9 @@ pub enum CrashMode {
     DropUnsynced,
     /// It is there: only the process died.
     KeepAll,
+    /// Each block of 4 KiB, which is what the kernel writes back, is there as it was last written, or not at all, by this
+    /// seed; of the names of a directory, a prefix of the changes is there.
+    SubsetRandom(u64),
     /// Each 512-byte sector is there or not, by this seed, in the newest or an older version written since the last
     /// sync; of the names of a directory, a prefix of the changes is there.
     TornRandom(u64),
@@ -78,6 +81,8 @@ struct Faults {
     sync_delay: std::time::Duration,
     /// Syncs wait until this is over.
     syncs_held: bool,
+    /// Syncs of files in this directory, and below it, do nothing and say that they did.
+    lying: Option<PathBuf>,
 }
 
 /// How often the disk was used.
@@ -162,12 +167,18 @@ impl FaultyDisk {
         self.state.lock().faults.syncs_held = hold;
     }
 
+    /// Lets every sync of a file that was opened in this directory, or below it, succeed without doing anything: a drive whose
+    /// cache forgets. `None`: no more. For the proof that tests of crashes would notice.
+    pub fn lie_about_syncs(&self, directory: Option<&Path>) {
+        self.state.lock().faults.lying = directory.map(Path::to_owned);
+    }
+
     /// The disk that the next open finds if the power fails now. This disk stays as it is.
     #[must_use]
     pub fn after_crash(&self, mode: CrashMode) -> FaultyDisk {
         let state = self.state.lock();
         let seed = match mode {
-            CrashMode::TornRandom(seed) => seed,
+            CrashMode::SubsetRandom(seed) | CrashMode::TornRandom(seed) => seed,
             CrashMode::DropUnsynced | CrashMode::KeepAll => 0,
         };
         let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D);

@@ -188,15 +188,33 @@ impl Content {
         match mode {
             CrashMode::DropUnsynced => {}
             CrashMode::KeepAll => survivor.sync(),
+            CrashMode::SubsetRandom(_) => survivor.keep_some_blocks(random),
             CrashMode::TornRandom(_) => survivor.tear(random),
         }
         Content { cached: survivor.platter.clone(), platter: survivor.platter, unsynced: BTreeMap::new() }
     }
 
+    /// Lets each block with un-synced sectors reach the platter as it is, or not.
+    fn keep_some_blocks(&mut self, random: &mut Xorshift) {
+        let keep_of_eight = draw_share(random);
+        let mut block = None;
+        let mut kept = false;
+        for &sector in self.unsynced.keys() {
+            let its_block = sector / (BLOCK_BYTES / SECTOR_BYTES) as u64;
+            if block != Some(its_block) {
+                block = Some(its_block);
+                kept = random.below(8) < keep_of_eight;
+            }
+            if kept {
+                self.platter.write_in_block(&self.cached.sector(sector), sector * SECTOR_BYTES as u64);
+            }
+        }
+        self.keep_a_length(keep_of_eight, random);
+    }
+
     /// Lets each un-synced sector reach the platter or not, in its newest or in an older version.
     fn tear(&mut self, random: &mut Xorshift) {
-        // Some crashes lose nearly nothing, some nearly all.
-        let keep_of_eight = [1, 4, 7][random.below(3) as usize];
+        let keep_of_eight = draw_share(random);
         for (&sector, versions) in &self.unsynced {
             if random.below(8) >= keep_of_eight {
                 continue;
@@ -207,7 +225,17 @@ impl Content {
             };
             self.platter.write_in_block(&content, sector * SECTOR_BYTES as u64);
         }
+        self.keep_a_length(keep_of_eight, random);
+    }
+
+    /// Lets the platter have the length of the cache, or its own.
+    fn keep_a_length(&mut self, keep_of_eight: u64, random: &mut Xorshift) {
         let keeps_length = random.below(8) < keep_of_eight;
         self.platter.cut(if keeps_length { self.cached.length } else { self.platter.length });
     }
+}
+
+/// How many of eight changes come through: some crashes lose nearly nothing, some nearly all.
+fn draw_share(random: &mut Xorshift) -> u64 {
+    [1, 4, 7][random.below(3) as usize]
 }

@@ -164,7 +164,7 @@ impl Names {
             let kept = still_kept.entry(change.directory()).or_insert_with(|| match mode {
                 CrashMode::DropUnsynced => 0,
                 CrashMode::KeepAll => total,
-                CrashMode::TornRandom(_) => random.below(total + 1),
+                CrashMode::SubsetRandom(_) | CrashMode::TornRandom(_) => random.below(total + 1),
             });
             if *kept > 0 {
                 *kept -= 1;

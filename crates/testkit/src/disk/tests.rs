@@ -2,7 +2,8 @@ use foreshore_env::disk::{Disk, DiskFile, OpenMode};
 
 use super::*;
 
-const MODES: [CrashMode; 3] = [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(7)];
+const MODES: [CrashMode; 4] =
+    [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::SubsetRandom(7), CrashMode::TornRandom(7)];
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from("/db").join(name)
@@ -52,6 +53,42 @@ fn what_is_not_synced_is_lost_kept_or_torn_by_sector() {
         mixed += u32::from(bytes.contains(&1) && bytes.contains(&2));
     }
     assert!(mixed > 32, "{mixed}");
+}
+
+#[test]
+fn a_block_is_there_as_a_whole_or_not_at_all() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 8 * BLOCK_BYTES);
+    handle.write_all_at(&[2; 8 * BLOCK_BYTES], 0).unwrap();
+    handle.write_all_at(&[3; 100], 5 * BLOCK_BYTES as u64).unwrap();
+    let mut mixed = 0;
+    for seed in 0..64 {
+        let bytes = disk.after_crash(CrashMode::SubsetRandom(seed)).read_file(&path("a")).unwrap();
+        for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+            let (first, rest) = block.split_at(100);
+            let newest = if number == 5 { 3 } else { 2 };
+            let states = [(1, 1), (newest, 2)];
+            assert!(states.contains(&(first[0], rest[0])), "block {number}, seed {seed}");
+            assert!(first.iter().all(|&byte| byte == first[0]) && rest.iter().all(|&byte| byte == rest[0]));
+        }
+        mixed += u32::from(bytes.contains(&1) && bytes.contains(&2));
+    }
+    assert!(mixed > 32, "{mixed}");
+}
+
+#[test]
+fn a_disk_that_lies_about_its_syncs_loses_what_it_promised() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 10);
+    disk.lie_about_syncs(Some(Path::new("/elsewhere")));
+    handle.write_all_at(&[2; 10], 0).unwrap();
+    handle.sync().unwrap();
+    disk.lie_about_syncs(Some(Path::new("/db")));
+    handle.write_all_at(&[3; 10], 0).unwrap();
+    handle.sync().unwrap();
+    assert_eq!(disk.read_file(&path("a")).unwrap(), [3; 10]);
+    assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("a")).unwrap(), [2; 10]);
+    assert_eq!(disk.after_crash(CrashMode::KeepAll).read_file(&path("a")).unwrap(), [3; 10]);
 }
 
 #[test]

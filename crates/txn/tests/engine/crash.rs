@@ -1,154 +1,167 @@
-//! A crash at every change of the disk, of a workload, of the making of a database, and of the recovery from a crash.
+//! A crash at every change of the disk, of several workloads, of the making of a database, and of the recovery from a
+//! crash: see [`crate::matrix`].
 //!
-//! `FORESHORE_CRASH=full` takes an hour and goes over more workloads and deeper; all of it would take days.
+//! `FORESHORE_CRASH=full` runs fifty workloads of each kind instead of one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use foreshore_env::{
     disk::Disk,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Engine, EngineOptions, PoolOptions, TxnError};
+use foreshore_txn::{Engine, EngineOptions, PoolOptions};
 
 use crate::{
-    assert_sound, directory,
+    directory,
+    matrix::{Examine, Explorer, modes, open_and_examine},
     model::{Plan, Promises, Workload, is_of_the_disk},
-    open, open_with,
+    open,
     probe::Probe,
     read_all, tiny,
 };
 
-/// How many crashes are tried.
-#[derive(Clone, Copy)]
-struct Effort {
-    /// Workloads, each of another seed.
-    seeds: u64,
-    /// Of the crashes of a workload, one in so many is followed by crashes of its recovery …
-    recovery_stride: u64,
-    /// … at one in so many of its changes …
-    nested_stride: u64,
-    /// … and of the recovery from those, if it goes so deep.
-    depth: usize,
+/// The states that each of the matrices below looks at, at least; with `FORESHORE_CRASH=full` [`FULL_EFFORT`] times as many.
+const STATES: [u64; 5] = [1000, 750, 650, 700, 500];
+const _: () = assert!(STATES[0] + STATES[1] + STATES[2] + STATES[3] + STATES[4] >= 2000);
+
+/// How many workloads of each kind `FORESHORE_CRASH=full` runs.
+const FULL_EFFORT: u64 = 50;
+
+fn is_full() -> bool {
+    std::env::var("FORESHORE_CRASH").is_ok_and(|effort| effort == "full")
 }
 
-fn effort() -> Effort {
-    match std::env::var("FORESHORE_CRASH").as_deref() {
-        Ok("full") => Effort { seeds: 12, recovery_stride: 7, nested_stride: 5, depth: 2 },
-        _ => Effort { seeds: 2, recovery_stride: 43, nested_stride: 3, depth: 2 },
-    }
+/// How many times as much is tried when everything is.
+fn effort() -> u64 {
+    if is_full() { FULL_EFFORT } else { 1 }
 }
 
-fn modes(change: u64) -> [CrashMode; 3] {
-    [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(change)]
-}
-
-/// Crashes looked at, for the figures in the output.
-static CRASHES: AtomicU64 = AtomicU64::new(0);
-
-/// Opens what a crash has left, and compares it with what was promised. Then the same for a crash of that recovery.
-fn check(disk: &FaultyDisk, promises: &Promises, context: &str, depth: usize, stride: u64) {
-    CRASHES.fetch_add(1, Ordering::Relaxed);
-    if depth > 0 {
-        let (promises, context) = (promises.clone(), context.to_owned());
-        let watched = disk.after_crash(CrashMode::KeepAll);
-        let snapshots = watched.clone();
-        let probe = Probe::new(
-            watched,
-            Box::new(move |change| {
-                if change % stride == 0 {
-                    for mode in modes(change) {
-                        let context = format!("{context}, then at change {change} of recovery, {mode:?}");
-                        check(&snapshots.after_crash(mode), &promises, &context, depth - 1, stride * 7);
-                    }
-                }
-            }),
-        );
-        // Only its recovery is of interest here.
-        let engine = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny());
-        drop(engine);
-    }
-    compare(disk, &tiny(), promises, context);
+/// A disk with the durable directory that is to hold the database.
+fn disk_with_directory() -> FaultyDisk {
+    let disk = FaultyDisk::new();
+    disk.create_directory(directory()).unwrap();
+    disk.sync_directory(Path::new("/")).unwrap();
+    disk
 }
 
 fn compare(disk: &FaultyDisk, options: &EngineOptions, promises: &Promises, context: &str) {
-    let engine = open_with(disk, options).unwrap_or_else(|error| panic!("{context}: open: {error}"));
-    let tables: BTreeSet<_> = engine.tables().unwrap().iter().map(|table| table.name().to_owned()).collect();
-    let found = read_all(&engine).unwrap_or_else(|error| panic!("{context}: read: {error}"));
-    promises.check(&tables, &found).unwrap_or_else(|broken| panic!("{context}: {broken}"));
-    assert_sound(&engine, context);
-    engine.close().unwrap_or_else(|error| panic!("{context}: close: {error}"));
+    open_and_examine(disk, options, |engine| promises.examine(engine))
+        .unwrap_or_else(|problem| panic!("{context}: {problem}"));
 }
 
-/// Runs a workload on a watched disk and looks at the crash before every change.
-fn crash_everywhere(plan: Plan, effort: Effort) -> (u64, u64) {
-    let disk = FaultyDisk::new();
-    disk.create_directory(directory()).unwrap();
-    disk.sync_directory(std::path::Path::new("/")).unwrap();
+/// Runs a workload on a watched disk, and looks at the crash before every change. From the first commit on, `prepare` may
+/// have done something to the disk.
+fn crash_everywhere(explorer: &Arc<Explorer>, plan: Plan, prepare: impl FnOnce(&FaultyDisk)) {
+    let disk = disk_with_directory();
     let promises = Arc::new(Mutex::new(Promises::default()));
-    let (for_probe, snapshots) = (Arc::clone(&promises), disk.clone());
+    let (for_probe, snapshots, explores) = (Arc::clone(&promises), disk.clone(), Arc::clone(explorer));
     let probe = Probe::new(
-        disk,
+        disk.clone(),
         Box::new(move |change| {
             // Under the mutex: nothing is acknowledged between the look at the promises and the look at the disk.
             let promises = for_probe.lock();
             let left = modes(change).map(|mode| (mode, snapshots.after_crash(mode)));
-            let promises = { promises.clone() };
-            for (mode, left) in left {
-                let deep = change % effort.recovery_stride == 0;
-                let context = format!("{plan:?}, crash at change {change}, {mode:?}");
-                let depth = if deep { effort.depth } else { 0 };
-                check(&left, &promises, &context, depth, effort.nested_stride);
-            }
+            let promised = promises.clone();
+            drop(promises);
+            let examine: Arc<Examine> = Arc::new(move |engine| promised.examine(engine));
+            explores.crash(left, &examine, &format!("{plan:?}, crash at change {change}"));
         }),
     );
-    let engine = Engine::open(Arc::new(probe.clone()) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
+    let engine = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
     let mut workload = Workload::new(&engine, &promises, plan);
+    prepare(&disk);
     workload.run().unwrap();
-    let commits = workload.commits;
-    assert_eq!(workload.appended > 4, plan.appends, "{} appends", workload.appended);
+    let (commits, appended) = (workload.commits, workload.appended);
     workload.abandon();
     engine.close().unwrap();
-    (commits, probe.changes())
+    assert!(commits > 15, "{commits} commits are too few to prove much");
+    assert_eq!(appended > 0, plan.appends, "{appended} appends");
 }
 
-fn plans(seeds: u64) -> impl Iterator<Item = Plan> {
-    (1..=seeds).map(|seed| Plan {
-        seed,
-        steps: 1400,
-        checkpoint_every: 60,
-        long_values: seed % 2 == 0,
-        appends: seed % 2 == 1,
-    })
+/// Asserts that nothing was lost or came back, in as many states as promised.
+fn conclude(explorer: &Explorer, matrix: usize) {
+    let failures = explorer.failures();
+    assert!(failures.is_empty(), "{failures:#?}");
+    let states = explorer.states();
+    let total: u64 = states.iter().sum();
+    println!("{total} states, by interrupted recoveries {states:?}: nothing lost, nothing resurrected");
+    assert!(total >= STATES[matrix] * effort(), "only {total} states");
+    assert!(states.iter().all(|&count| count >= 20), "not all depths were reached: {states:?}");
 }
 
 /// The main thing: nothing acknowledged is lost, nothing half done is there, wherever the power fails, also while it recovers
-/// from a power failure.
+/// from a power failure, and from one of those.
+fn matrix(matrix: usize, plan: impl Fn(u64) -> Plan) {
+    let explorer = Arc::default();
+    for seed in 1..=effort() {
+        crash_everywhere(&explorer, plan(seed), |_| {});
+    }
+    conclude(&explorer, matrix);
+}
+
 #[test]
 fn a_crash_at_every_change_leaves_exactly_what_was_acknowledged() {
-    let effort = effort();
-    for plan in plans(effort.seeds) {
-        let (commits, changes) = crash_everywhere(plan, effort);
-        assert!(
-            commits > 100 && changes > 300,
-            "{commits} commits, {changes} changes: too small to prove much"
+    matrix(0, |seed| Plan::new(seed, 250, 30));
+}
+
+#[test]
+fn the_same_with_long_values() {
+    matrix(1, |seed| Plan { long_values: true, ..Plan::new(100 + seed, 250, 40) });
+}
+
+#[test]
+fn the_same_with_many_keys_at_a_time() {
+    matrix(2, |seed| Plan { appends: true, ..Plan::new(200 + seed, 250, 40) });
+}
+
+#[test]
+fn the_same_with_pipelined_commits() {
+    matrix(3, |seed| Plan { pipelined: true, ..Plan::new(300 + seed, 300, 40) });
+}
+
+/// TXN-10, at every change that making a database takes.
+#[test]
+fn a_crash_while_a_database_is_made_leaves_something_that_opens() {
+    let explorer: Arc<Explorer> = Arc::default();
+    for round in 0..2 * effort() {
+        let disk = if round % 2 == 0 { FaultyDisk::new() } else { disk_with_directory() };
+        let (snapshots, explores) = (disk.clone(), Arc::clone(&explorer));
+        let examine: Arc<Examine> = Arc::new(|engine| Promises::default().examine(engine));
+        let probe = Probe::new(
+            disk,
+            Box::new(move |change| {
+                let left = modes(change + 1000 * round).map(|mode| (mode, snapshots.after_crash(mode)));
+                explores.crash(left, &examine, &format!("making, round {round}, crash at change {change}"));
+            }),
         );
-        println!("seed {}: {commits} commits, {changes} changes of the disk", plan.seed);
+        let engine = Engine::open(Arc::new(probe.clone()) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
+        engine.close().unwrap();
+        assert!(probe.changes() > 20, "{}", probe.changes());
     }
-    println!("{} crashes", CRASHES.load(Ordering::Relaxed));
+    conclude(&explorer, 4);
+}
+
+/// What the matrix is worth: on a disk that lies about its syncs it must find losses. Of the log: commits are gone. Of the
+/// pages: the log that would bring them back has been let go.
+#[test]
+fn a_disk_that_forgets_what_it_synced_is_found_out() {
+    for liar in ["log", "data"] {
+        let explorer = Arc::default();
+        let liar = directory().join(liar);
+        crash_everywhere(&explorer, Plan::new(3, 200, 20), |disk| disk.lie_about_syncs(Some(&liar)));
+        let failures = explorer.failures();
+        assert!(!failures.is_empty(), "{}: {:?} states, and no failure", liar.display(), explorer.states());
+        println!("{}: {}", liar.display(), failures[0]);
+    }
 }
 
 /// The same from the other side: the disk dies under a running engine, which must notice, stop and let go.
 #[test]
 fn an_engine_whose_disk_dies_stops_and_loses_nothing() {
-    let plan = Plan { seed: 77, steps: 700, checkpoint_every: 60, long_values: true, appends: false };
+    let plan = Plan { long_values: true, ..Plan::new(77, 700, 60) };
     let run = |crash_at: Option<u64>| {
-        let disk = FaultyDisk::new();
-        disk.create_directory(directory()).unwrap();
-        disk.sync_directory(std::path::Path::new("/")).unwrap();
+        let disk = disk_with_directory();
         let promises = Mutex::new(Promises::default());
         let engine = open(&disk).unwrap();
         if let Some(number) = crash_at {
@@ -164,7 +177,7 @@ fn an_engine_whose_disk_dies_stops_and_loses_nothing() {
     };
     let (_, _, result, closed, operations) = run(None);
     assert!(result.is_ok() && closed);
-    let stride = if effort().seeds > 2 { 1 } else { 9 };
+    let stride = if is_full() { 1 } else { 9 };
     for number in (1..operations).step_by(stride) {
         let (disk, promises, result, _, _) = run(Some(number));
         let context = format!("{plan:?}, the disk dies at operation {number}");
@@ -180,7 +193,7 @@ fn an_engine_whose_disk_dies_stops_and_loses_nothing() {
 /// A database made by one size of everything is opened by another.
 #[test]
 fn recovery_works_with_another_pool_and_other_nodes() {
-    let plan = Plan { seed: 5, steps: 1500, checkpoint_every: 400, long_values: true, appends: false };
+    let plan = Plan { long_values: true, ..Plan::new(5, 1500, 400) };
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());
@@ -202,7 +215,7 @@ fn recovery_works_with_another_pool_and_other_nodes() {
 /// RELIABILITY's case 30: recovery of a recovered database finds nothing to do.
 #[test]
 fn a_second_recovery_has_nothing_to_do() {
-    let plan = Plan { seed: 9, steps: 600, checkpoint_every: 200, long_values: false, appends: false };
+    let plan = Plan::new(9, 600, 200);
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());
@@ -228,7 +241,7 @@ fn a_second_recovery_has_nothing_to_do() {
 /// The test above could not fail without this: a database that has lost a commit is noticed.
 #[test]
 fn a_lost_commit_is_noticed() {
-    let plan = Plan { seed: 3, steps: 300, checkpoint_every: 100, long_values: false, appends: false };
+    let plan = Plan::new(3, 300, 100);
     let disk = FaultyDisk::new();
     disk.create_directory(directory()).unwrap();
     let promises = Mutex::new(Promises::default());
@@ -247,38 +260,4 @@ fn a_lost_commit_is_noticed() {
     half.insert(("t0".to_owned(), b"k000".to_vec()), b"from nowhere".to_vec());
     promises.check(&tables, &half).unwrap_err();
     promises.check(&BTreeSet::new(), &found).unwrap_err();
-}
-
-/// TXN-10, at every change that making a database takes.
-#[test]
-fn a_crash_while_a_database_is_made_leaves_something_that_opens() {
-    for parent_synced in [false, true] {
-        let disk = FaultyDisk::new();
-        if parent_synced {
-            disk.create_directory(directory()).unwrap();
-            disk.sync_directory(std::path::Path::new("/")).unwrap();
-        }
-        let snapshots = disk.clone();
-        let probe = Probe::new(
-            disk,
-            Box::new(move |change| {
-                let torn = (0..6).map(|seed| CrashMode::TornRandom(seed * 1000 + change));
-                for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll].into_iter().chain(torn) {
-                    let left = snapshots.after_crash(mode);
-                    let depth = usize::from(mode == CrashMode::TornRandom(change));
-                    check(
-                        &left,
-                        &Promises::default(),
-                        &format!("making, change {change}, {mode:?}"),
-                        depth,
-                        2,
-                    );
-                }
-            }),
-        );
-        let engine: Result<_, TxnError> =
-            Engine::open(Arc::new(probe.clone()) as Arc<dyn Disk>, directory(), &tiny()).map_err(Into::into);
-        engine.unwrap().close().unwrap();
-        assert!(probe.changes() > 20, "{}", probe.changes());
-    }
 }

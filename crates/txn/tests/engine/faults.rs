@@ -13,7 +13,8 @@ use crate::{
     open, open_with, put, read_all, scan, tiny,
 };
 
-const PLAN: Plan = Plan { seed: 21, steps: 1200, checkpoint_every: 50, long_values: true, appends: false };
+const PLAN: Plan =
+    Plan { seed: 21, steps: 1200, checkpoint_every: 50, long_values: true, appends: false, pipelined: false };
 
 /// Runs the workload on a disk prepared by `fault`, crashes, and compares with what was promised.
 fn survive(context: &str, fault: impl FnOnce(&FaultyDisk)) -> Result<(), TxnError> {

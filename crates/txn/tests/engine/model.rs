@@ -10,7 +10,7 @@ use foreshore_env::{
 };
 use foreshore_txn::{BeginOptions, Durability, Engine, LockError, Savepoint, TableInfo, Txn, TxnError};
 
-use crate::{Content, get};
+use crate::{Content, get, read_all};
 
 /// Transactions open at a time.
 const WORKERS: usize = 4;
@@ -34,7 +34,15 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Why a database found after a crash breaks a promise.
+    /// Why a database that was opened after a crash breaks a promise.
+    pub(crate) fn examine(&self, engine: &Arc<Engine>) -> Result<(), String> {
+        let tables = engine.tables().map_err(|error| format!("tables: {error}"))?;
+        let tables = tables.iter().map(|table| table.name().to_owned()).collect();
+        let found = read_all(engine).map_err(|error| format!("read: {error}"))?;
+        self.check(&tables, &found)
+    }
+
+    /// Why what was found after a crash breaks a promise.
     pub(crate) fn check(&self, tables: &BTreeSet<String>, found: &Content) -> Result<(), String> {
         let all: BTreeSet<_> = self.tables.iter().chain(&self.table_hoped).cloned().collect();
         if !tables.is_superset(&self.tables) || !tables.is_subset(&all) {
@@ -102,6 +110,15 @@ pub(crate) struct Plan {
     pub(crate) long_values: bool,
     /// Keys are also appended many at a time.
     pub(crate) appends: bool,
+    /// Commits are also pipelined.
+    pub(crate) pipelined: bool,
+}
+
+impl Plan {
+    /// A plan of short values, without what has a field of its own.
+    pub(crate) fn new(seed: u64, steps: usize, checkpoint_every: u64) -> Plan {
+        Plan { seed, steps, checkpoint_every, long_values: false, appends: false, pipelined: false }
+    }
 }
 
 /// One open transaction.
@@ -214,7 +231,11 @@ impl<'a> Workload<'a> {
     }
 
     fn commit(&mut self, worker: Worker) -> Result<(), TxnError> {
-        let durability = if self.random.below(4) == 0 { Durability::Lazy } else { Durability::Sync };
+        let durability = match self.random.below(4) {
+            0 => Durability::Lazy,
+            1 if self.plan.pipelined => Durability::Pipelined,
+            _ => Durability::Sync,
+        };
         let writes = !worker.txn.is_read_only();
         if writes {
             self.promises.lock().hoped.push(worker.changes.clone());
