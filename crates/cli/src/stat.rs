@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
-use foreshore::{Database, Direction, TableDefinition, TableDescription, TableLock};
+use foreshore::{Database, Direction, LogHold, TableDefinition, TableDescription, TableLock};
 use serde::Serialize;
 
 use crate::{
@@ -36,6 +36,22 @@ struct Outcome {
     database: PathBuf,
     tables: Vec<Table>,
     counters: BTreeMap<&'static str, u64>,
+    log: Retention,
+}
+
+/// Who holds the log.
+#[derive(Serialize)]
+struct Retention {
+    used_bytes: u64,
+    work_bytes: u64,
+    capacity_bytes: u64,
+    holders: Vec<Hold>,
+}
+
+#[derive(Serialize)]
+struct Hold {
+    holder: String,
+    held_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -59,19 +75,31 @@ pub(crate) fn run(args: StatArgs) -> Result<ExitCode, CliError> {
     let db = open_to_look(&args.directory)?;
     // Before the tables are gone through, which counts as well.
     let counters = db.stats().entries().collect();
+    let log = retention(&db);
     let mut tables = Vec::new();
     for TableDescription { name, key_type, value_type, .. } in db.tables()? {
         let content = if args.quick { None } else { Some(measure(&db, &name)?) };
         tables.push(Table { name, key_type, value_type, content });
     }
     db.close()?;
-    let outcome = Outcome { database: args.directory, tables, counters };
+    let outcome = Outcome { database: args.directory, tables, counters, log };
     if args.json {
         json_line(&outcome)?
     } else {
         print(&outcome)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn retention(db: &Database) -> Retention {
+    let retention = db.log_retention();
+    let hold = |hold: &LogHold| Hold { holder: hold.holder.to_string(), held_bytes: hold.held_bytes };
+    Retention {
+        used_bytes: retention.used_bytes,
+        work_bytes: retention.work_bytes,
+        capacity_bytes: retention.capacity_bytes,
+        holders: retention.holders.iter().map(hold).collect(),
+    }
 }
 
 fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
@@ -108,6 +136,11 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     }
     for (name, value) in &outcome.counters {
         line(format!("  {name:32} {value:>16}"))?;
+    }
+    let Retention { used_bytes, work_bytes, capacity_bytes, holders } = &outcome.log;
+    line(format!("  log: {used_bytes} bytes needed, changes may fill {work_bytes} of {capacity_bytes}"))?;
+    for Hold { holder, held_bytes } in holders {
+        line(format!("    {held_bytes:>16} bytes held by {holder}"))?;
     }
     Ok(())
 }

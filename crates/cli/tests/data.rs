@@ -299,6 +299,9 @@ fn stat_counts() {
     assert_eq!(report["counters"]["tables"], 4);
     assert!(report["counters"]["pages"].as_u64().unwrap() > 10);
     assert_eq!(scene.json("stat db --quick --json")["tables"][0].get("entries"), None);
+    let log = &report["log"];
+    assert_eq!(log["holders"][0]["holder"], "pages changed since the last checkpoint");
+    assert!(log["work_bytes"].as_u64() < log["capacity_bytes"].as_u64(), "{log}");
     let printed = scene.succeed("stat db");
     assert!(
         printed.contains("names") && printed.contains("2 entries") && printed.contains("log_tail"),

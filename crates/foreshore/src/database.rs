@@ -18,6 +18,7 @@ use crate::{
     options::Options,
     pipeline::Pipeline,
     report::{Stats, VerifyReport},
+    retention::LogRetention,
     table::{TableCache, TableDescription},
     transact::{self, Session, TransactOptions},
     transaction::Transaction,
@@ -239,6 +240,11 @@ impl Database {
     /// Counters since the database was opened, and sizes as they are.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.inner.engine.stats())
+    }
+
+    /// Who holds the log: what must end, or be written, before it can be shortened.
+    pub fn log_retention(&self) -> LogRetention {
+        LogRetention::of(self.inner.engine.log_retention())
     }
 
     /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space

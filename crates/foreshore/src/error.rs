@@ -228,6 +228,12 @@ pub enum Error {
         /// The cap.
         capacity_bytes: u64,
     },
+    /// The log is full, and this transaction needed most of it: it was told to go (see
+    /// [`Options::log_full`](crate::Options::log_full)) and can only be rolled back.
+    #[error(
+        "the transaction was ended because it held most of a full log; keep transactions short, or raise log_bytes"
+    )]
+    LogHeld,
     /// All of the buffer pool is in use at the same time.
     #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]
     PoolExhausted {
@@ -312,6 +318,7 @@ impl Error {
             Error::AlreadyOpen { .. } => "already_open",
             Error::Poisoned { .. } => "poisoned",
             Error::LogFull { .. } => "log_full",
+            Error::LogHeld => "log_held",
             Error::PoolExhausted { .. } => "pool_exhausted",
             Error::LimitExceeded { .. } => "limit_exceeded",
             Error::Closed { .. } => "closed",
@@ -361,6 +368,7 @@ impl Error {
             TxnError::Lock(error) => Error::from_lock(error),
             TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
             TxnError::Failed => Error::TransactionFailed,
+            TxnError::LogHeld => Error::LogHeld,
             TxnError::PipelineBusy => Error::PipelineBusy,
             TxnError::ForeignCursor => Error::NotOfThisTransaction { what: "cursor" },
             TxnError::InvalidSavepoint => Error::NotOfThisTransaction { what: "savepoint" },

@@ -125,6 +125,7 @@ mod options;
 mod pipeline;
 mod range;
 mod report;
+mod retention;
 mod table;
 mod transact;
 mod transaction;
@@ -138,8 +139,8 @@ pub use foreshore_base::{
 };
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
-    Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogInsert, Mode,
-    TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
+    Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogFullPolicy,
+    LogInsert, Mode, TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
@@ -149,6 +150,7 @@ pub use crate::{
     pipeline::{CommitTicket, Pipeline},
     range::{Cursor, Range},
     report::{Stats, VerifyReport},
+    retention::{LogHold, LogHolder, LogRetention},
     table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,
     transaction::{CancelHandle, Savepoint, Transaction},

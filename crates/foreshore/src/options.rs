@@ -12,7 +12,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Isolation, LatchMode, LogInsert, Transit, Translation,
+    Durability, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -38,8 +38,8 @@ pub struct Options {
     pub transit: Transit,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
-    /// Most bytes that the log may take. Transactions that are open at the same time must fit in half of it: the
-    /// other half is kept so that every one of them can be rolled back. Default: 4 GiB.
+    /// Most bytes that the log may take. Transactions that are open at the same time must fit in three eighths of
+    /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, rounded up to a power of two; fixed when the database is made. Default: 16 MiB.
     pub log_segment_bytes: u64,
@@ -47,6 +47,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: compare_exchange.
     pub log_insert: LogInsert,
+    /// What is done when the log is full and an open transaction needs it. Default: throttle.
+    pub log_full: LogFullPolicy,
     /// How long a [`Durability::Lazy`] commit may take to reach the disk. Default: 100 ms.
     pub flush_interval: Duration,
     /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
@@ -128,6 +130,7 @@ impl Default for Options {
             log_segment_bytes: 16 << 20,
             log_buffer_bytes: 8 << 20,
             log_insert: LogInsert::default(),
+            log_full: LogFullPolicy::default(),
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,
             early_lock_release: EarlyLockRelease::default(),
@@ -167,6 +170,7 @@ impl Options {
         "log_segment_bytes",
         "log_buffer_bytes",
         "log_insert",
+        "log_full",
         "flush_interval",
         "checkpoint_bytes",
         "early_lock_release",
@@ -213,6 +217,7 @@ impl Options {
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
             "log_insert" => self.log_insert = choice(name, value)?,
+            "log_full" => self.log_full = choice(name, value)?,
             "flush_interval" => self.flush_interval = time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
             "early_lock_release" => self.early_lock_release = choice(name, value)?,
@@ -221,14 +226,7 @@ impl Options {
             }
             "victim_policy" => self.victim_policy = choice(name, value)?,
             "log_latency" => self.log_latency = time()?,
-            "lock_table" => {
-                self.lock_table = match value {
-                    "latched" => LockTable::Latched,
-                    "global_mutex" => LockTable::GlobalMutex,
-                    "staged" => LockTable::Staged,
-                    _ => return Err(invalid(name, value, "latched, staged or global_mutex")),
-                }
-            }
+            "lock_table" => self.lock_table = choice(name, value)?,
             "key_range_modes" => self.key_range_modes = choice(name, value)?,
             "intent_locks" => self.intent_locks = choice(name, value)?,
             "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
@@ -277,18 +275,14 @@ impl Options {
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
             "log_insert" => self.log_insert.name(),
+            "log_full" => self.log_full.name(),
             "flush_interval" => units::format_duration(self.flush_interval),
             "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
             "early_lock_release" => self.early_lock_release.name(),
             "pipeline_length" => self.pipeline_length.to_string(),
             "victim_policy" => self.victim_policy.name(),
             "log_latency" => units::format_duration(self.log_latency),
-            "lock_table" => match self.lock_table {
-                LockTable::Latched => "latched",
-                LockTable::GlobalMutex => "global_mutex",
-                LockTable::Staged => "staged",
-            }
-            .to_owned(),
+            "lock_table" => self.lock_table.name(),
             "key_range_modes" => self.key_range_modes.name(),
             "intent_locks" => self.intent_locks.name(),
             "deadlock_policy" => self.deadlock_policy.name(),
@@ -358,6 +352,7 @@ impl Options {
             checkpoint_bytes: self.checkpoint_bytes,
             escalation_locks: self.escalation_locks,
             escalation_bytes: self.escalation_bytes,
+            log_full: self.log_full,
             node_capacity: self.node_capacity,
             locking: self.locking,
         }
@@ -408,6 +403,10 @@ mod tests {
         for insert in LogInsert::ALL {
             options.set("log_insert", &insert.name()).unwrap();
             assert_eq!(options.engine().log.insert, insert);
+        }
+        for policy in LogFullPolicy::ALL {
+            options.set("log_full", &policy.name()).unwrap();
+            assert_eq!(options.engine().log_full, policy);
         }
     }
 

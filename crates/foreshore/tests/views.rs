@@ -7,8 +7,8 @@ use std::{
 };
 
 use foreshore::{
-    CancelHandle, Database, Direction, Error, LockTarget, TableDefinition, TableLock, TransactOptions,
-    Transaction, VictimReason, WaitView,
+    CancelHandle, Database, Direction, Error, LockTarget, LogHolder, TableDefinition, TableLock,
+    TransactOptions, Transaction, VictimReason, WaitView,
 };
 use serde_json::Value as Json;
 
@@ -269,4 +269,26 @@ fn no_more_than_128_deadlocks_are_kept() {
     let kept = db.deadlocks();
     assert_eq!((kept.len(), kept[127].victim), (128, last));
     assert_eq!(db.stats().deadlocks, 130);
+}
+
+#[test]
+fn who_holds_the_log_is_named() {
+    let (_directory, db) = open(false);
+    let mut writer = begin(&db, "import");
+    writer.put(ACCOUNTS, "z", 1).unwrap();
+    db.checkpoint().unwrap();
+    db.transact(|tx| tx.put(NUMBERS, 7, 7).map(|_| ())).unwrap();
+    let retention = db.log_retention();
+    assert!(retention.used_bytes > 0 && retention.used_bytes < retention.work_bytes);
+    assert!(retention.work_bytes < retention.capacity_bytes);
+    let held = retention.holders.iter().map(|hold| hold.held_bytes);
+    assert!(held.is_sorted_by(|one, next| one >= next), "{retention:?}");
+    let first = &retention.holders[0].holder;
+    assert!(matches!(first, LogHolder::Transaction(view) if view.id == writer.id()), "{retention:?}");
+    let told = first.to_string();
+    assert!(told.contains("(import), open for ") && told.ends_with(" s"), "{told}");
+    writer.rollback().unwrap();
+    db.checkpoint().unwrap();
+    let retention = db.log_retention();
+    assert!(matches!(&retention.holders[..], [hold] if matches!(hold.holder, LogHolder::Pages)));
 }

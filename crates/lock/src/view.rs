@@ -209,6 +209,13 @@ impl LockManager {
         }
     }
 
+    /// An open transaction; `None` if there is none with this id.
+    pub fn transaction(&self, txn: TxnId) -> Option<TxnView> {
+        let identity =
+            self.slots.used().filter_map(|(_, slot)| slot.identity()).find(|who| who.txn == txn)?;
+        Some(view_of(&identity, Instant::now()))
+    }
+
     /// Everybody who waits for a lock, and who is in the way. See the head of this file for how consistent that is.
     pub fn waits(&self) -> Vec<WaitView> {
         let known = self.known(&self.all_waits());

@@ -42,8 +42,12 @@ enum Work {
 pub(crate) struct Growth {
     /// Growth that asks for a checkpoint.
     interval: u64,
-    /// The log's tail at the last checkpoint. Relaxed: a late look costs a checkpoint too many or too late.
+    /// The log's tail at the last checkpoint, or at the last attempt. Relaxed: a late look costs a checkpoint too many or too
+    /// late.
     since: AtomicU64,
+    /// Where recovery would begin to redo. Written under the mutex of the control file when that says so; read for reports,
+    /// relaxed.
+    redo: AtomicU64,
     /// A checkpoint was asked for and not begun: saves the others the mutex. Relaxed, for the same reason.
     asked: AtomicBool,
     wanted: Mutex<Wanted>,
@@ -62,10 +66,11 @@ struct Wanted {
 }
 
 impl Growth {
-    pub(crate) fn new(interval: u64, since: Lsn) -> Growth {
+    pub(crate) fn new(interval: u64, redo: Lsn) -> Growth {
         Growth {
             interval,
-            since: AtomicU64::new(since.0),
+            since: AtomicU64::new(redo.0),
+            redo: AtomicU64::new(redo.0),
             asked: AtomicBool::new(false),
             wanted: Mutex::default(),
             wake: Condvar::new(),
@@ -114,6 +119,11 @@ impl Growth {
         self.asked.store(false, Ordering::Relaxed);
     }
 
+    /// Where recovery would begin to redo.
+    pub(crate) fn redo(&self) -> Lsn {
+        Lsn(self.redo.load(Ordering::Relaxed))
+    }
+
     /// Why the checkpointer's last attempt failed, if it did.
     pub(crate) fn failure(&self) -> Option<String> {
         self.wanted.lock().failure.clone()
@@ -146,6 +156,14 @@ impl Growth {
 /// The life of the checkpointer's thread.
 pub(crate) fn run_checkpointer(core: &Arc<Core>) {
     while let Some(work) = core.growth.wait() {
+        if work == Work::Checkpoint
+            && core.log.used_bytes() > core.log.work_bytes()
+            && !core.checkpoint_shortens_log()
+        {
+            // What is left is kept for rollbacks (TXN-5), and after a checkpoint they would log all their pages anew.
+            core.growth.restart(core.log.tail());
+            continue;
+        }
         let result = match work {
             Work::Checkpoint => core.checkpoint(),
             Work::Reaper => reaper::run(core).map(|done| {
@@ -216,6 +234,7 @@ impl Core {
         self.log.flush(checkpoint)?;
         let content = Control { clean, checkpoint, redo, log_from, ..control.content() };
         control.write(content).inspect_err(|error| self.log.poison(&error.to_string()))?;
+        self.growth.redo.store(redo.0, Ordering::Relaxed);
         self.stats.count(Event::Checkpoint);
         self.growth.wanted.lock().failure = None;
         self.log.release_before(log_from)

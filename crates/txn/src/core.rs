@@ -11,8 +11,14 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
-    catalog::Catalog, checkpoint::Growth, committer::Committer, control::ControlFile,
-    options::EarlyLockRelease, recovery::RecoveryReport, stats::Counters, table::TxnTable,
+    catalog::Catalog,
+    checkpoint::Growth,
+    committer::Committer,
+    control::ControlFile,
+    options::{EarlyLockRelease, LogFullPolicy},
+    recovery::RecoveryReport,
+    stats::Counters,
+    table::TxnTable,
 };
 
 /// What all transactions of a database share.
@@ -27,6 +33,8 @@ pub(crate) struct Core {
     /// Also held for the length of a checkpoint: there is one at a time.
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) growth: Growth,
+    /// What is done when the log is full.
+    pub(crate) log_full: LogFullPolicy,
     pub(crate) committer: Committer,
     pub(crate) stats: Counters,
     pub(crate) recovery: RecoveryReport,

@@ -22,6 +22,7 @@ use crate::{
     error::TxnError,
     options::{BeginOptions, EngineOptions},
     pipeline::Pipeline,
+    retention::LogRetention,
     stats::EngineStats,
     transaction::Txn,
     verify::{self, VERIFY_WAIT, VerifyReport},
@@ -153,6 +154,11 @@ impl Engine {
     /// The engine in numbers.
     pub fn stats(&self) -> EngineStats {
         self.core.collect_stats()
+    }
+
+    /// Who holds the log.
+    pub fn log_retention(&self) -> LogRetention {
+        self.core.log_retention()
     }
 
     /// The lock manager.

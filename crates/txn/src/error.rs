@@ -18,6 +18,9 @@ pub enum TxnError {
     /// An earlier operation made this transaction a deadlock victim; all that is left is to roll it back.
     #[error("the transaction was chosen to resolve a deadlock; roll it back and run it again")]
     Failed,
+    /// The log is full, and this transaction needed most of it; all that is left is to roll it back.
+    #[error("the transaction was ended because it held most of a full log; roll it back")]
+    LogHeld,
     /// The commit record was written, but the log failed before it was known to be durable. The database is poisoned;
     /// when it is opened again, the transaction is there as a whole or not at all.
     #[error("the outcome of the commit is unknown until the database is opened again: {cause}")]

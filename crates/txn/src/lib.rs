@@ -32,6 +32,8 @@ mod records;
 #[cfg(not(foreshore_loom))]
 mod recovery;
 #[cfg(not(foreshore_loom))]
+mod retention;
+#[cfg(not(foreshore_loom))]
 mod rollback;
 #[cfg(not(foreshore_loom))]
 mod stats;
@@ -63,9 +65,12 @@ mod api {
         control::FORMAT_VERSION,
         engine::Engine,
         error::TxnError,
-        options::{BeginOptions, Durability, EarlyLockRelease, EngineOptions, MAX_PIPELINE_LENGTH},
+        options::{
+            BeginOptions, Durability, EarlyLockRelease, EngineOptions, LogFullPolicy, MAX_PIPELINE_LENGTH,
+        },
         pipeline::Pipeline,
         recovery::RecoveryReport,
+        retention::{LogHold, LogHolder, LogRetention},
         stats::EngineStats,
         ticket::CommitTicket,
         transaction::{MAX_SAVEPOINTS, Position, Savepoint, Txn, TxnCursor},

@@ -38,6 +38,8 @@ pub struct EngineOptions {
     pub escalation_locks: usize,
     /// Bytes of locks that a transaction may have before the same is tried for the table with the most; 0: never.
     pub escalation_bytes: usize,
+    /// What is done when the log is full and no checkpoint can shorten it.
+    pub log_full: LogFullPolicy,
     /// Most records in a node of a tree: `usize::MAX`, or a handful in tests, so that nodes split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
@@ -55,6 +57,7 @@ impl Default for EngineOptions {
             locks: LockOptions::default(),
             latch_mode: LatchMode::default(),
             checkpoint_bytes: 256 << 20,
+            log_full: LogFullPolicy::default(),
             early_lock_release: EarlyLockRelease::default(),
             pipeline_length: MAX_PIPELINE_LENGTH,
             release_tags: true,
@@ -67,11 +70,30 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// [`EngineOptions::checkpoint_bytes`] within its limits: appends are refused at half of the capacity, and the log
-    /// cannot be shortened before a checkpoint is complete.
+    /// [`EngineOptions::checkpoint_bytes`] within its limits: appends are refused at three eighths of the capacity, and the
+    /// log cannot be shortened before a checkpoint is complete.
     pub(crate) fn checkpoint_interval(&self) -> u64 {
         self.checkpoint_bytes.min(self.log.capacity_bytes / 8).max(MIN_CHECKPOINT_BYTES)
     }
+}
+
+/// What is done when the log is full and no checkpoint can shorten it, because an open transaction needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFullPolicy {
+    /// Who wants to write waits up to a second for others to end, then gets [`StorageError::LogFull`]; at once if it is
+    /// itself the one who needs the log.
+    ///
+    /// [`StorageError::LogFull`]: foreshore_base::StorageError::LogFull
+    #[default]
+    Throttle,
+    /// As `Throttle`, and a moment later the transaction that needs most of the log is told to go: its next operation gets
+    /// [`TxnError::LogHeld`](crate::TxnError::LogHeld).
+    EndOldest,
+}
+
+impl LogFullPolicy {
+    /// All of them.
+    pub const ALL: [LogFullPolicy; 2] = [LogFullPolicy::Throttle, LogFullPolicy::EndOldest];
 }
 
 /// How a transaction begins.

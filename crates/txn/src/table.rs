@@ -58,6 +58,9 @@ struct Slot {
     last: AtomicU64,
     /// The change under way appends here or later; `IDLE` when there is none.
     pending: AtomicU64,
+    /// The transaction that was told to go; its slot may have another one by now. Written by everybody, relaxed: it carries
+    /// nothing with it.
+    ended: AtomicU64,
 }
 
 /// Which slot.
@@ -101,6 +104,7 @@ impl TxnTable {
                 first: AtomicU64::new(0),
                 last: AtomicU64::new(0),
                 pending: AtomicU64::new(IDLE),
+                ended: AtomicU64::new(FREE),
             })
         };
         TxnTable {
@@ -184,6 +188,25 @@ impl TxnTable {
     /// How many transactions have written and are open.
     pub(crate) fn open_count(&self) -> usize {
         self.slots.iter().filter(|slot| slot.txn.load(Ordering::Acquire) != FREE).count()
+    }
+
+    /// The transactions that have written and are open, with the places from which on each needs the log.
+    pub(crate) fn holders(&self) -> Vec<(TxnId, Lsn)> {
+        let seen = self.slots.iter().filter_map(|slot| slot.read()).filter(|seen| seen.first != 0);
+        seen.map(|seen| (seen.txn, Lsn(seen.first))).collect()
+    }
+
+    /// Tells a transaction that it has to go.
+    pub(crate) fn end(&self, txn: TxnId) {
+        if let Some(slot) = self.slots.iter().find(|slot| slot.txn.load(Ordering::Acquire) == txn.0) {
+            slot.ended.store(txn.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the owner of a slot was told to go.
+    #[inline]
+    pub(crate) fn is_ended(&self, slot: SlotNumber, txn: TxnId) -> bool {
+        self.slot(slot).ended.load(Ordering::Relaxed) == txn.0
     }
 
     /// Looks at all transactions, after the checkpoint has read its redo horizon from the log's tail.

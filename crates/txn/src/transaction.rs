@@ -1,6 +1,7 @@
 //! A transaction as its owner uses it.
 
 mod escalation;
+mod log_room;
 mod session;
 
 use std::ops::Bound;
@@ -344,7 +345,7 @@ impl Txn {
         }
         *attempts += 1;
         if let (TreeError::Storage(StorageError::LogFull { .. }), ..=LOG_FULL_RETRIES) = (&error, *attempts)
-            && self.session.core().shorten_log()?
+            && self.wait_for_log_room()?
         {
             return Ok(());
         }
@@ -367,6 +368,9 @@ impl Txn {
     pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
         if self.failed {
             return Err(TxnError::Failed);
+        }
+        if self.session.is_ended() {
+            return Err(TxnError::LogHeld);
         }
         if self.session.waiting.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return Err(LockError::Cancelled.into());

@@ -75,7 +75,10 @@ pub(crate) struct Core {
     pub(crate) seal: Seal,
     pub(crate) geometry: Geometry,
     pub(crate) store: Store,
-    capacity_bytes: u64,
+    /// The most that the log may hold.
+    pub(crate) capacity_bytes: u64,
+    /// The most that work may fill.
+    pub(crate) work_bytes: u64,
     pub(crate) flush_interval: Duration,
     /// See [`LogOptions::latency`].
     latency: Duration,
@@ -109,6 +112,7 @@ impl Core {
             geometry,
             store,
             capacity_bytes: options.capacity_bytes,
+            work_bytes: options.work_bytes(),
             flush_interval: options.interval(),
             latency: options.latency,
         }

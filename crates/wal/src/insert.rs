@@ -46,7 +46,7 @@ impl LogInsert {
 /// Who appends, as to how much of the capacity it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Work: half of it.
+    /// Work: a part of it.
     Forward,
     /// Ending work: all of it.
     Rollback,

@@ -101,7 +101,7 @@ impl Log {
     /// the circular buffer, that is, for the flusher.
     ///
     /// # Errors
-    /// `LogFull` past half of the capacity; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
+    /// `LogFull` past [`Log::work_bytes`]; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
     /// above 48 bits, or one of the two kinds that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
     #[inline]
     pub fn append(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
@@ -191,6 +191,16 @@ impl Log {
     /// Bytes of the log between the low-water mark and the tail.
     pub fn used_bytes(&self) -> u64 {
         self.core.tail().saturating_sub(self.core.low_water())
+    }
+
+    /// The most that the log may hold.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.core.capacity_bytes
+    }
+
+    /// The most that ordinary appends may fill: [`LogOptions::work_bytes`].
+    pub fn work_bytes(&self) -> u64 {
+        self.core.work_bytes
     }
 
     /// How often a batch was made durable since the log was opened.

@@ -24,8 +24,8 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Bytes in the circular buffer, up to the next power of two, 256 KiB to 1 GiB.
     pub buffer_bytes: usize,
-    /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past the
-    /// half of it; the other half is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
+    /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past
+    /// [`LogOptions::work_bytes`]; the rest is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
     /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
     pub capacity_bytes: u64,
     /// What every sync takes longer than the disk needs: another disk's latency, to measure with. None by default.
@@ -40,6 +40,12 @@ pub struct LogOptions {
 impl LogOptions {
     /// Recycled segments that are kept for their next use.
     pub const SPARE_SEGMENTS: usize = 16;
+
+    /// The most that ordinary appends may fill: three eighths of the capacity. What takes a change back may be longer than
+    /// the change (by 8 bytes for 48 at worst), and may have to log pages anew.
+    pub fn work_bytes(&self) -> u64 {
+        self.capacity_bytes / 8 * 3
+    }
 
     pub(crate) fn segment(&self) -> u64 {
         self.segment_bytes.clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES).next_power_of_two()

@@ -1,9 +1,11 @@
 //! Options whose value is one of a few, each with a name.
 
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, LatchMode, LogInsert,
-    TransitKind, TranslationKind, VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, LatchMode, LogFullPolicy,
+    LogInsert, TransitKind, TranslationKind, VictimPolicy,
 };
+
+use super::LockTable;
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -75,6 +77,14 @@ impl Choice for TranslationKind {
     ];
 }
 
+impl Choice for LockTable {
+    const NAMED: &'static [(&'static str, LockTable)] = &[
+        ("latched", LockTable::Latched),
+        ("staged", LockTable::Staged),
+        ("global_mutex", LockTable::GlobalMutex),
+    ];
+}
+
 impl Choice for LogInsert {
     const NAMED: &'static [(&'static str, LogInsert)] = &[
         ("compare_exchange", LogInsert::CompareExchange),
@@ -82,6 +92,11 @@ impl Choice for LogInsert {
         ("consolidated", LogInsert::Consolidated),
         ("mutex", LogInsert::Mutex),
     ];
+}
+
+impl Choice for LogFullPolicy {
+    const NAMED: &'static [(&'static str, LogFullPolicy)] =
+        &[("throttle", LogFullPolicy::Throttle), ("end_oldest", LogFullPolicy::EndOldest)];
 }
 
 impl Choice for TransitKind {

@@ -44,7 +44,7 @@ impl Names {
     pub(super) fn lock(&self, lock: LockRow) -> LockView {
         LockView {
             target: self.target(lock.target),
-            transaction: transaction(lock.txn),
+            transaction: lock.txn.into(),
             granted: lock.granted,
             wanted: lock.wanted,
             held_for: lock.held_for,
@@ -54,14 +54,14 @@ impl Names {
 
     pub(super) fn wait(&self, wait: LockWait) -> WaitView {
         let blocker = |blocker: LockBlocker| BlockerView {
-            transaction: transaction(blocker.txn),
+            transaction: blocker.txn.into(),
             mode: blocker.mode,
             holds: blocker.holds,
             held_for: blocker.held_for,
         };
         WaitView {
             target: self.target(wait.target),
-            transaction: transaction(wait.txn),
+            transaction: wait.txn.into(),
             wanted: wait.wanted,
             held: wait.held,
             waited: wait.waited,
@@ -96,8 +96,10 @@ impl Names {
     }
 }
 
-fn transaction(txn: LockTransaction) -> TransactionView {
-    TransactionView { id: txn.txn.0, label: txn.label, begun_at: txn.begun_at, open_for: txn.open_for }
+impl From<LockTransaction> for TransactionView {
+    fn from(txn: LockTransaction) -> TransactionView {
+        TransactionView { id: txn.txn.0, label: txn.label, begun_at: txn.begun_at, open_for: txn.open_for }
+    }
 }
 
 fn digits<K: Key>(bytes: &[u8]) -> Option<String>

@@ -260,6 +260,7 @@ impl Place<'_> {
             catalog: Catalog::new(catalog, content.overflow_root),
             growth: Growth::new(self.options.checkpoint_interval(), content.redo),
             committer: Committer::default(),
+            log_full: self.options.log_full,
             control: Mutex::new(control),
             stats: Counters::default(),
             recovery,

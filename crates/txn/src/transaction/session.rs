@@ -83,6 +83,12 @@ impl TxnSession {
         self.chain.last != Lsn::ZERO
     }
 
+    /// Whether it was told to go, because it needs most of a full log.
+    #[inline]
+    pub(crate) fn is_ended(&self) -> bool {
+        self.slot.is_some_and(|slot| self.core().transactions.is_ended(slot, self.chain.txn))
+    }
+
     /// Announces a change (TXN-3), and takes a slot for the first one.
     #[inline]
     pub(crate) fn begin_change(&mut self) -> Result<()> {

@@ -99,7 +99,7 @@ impl Core {
     #[inline]
     fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
         let limit = match request.purpose {
-            Purpose::Forward => self.capacity_bytes / 2,
+            Purpose::Forward => self.work_bytes,
             Purpose::Rollback => self.capacity_bytes,
             Purpose::Own => u64::MAX,
         };

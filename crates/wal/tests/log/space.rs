@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_second_half_of_the_capacity_is_for_ending_work() {
+fn five_eighths_of_the_capacity_are_for_ending_work() {
     let disk = FaultyDisk::new();
     let capacity_bytes = 8 * SEGMENT;
     let options = LogOptions { capacity_bytes, ..options() };
@@ -21,7 +21,9 @@ fn the_second_half_of_the_capacity_is_for_ending_work() {
     // A record, and at the end of a segment what it leaves and the next header.
     let slack = 2 * 1040 + 4096;
     while !is_full(&forward()) {}
-    assert!(log.used_bytes() <= capacity_bytes / 2 && log.used_bytes() > capacity_bytes / 2 - slack);
+    let work_bytes = capacity_bytes * 3 / 8;
+    assert_eq!((log.work_bytes(), log.capacity_bytes()), (work_bytes, capacity_bytes));
+    assert!(log.used_bytes() <= work_bytes && log.used_bytes() > work_bytes - slack);
     let middle = rollback().unwrap();
     while !is_full(&rollback()) {}
     assert!(log.used_bytes() <= capacity_bytes && log.used_bytes() > capacity_bytes - slack);
@@ -30,7 +32,7 @@ fn the_second_half_of_the_capacity_is_for_ending_work() {
     log.flush(middle).unwrap();
     log.release_before(middle).unwrap();
     assert_eq!(log.low_water(), middle);
-    assert!(is_full(&forward()), "half is still held");
+    assert!(is_full(&forward()), "more than that is still held");
     let lsn = rollback().unwrap();
     log.release_before(lsn).unwrap();
     forward().unwrap();

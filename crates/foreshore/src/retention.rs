@@ -1,0 +1,74 @@
+//! Who holds the log.
+
+use std::fmt;
+
+use crate::view::TransactionView;
+
+/// What the log is needed for, and who needs it. Made by
+/// [`Database::log_retention`](crate::Database::log_retention).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LogRetention {
+    /// Bytes that are needed.
+    pub used_bytes: u64,
+    /// The most that changes may fill; what is beyond is kept for rollbacks, commits and checkpoints.
+    pub work_bytes: u64,
+    /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes).
+    pub capacity_bytes: u64,
+    /// Who needs them, who needs most first.
+    pub holders: Vec<LogHold>,
+}
+
+/// One who needs a part of the log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LogHold {
+    /// Who.
+    pub holder: LogHolder,
+    /// Bytes from where its part begins to the log's end.
+    pub held_bytes: u64,
+}
+
+/// Who needs a part of the log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LogHolder {
+    /// An open transaction that has written: it may have to be rolled back. Its part is free when it has ended.
+    Transaction(TransactionView),
+    /// Pages that have changed since the last checkpoint: recovery would repeat the changes. The next checkpoint lets
+    /// this part go.
+    Pages,
+}
+
+impl LogRetention {
+    pub(crate) fn of(retention: foreshore_txn::LogRetention) -> LogRetention {
+        let hold = |hold: foreshore_txn::LogHold| {
+            let holder = match hold.holder {
+                foreshore_txn::LogHolder::Transaction(txn) => LogHolder::Transaction(txn.into()),
+                foreshore_txn::LogHolder::Pages => LogHolder::Pages,
+            };
+            LogHold { holder, held_bytes: hold.held_bytes }
+        };
+        LogRetention {
+            used_bytes: retention.used_bytes,
+            work_bytes: retention.work_bytes,
+            capacity_bytes: retention.capacity_bytes,
+            holders: retention.holders.into_iter().map(hold).collect(),
+        }
+    }
+}
+
+impl fmt::Display for LogHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogHolder::Transaction(transaction) => {
+                transaction.fmt(f)?;
+                match transaction.open_for {
+                    Some(open_for) => write!(f, ", open for {:.1} s", open_for.as_secs_f64()),
+                    None => Ok(()),
+                }
+            }
+            LogHolder::Pages => f.write_str("pages changed since the last checkpoint"),
+        }
+    }
+}

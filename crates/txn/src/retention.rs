@@ -1,0 +1,78 @@
+//! Who holds the log: what its next shortening has to wait for.
+
+use foreshore_base::{Lsn, TxnId};
+use foreshore_lock::TxnView;
+
+use crate::core::Core;
+
+/// What the log is needed for. Made by [`Engine::log_retention`](crate::Engine::log_retention).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LogRetention {
+    /// Bytes that are needed.
+    pub used_bytes: u64,
+    /// The most that work may fill; what is beyond is kept for ending it.
+    pub work_bytes: u64,
+    /// The most that the log may hold.
+    pub capacity_bytes: u64,
+    /// Who needs them, who needs most first.
+    pub holders: Vec<LogHold>,
+}
+
+/// One who needs a part of the log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LogHold {
+    /// Who.
+    pub holder: LogHolder,
+    /// Needs the log from here on.
+    pub from: Lsn,
+    /// Bytes from there to the log's end.
+    pub held_bytes: u64,
+}
+
+/// Who needs a part of the log.
+#[derive(Clone, Debug)]
+pub enum LogHolder {
+    /// An open transaction that has written: it may have to be rolled back.
+    Transaction(TxnView),
+    /// Pages that have changed since the last checkpoint began: recovery repeats the changes. The next checkpoint lets
+    /// this part go.
+    Pages,
+}
+
+impl Core {
+    /// Who holds the log. Stops nobody: those who begin or end meanwhile may be there or not.
+    pub(crate) fn log_retention(&self) -> LogRetention {
+        let (low_water, tail) = (self.log.low_water(), self.log.tail());
+        let hold = |holder, from: Lsn| {
+            let from = from.max(low_water);
+            LogHold { holder, from, held_bytes: tail.0.saturating_sub(from.0) }
+        };
+        let mut holders = vec![hold(LogHolder::Pages, self.growth.redo())];
+        for (txn, first) in self.transactions.holders() {
+            if let Some(view) = self.locks.transaction(txn) {
+                holders.push(hold(LogHolder::Transaction(view), first));
+            }
+        }
+        holders.sort_by_key(|hold| hold.from);
+        LogRetention {
+            used_bytes: self.log.used_bytes(),
+            work_bytes: self.log.work_bytes(),
+            capacity_bytes: self.log.capacity_bytes(),
+            holders,
+        }
+    }
+
+    /// Whether a checkpoint would shorten the log: no open transaction needs all of it.
+    pub(crate) fn checkpoint_shortens_log(&self) -> bool {
+        let seen = self.transactions.capture();
+        seen.pending.min(seen.first) > self.log.low_water()
+    }
+
+    /// The open transaction that needs most of the log.
+    pub(crate) fn oldest_log_holder(&self) -> Option<TxnId> {
+        let holders = self.transactions.holders();
+        holders.into_iter().min_by_key(|&(_, first)| first).map(|(txn, _)| txn)
+    }
+}

@@ -1,0 +1,60 @@
+//! What a transaction does that finds the log full.
+//!
+//! It waits a little, holding its locks, while others end and checkpoints shorten the log: that slows those down who fill
+//! it. Under [`LogFullPolicy::EndOldest`] it then tells the transaction that needs most of the log that it has to go. That one
+//! learns it with its next operation, refuses everything from then on but to be rolled back, and for that there is always
+//! room (WAL-10, TXN-5). Nobody waits for longer than [`PATIENCE`]: the oldest may be in the hands of somebody who has
+//! forgotten it. Who waits for no lock does not wait here either.
+
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::Txn;
+use crate::{error::TxnError, options::LogFullPolicy};
+
+/// How long a transaction waits for room.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the oldest transaction has to end by itself.
+const GRACE: Duration = Duration::from_millis(50);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Txn {
+    /// Waits for room in the log; whether there may be some now.
+    ///
+    /// # Errors
+    /// [`TxnError::LogHeld`] if this transaction itself has to go; and whatever ends a transaction.
+    #[cold]
+    pub(super) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
+        let core = self.session.core();
+        let begun = Instant::now();
+        loop {
+            self.check_usable()?;
+            if core.checkpoint_shortens_log() {
+                return Ok(core.shorten_log()?);
+            }
+            let oldest = core.oldest_log_holder();
+            let mine = oldest == Some(self.id());
+            match (core.log_full, oldest) {
+                (LogFullPolicy::Throttle, _) if mine => return Ok(false),
+                (LogFullPolicy::EndOldest, Some(oldest)) if mine || begun.elapsed() >= GRACE => {
+                    core.transactions.end(oldest);
+                    if mine {
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            let waiting = &self.session.waiting;
+            if waiting.no_wait
+                || begun.elapsed() >= PATIENCE
+                || waiting.deadline.is_some_and(|deadline| deadline <= Instant::now())
+            {
+                return Ok(false);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
