@@ -13,7 +13,7 @@ use foreshore_env::{
 use foreshore_latch::baseline::{Latch, LatchKind, Visit};
 use serde::Serialize;
 
-use crate::BenchError;
+use crate::{BenchError, rounds::median};
 
 /// Words that a reader or writer touches: a cache line beside the latch's.
 const WORDS: usize = 8;
@@ -228,12 +228,6 @@ fn visit<V: Visit>(subject: Subject, visitor: V) -> V::Output {
         Subject::Nothing => visitor.visit::<Nothing>(),
         Subject::Latch(kind) => kind.visit(visitor),
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-    (low + high) / 2.0
 }
 
 /// Excludes nobody.

@@ -3,6 +3,7 @@
 //! latches under load.
 #![forbid(unsafe_code)]
 
+mod comparison;
 mod engine;
 pub mod engines;
 mod insert;
@@ -11,16 +12,19 @@ mod log;
 mod observer;
 mod random;
 mod report;
+mod rounds;
 mod row;
 mod runner;
 mod tpcb;
 mod tpcc;
+mod txbench;
 mod workload;
 mod ycsb;
 
 #[cfg(test)]
 mod tests;
 
+pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use engine::{
     AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex,
     Visit,
@@ -38,6 +42,7 @@ pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, RunOptions, load, run};
 pub use tpcb::{ACCOUNTS, Tpcb};
 pub use tpcc::{Mix, Scale, Tpcc};
+pub use txbench::{TXBENCH_KEYS, Txbench, TxbenchOptions};
 pub use workload::{Check, Loader, ROWS_PER_BATCH, VisitRow, Worker, Workload, visit_all};
 pub use ycsb::{Ycsb, YcsbOptions};
 

@@ -1,5 +1,7 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
+mod measured;
+
 use std::collections::BTreeMap;
 
 use foreshore_env::{
@@ -8,7 +10,6 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use hdrhistogram::Histogram;
 
 use crate::{
     BenchError,
@@ -17,11 +18,11 @@ use crate::{
     report::{Latency, Report},
     workload::{Check, Loader, Worker, Workload},
 };
+pub(crate) use measured::Measured;
+use measured::Tally;
 
 /// How often the main thread looks up from its sleep to tell the observer, and to see whether a worker failed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Latencies above this are recorded as this.
-const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
 
 /// How long a run takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,52 +60,6 @@ const PHASE_WARM_UP: u8 = 0;
 const PHASE_MEASURE: u8 = 1;
 const PHASE_STOP: u8 = 2;
 
-/// What one thread has seen.
-struct Tally {
-    /// Commits since the start of the run, warm-up included, by kind: the checks need them all.
-    all_commits: Vec<u64>,
-    measured: Measured,
-}
-
-/// What is counted while measured.
-struct Measured {
-    latency: Vec<Histogram<u64>>,
-    commits: Vec<u64>,
-    user_rollbacks: u64,
-    given_up: u64,
-    attempts: Attempts,
-}
-
-impl Measured {
-    fn new(kinds: usize) -> Result<Measured, BenchError> {
-        let histogram = || {
-            Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, 3)
-                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
-        };
-        Ok(Measured {
-            latency: (0..kinds).map(|_| histogram()).collect::<Result<_, _>>()?,
-            commits: vec![0; kinds],
-            user_rollbacks: 0,
-            given_up: 0,
-            attempts: Attempts::default(),
-        })
-    }
-
-    fn add(&mut self, other: &Measured) -> Result<(), BenchError> {
-        for (mine, theirs) in self.latency.iter_mut().zip(&other.latency) {
-            mine.add(theirs)
-                .map_err(|error| BenchError::invalid(format!("cannot add latencies: {error}")))?;
-        }
-        for (mine, theirs) in self.commits.iter_mut().zip(&other.commits) {
-            *mine += theirs;
-        }
-        self.user_rollbacks += other.user_rollbacks;
-        self.given_up += other.given_up;
-        self.attempts.add(&other.attempts);
-        Ok(())
-    }
-}
-
 /// Stops the others when a worker ends for whatever reason, a panic included: a run with fewer workers than it reports
 /// would be a false figure.
 struct StopOthers<'s>(&'s Shared);
@@ -131,30 +86,52 @@ pub fn run(
     let load_seconds = begin.elapsed().as_secs_f64();
 
     let before = engine.counters();
-    let (elapsed, tallies) = match options.length {
+    let sample = sample(engine, workload, options, observer)?;
+    let commits_per_flush = commits_per_flush(&before, &engine.counters());
+    observer.checking();
+    let begin = Instant::now();
+    let checks = workload.check(engine, Some(&sample.all_commits))?;
+    let check_seconds = begin.elapsed().as_secs_f64();
+    let checked = Checked { checks, load_seconds, check_seconds };
+    let mut report = report(engine, workload, options, &sample, checked);
+    report.commits_per_flush = commits_per_flush;
+    Ok(report)
+}
+
+/// What threads did with a loaded workload.
+pub(crate) struct Sample {
+    /// How long was measured.
+    pub(crate) elapsed: Duration,
+    /// Commits that ended in that time, also of transactions that began before it: with hundreds of threads those are not
+    /// few, and as many are under way at its end.
+    pub(crate) ended: u64,
+    /// Commits of every kind, warm-up included.
+    pub(crate) all_commits: Vec<u64>,
+    pub(crate) measured: Measured,
+}
+
+/// Runs a workload that is loaded, and neither loads nor checks it.
+pub(crate) fn sample(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &RunOptions,
+    observer: &dyn Observer,
+) -> Result<Sample, BenchError> {
+    let (elapsed, ended, tallies) = match options.length {
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
         Length::Iterations(count) => run_iterations(engine, workload, options, count)?,
     };
-    let commits_per_flush = commits_per_flush(&before, &engine.counters());
-    let kinds = workload.kinds();
-    let mut all_commits = vec![0; kinds.len()];
-    let mut measured = Measured::new(kinds.len())?;
+    let kinds = workload.kinds().len();
+    let (mut all_commits, mut measured) = (vec![0; kinds], Measured::new(kinds)?);
     for tally in &tallies {
         measured.add(&tally.measured)?;
         for (sum, commits) in all_commits.iter_mut().zip(&tally.all_commits) {
             *sum += commits;
         }
     }
-    observer.checking();
-    let begin = Instant::now();
-    let checks = workload.check(engine, Some(&all_commits))?;
-    let check_seconds = begin.elapsed().as_secs_f64();
-    let checked = Checked { checks, load_seconds, check_seconds };
-    let mut report = report(engine, workload, options, elapsed, &measured, checked);
-    report.commits_per_flush = commits_per_flush;
-    Ok(report)
+    Ok(Sample { elapsed, ended, all_commits, measured })
 }
 
 /// The commits that wrote, for each flush of the log, between two looks at an engine's counters.
@@ -174,11 +151,11 @@ fn report(
     engine: &dyn Engine,
     workload: &dyn Workload,
     options: &RunOptions,
-    elapsed: Duration,
-    measured: &Measured,
+    sample: &Sample,
     checked: Checked,
 ) -> Report {
-    let seconds = elapsed.as_secs_f64();
+    let seconds = sample.elapsed.as_secs_f64();
+    let measured = &sample.measured;
     let mut together = measured.latency[0].clone();
     together.reset();
     for histogram in &measured.latency {
@@ -271,7 +248,7 @@ fn run_for_time(
     options: &RunOptions,
     (warm_up, measured): (Duration, Duration),
     observer: &dyn Observer,
-) -> Result<(Duration, Vec<Tally>), BenchError> {
+) -> Result<(Duration, u64, Vec<Tally>), BenchError> {
     let shared = Shared { phase: AtomicU8::new(PHASE_WARM_UP) };
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
@@ -289,7 +266,7 @@ fn run_for_time(
                 })
             })
             .collect();
-        let commits = || progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum();
+        let commits = || -> u64 { progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum() };
         let start = Instant::now();
         let wait_until = |deadline: Instant| {
             while Instant::now() < deadline && shared.phase.load(Ordering::Relaxed) != PHASE_STOP {
@@ -301,11 +278,11 @@ fn run_for_time(
         // Not if a worker has stopped the run already.
         let _ =
             shared.phase.compare_exchange(PHASE_WARM_UP, PHASE_MEASURE, Ordering::Relaxed, Ordering::Relaxed);
-        let begin = Instant::now();
+        let (begin, before) = (Instant::now(), commits());
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
-        let elapsed = begin.elapsed();
-        Ok((elapsed, join_all(workers)?))
+        let (elapsed, ended) = (begin.elapsed(), commits() - before);
+        Ok((elapsed, ended, join_all(workers)?))
     })
 }
 
@@ -341,24 +318,6 @@ fn work(
     Ok(tally)
 }
 
-impl Measured {
-    #[inline]
-    fn count(&mut self, kind: usize, outcome: &Outcome, attempts: &Attempts, latency: Duration) {
-        match outcome {
-            Outcome::Committed => {
-                self.commits[kind] += 1;
-                self.latency[kind]
-                    .saturating_record(latency.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64);
-            }
-            Outcome::RolledBack => self.user_rollbacks += 1,
-            Outcome::GaveUp(_) => self.given_up += 1,
-        }
-        if attempts.aborts.total() > 0 {
-            self.attempts.add(attempts);
-        }
-    }
-}
-
 /// One transaction, to its end.
 #[inline]
 fn one(
@@ -379,7 +338,7 @@ fn run_iterations(
     workload: &dyn Workload,
     options: &RunOptions,
     count: u64,
-) -> Result<(Duration, Vec<Tally>), BenchError> {
+) -> Result<(Duration, u64, Vec<Tally>), BenchError> {
     if options.threads != 1 {
         return Err(BenchError::invalid(
             "a run of a number of iterations has one thread; leave out --threads",
@@ -393,7 +352,8 @@ fn run_iterations(
     let elapsed = begin.elapsed();
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
-    Ok((elapsed, vec![Tally { all_commits, measured }]))
+    let ended = measured.commits.iter().sum();
+    Ok((elapsed, ended, vec![Tally { all_commits, measured }]))
 }
 
 /// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts

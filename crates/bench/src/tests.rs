@@ -13,9 +13,9 @@ use foreshore_env::{
 };
 
 use crate::{
-    AbortCause, Attempts, BenchError, Body, Distribution, Durability, Engine, EngineOptions, EngineTxn,
-    Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Silent, Stop, TableIndex, Tpcb, Tpcc,
-    Workload, Ycsb, YcsbOptions,
+    AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
+    EngineOptions, EngineTxn, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Silent, Stop,
+    TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
 };
@@ -34,7 +34,13 @@ fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(ycsb(Distribution::Zipf(0.9), 50)),
         Box::new(ycsb(Distribution::HotSet { records: 8, share: 90 }, 90)),
         Box::new(Insert::new(3, 100, 100).unwrap()),
+        Box::new(txbench(1.0)),
+        Box::new(txbench(0.2)),
     ]
+}
+
+fn txbench(hot: f64) -> Txbench {
+    Txbench::new(TxbenchOptions { keys: 2000, rows: 10, updates: 0.7, hot }).unwrap()
 }
 
 const SHORT: Length =
@@ -174,18 +180,87 @@ fn tpcc_is_consistent_under_contention_on_foreshore() {
 /// The checks can fail: with every lock granted to everybody, updates are lost, and the sums show it.
 #[test]
 fn without_locks_the_checks_fail() {
-    let workload = Tpcb::new(1, 20, 0).unwrap();
+    let hot = TxbenchOptions { keys: 20, rows: 10, updates: 1.0, hot: 1.0 };
+    let workloads: [Box<dyn Workload>; 2] =
+        [Box::new(Tpcb::new(1, 20, 0).unwrap()), Box::new(Txbench::new(hot).unwrap())];
+    for workload in workloads {
+        let directory = tempfile::tempdir().unwrap();
+        let unlocked = foreshore::Options { locking: false, ..foreshore::Options::default() };
+        let database =
+            foreshore::Database::builder().options(unlocked).open(directory.path().join("db")).unwrap();
+        let lazy = EngineOptions { durability: Durability::Lazy, ..EngineOptions::default() };
+        let engine = ForeshoreEngine::over(database, &workload.tables(), &lazy).unwrap();
+        let measured = Duration::from_millis(700);
+        let options =
+            RunOptions { threads: 8, length: Length::Time { warm_up: Duration::ZERO, measured }, seed: 5 };
+        let report = run(&engine, workload.as_ref(), &options, &Silent).unwrap();
+        assert!(!report.consistent, "{}: {:#?}", report.workload, report.checks);
+    }
+}
+
+#[test]
+fn variants_are_compared_with_themselves_and_each_other() {
     let directory = tempfile::tempdir().unwrap();
-    let unlocked = foreshore::Options { locking: false, ..foreshore::Options::default() };
-    let database =
-        foreshore::Database::builder().options(unlocked).open(directory.path().join("db")).unwrap();
-    let lazy = EngineOptions { durability: Durability::Lazy, ..EngineOptions::default() };
-    let engine = ForeshoreEngine::over(database, &workload.tables(), &lazy).unwrap();
-    let measured = Duration::from_millis(700);
-    let options =
-        RunOptions { threads: 8, length: Length::Time { warm_up: Duration::ZERO, measured }, seed: 5 };
-    let report = run(&engine, &workload, &options, &Silent).unwrap();
-    assert!(!report.consistent, "{:#?}", report.checks);
+    let settings = vec![("pool_bytes".to_owned(), "4MiB".to_owned())];
+    let options = ComparisonOptions {
+        variants: ["latched", "staged", "global_mutex"]
+            .map(|table| Variant::of("lock_table", table))
+            .to_vec(),
+        threads: vec![1, 5],
+        rounds: 2,
+        measured: Duration::from_millis(80),
+        warm_up: Duration::from_millis(10),
+        seed: 5,
+        engine: EngineOptions {
+            directory: directory.path().join("databases"),
+            durability: Durability::Lazy,
+            settings,
+            ..EngineOptions::default()
+        },
+    };
+    let report = compare("test", &txbench(0.2), &options, &Silent).unwrap();
+    assert!(report.consistent && report.checks.len() == 3, "{:#?}", report.checks);
+    assert!(report.checks.iter().flat_map(|variant| &variant.checks).all(|check| check.examined > 0));
+    let order: Vec<(&str, usize)> =
+        report.results.iter().map(|row| (row.variant.as_str(), row.threads)).collect();
+    let expected = [1, 5].map(|threads| ["latched", "staged", "global_mutex"].map(|name| (name, threads)));
+    assert_eq!(order, expected.concat());
+    for row in &report.results {
+        let (low, high) =
+            (row.rounds_per_s[0].min(row.rounds_per_s[1]), row.rounds_per_s[0].max(row.rounds_per_s[1]));
+        assert!(row.rounds_per_s.len() == 2 && low > 0.0, "{row:#?}");
+        assert!((low..=high).contains(&row.commits_per_s) && row.commits > 0, "{row:#?}");
+        assert_eq!(row.by_kind.keys().collect::<Vec<_>>(), ["read_only", "read_update"]);
+        // Ten rows are read and some of the gaps between them, two are updated.
+        assert!(row.counters["locks_released"] > 10 * row.commits, "{row:#?}");
+        let peak = report.results.iter().filter(|other| other.variant == row.variant);
+        let peak = peak.map(|other| other.commits_per_s).fold(0.0, f64::max);
+        assert!((row.of_peak - row.commits_per_s / peak).abs() < 1e-9 && row.of_peak <= 1.0);
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = ComparisonOptions {
+        variants: vec![Variant::of("lock_table", "latched")],
+        threads: vec![1],
+        rounds: 1,
+        measured: Duration::from_millis(1),
+        warm_up: Duration::ZERO,
+        seed: 5,
+        engine: EngineOptions { directory: directory.path().join("db"), ..EngineOptions::default() },
+    };
+    let refused = |options: &ComparisonOptions, part: &str| {
+        let error = compare("test", &txbench(1.0), options, &Silent).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let variants = vec![Variant::of("lock_table", "latched"), Variant::of("lock_table", "latched")];
+    refused(&ComparisonOptions { variants, ..good.clone() }, "itself");
+    refused(&ComparisonOptions { variants: Vec::new(), ..good.clone() }, "one variant");
+    refused(&ComparisonOptions { threads: vec![2, 0], ..good.clone() }, "one thread");
+    refused(&ComparisonOptions { rounds: 0, ..good.clone() }, "one round");
+    refused(&ComparisonOptions { variants: vec![Variant::of("lock_table", "listed")], ..good }, "staged");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
 
+mod comparison;
 mod latch;
 mod log;
 mod progress;
 pub(crate) mod summary;
+mod txbench;
 
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
 
@@ -39,6 +41,8 @@ enum What {
     Latch(latch::LatchArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
+    /// Lock tables under many threads: range reads and updates of three tables, side by side (Jung et al. 2013).
+    Txbench(txbench::TxbenchArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -51,6 +55,7 @@ Examples:
   foreshore bench insert --threads 4 --engine btreemap
   foreshore bench latch --mix contended --threads 1,2,8,32,128
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
+  foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -274,6 +279,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Workload(workload) => run_workload(workload),
         What::Latch(args) => latch::run(&args),
         What::Log(args) => log::run(args),
+        What::Txbench(args) => txbench::run(&args),
     }
 }
 

@@ -120,7 +120,7 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
 
 #[test]
 fn help_has_examples() {
-    for arguments in ["--help", "bench --help"] {
+    for arguments in ["--help", "bench --help", "bench txbench --help"] {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Examples:"), "{arguments}");
@@ -182,4 +182,45 @@ fn latches_report_a_result_for_each_combination() {
     let output = foreshore("bench latch --latch spinlock");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("queuing_rw"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn txbench_compares_lock_tables() {
+    let quick = "--keys 400 --threads 1,4 --seconds 0.06 --rounds 2 --warm-up 0.01 --set pool_bytes=4MiB";
+    let compared = report(&format!("bench txbench --rows 10 --updates 0.2 --hot 0.5 {quick} --json"));
+    assert_eq!((&compared["experiment"], &compared["consistent"]), (&"txbench".into(), &true.into()));
+    assert_eq!(
+        (&compared["options"]["hot"], &compared["options"]["durability"]),
+        (&0.5.into(), &"lazy".into())
+    );
+    let results = compared["results"].as_array().unwrap();
+    let found: Vec<_> = (results.iter())
+        .map(|row| (row["threads"].as_u64().unwrap(), row["variant"].as_str().unwrap()))
+        .collect();
+    let tables = ["latched", "staged", "global_mutex"];
+    assert_eq!(found, [1, 4].map(|threads| tables.map(|table| (threads, table))).concat());
+    for row in results {
+        assert!(row["commits_per_s"].as_f64().unwrap() > 0.0 && row["abort_ratio"].is_number(), "{row}");
+        assert!(row["by_kind"]["read_only"]["latency_us"]["p99"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["counters"]["locks_released"].as_u64().unwrap() > 0, "{row}");
+    }
+    let output = foreshore(&format!("bench txbench --set lock_table=staged {quick} --quiet"));
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(printed.contains("staged") && !printed.contains("global_mutex"), "{printed}");
+    assert!(
+        printed.contains("read_only p50") && printed.contains("consistent: all 2 checks hold"),
+        "{printed}"
+    );
+    for (arguments, part) in [
+        ("bench txbench --rows 0", "1..=1000"),
+        ("bench txbench --hot 2", "at most 1"),
+        ("bench txbench --lock-tables listed", "global_mutex"),
+        ("bench txbench --lock-tables latched --set lock_table=latched", "leave out"),
+        ("bench txbench --lock-tables latched,latched", "itself"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
 }

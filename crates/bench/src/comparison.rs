@@ -1,0 +1,335 @@
+//! Variants of the engine beside each other: the same workload, by several numbers of threads, in turn.
+//!
+//! Every variant has a database of its own, loaded once. A round runs every number of threads on every variant for a
+//! while, one after the other, so that whatever else the machine does befalls them alike; the median of the rounds
+//! counts. At the end every database is checked against all that was committed.
+
+use std::collections::BTreeMap;
+
+use foreshore_env::{
+    disk::{Disk, RealDisk},
+    thread,
+    time::Duration,
+};
+use serde::Serialize;
+
+use crate::{
+    BenchError, EngineKind, EngineOptions, Length, Observer, RunOptions,
+    engine::{AbortCounts, Engine, Failure},
+    engines,
+    random::mix,
+    report::{KindReport, Latency},
+    rounds::median,
+    runner::{Measured, Sample, load, sample},
+    workload::{Check, Workload},
+};
+
+/// Counters of the engine whose growth is reported with every result.
+const COUNTERS: [&str; 5] =
+    ["locks_released", "lock_waits", "deadlocks", "deadlock_suspicions_refuted", "deadlock_precautions"];
+
+/// One of those that are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// What it is called in the report.
+    pub name: String,
+    /// The options of the engine that make it what it is; they go before those of all.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Variant {
+    /// One that differs from others by one option.
+    pub fn of(option: &str, value: &str) -> Variant {
+        Variant { name: value.to_owned(), settings: vec![(option.to_owned(), value.to_owned())] }
+    }
+}
+
+/// How variants are compared.
+#[derive(Clone, Debug)]
+pub struct ComparisonOptions {
+    /// The variants.
+    pub variants: Vec<Variant>,
+    /// The numbers of threads.
+    pub threads: Vec<usize>,
+    /// Rounds; the median counts.
+    pub rounds: usize,
+    /// How long each combination is measured, all rounds together.
+    pub measured: Duration,
+    /// How long it runs before, in each round.
+    pub warm_up: Duration,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// What the variants have in common. Each has a directory of its own in this one's.
+    pub engine: EngineOptions,
+}
+
+/// What one variant did with one number of threads, all rounds together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonRow {
+    /// The variant.
+    pub variant: String,
+    /// Threads that ran transactions.
+    pub threads: usize,
+    /// Commits that ended in a second: the median of the rounds.
+    pub commits_per_s: f64,
+    /// The same, relative to the variant's highest over all numbers of threads: 1 there.
+    pub of_peak: f64,
+    /// The commits per second of each round.
+    pub rounds_per_s: Vec<f64>,
+    /// Transactions that began and ended while measured.
+    pub commits: u64,
+    /// Attempts that the engine aborted meanwhile, by cause.
+    pub aborts: AbortCounts,
+    /// The share of these in all attempts.
+    pub abort_ratio: f64,
+    /// Transactions that were aborted as often as the engine retries, and given up.
+    pub given_up: u64,
+    /// Latencies of the kinds that committed at least one transaction, retries included.
+    pub by_kind: BTreeMap<String, KindReport>,
+    /// By how much counters of the engine have grown, warm-up included.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// What was checked of one variant's database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VariantChecks {
+    /// The variant.
+    pub variant: String,
+    /// The checks.
+    pub checks: Vec<Check>,
+}
+
+/// A comparison. As JSON its field names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonReport {
+    /// Which comparison it is.
+    pub experiment: String,
+    /// The version of this program.
+    pub version: &'static str,
+    /// Threads that can run at the same time.
+    pub processors: usize,
+    /// How long each combination was measured, in seconds.
+    pub seconds: f64,
+    /// In so many rounds.
+    pub rounds: usize,
+    /// What shaped the workload, and what the variants have in common.
+    pub options: BTreeMap<String, serde_json::Value>,
+    /// For each number of threads and variant.
+    pub results: Vec<ComparisonRow>,
+    /// Whether all checks hold.
+    pub consistent: bool,
+    /// What was checked.
+    pub checks: Vec<VariantChecks>,
+}
+
+/// A variant, its database, and what was committed there.
+struct Contender<'v> {
+    variant: &'v Variant,
+    engine: Box<dyn Engine>,
+    /// By kind, since the load.
+    commits: Vec<u64>,
+    /// One for each number of threads.
+    series: Vec<Series>,
+}
+
+/// A variant with a number of threads.
+struct Series {
+    rounds_per_s: Vec<f64>,
+    measured: Measured,
+    counters: BTreeMap<String, u64>,
+}
+
+/// Loads the workload into a database for every variant, runs it on each in turn, and checks them. The workload must
+/// keep no books of its own: it is the same for all.
+pub fn compare(
+    experiment: &str,
+    workload: &dyn Workload,
+    options: &ComparisonOptions,
+    observer: &dyn Observer,
+) -> Result<ComparisonReport, BenchError> {
+    check_options(options)?;
+    let mut contenders = open_all(workload, options, observer)?;
+    run_all(workload, options, observer, &mut contenders)?;
+    observer.checking();
+    let mut checks = Vec::new();
+    for contender in &contenders {
+        let checked = workload.check(contender.engine.as_ref(), Some(&contender.commits))?;
+        checks.push(VariantChecks { variant: contender.variant.name.clone(), checks: checked });
+        contender.engine.close()?;
+    }
+    let mut described = workload.options();
+    described.extend(options.engine.describe());
+    Ok(ComparisonReport {
+        experiment: experiment.to_owned(),
+        version: env!("CARGO_PKG_VERSION"),
+        processors: thread::available_parallelism(),
+        seconds: options.measured.as_secs_f64(),
+        rounds: options.rounds,
+        options: described,
+        results: rows(workload, options, &contenders),
+        consistent: checks.iter().flat_map(|variant| &variant.checks).all(|check| check.holds),
+        checks,
+    })
+}
+
+fn check_options(options: &ComparisonOptions) -> Result<(), BenchError> {
+    if options.rounds == 0 || options.measured.is_zero() {
+        return Err(BenchError::invalid("a comparison takes some time and at least one round"));
+    }
+    if options.variants.is_empty() || options.threads.is_empty() || options.threads.contains(&0) {
+        return Err(BenchError::invalid("a comparison takes at least one variant and one thread"));
+    }
+    let names: Vec<&str> = options.variants.iter().map(|variant| variant.name.as_str()).collect();
+    if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+        return Err(BenchError::invalid(format!("{} is to be compared with itself", twice.1)));
+    }
+    Ok(())
+}
+
+fn open_all<'v>(
+    workload: &dyn Workload,
+    options: &'v ComparisonOptions,
+    observer: &dyn Observer,
+) -> Result<Vec<Contender<'v>>, BenchError> {
+    let home = &options.engine.directory;
+    RealDisk
+        .create_directory(home)
+        .map_err(|error| Failure::fatal(format!("cannot make the directory {}: {error}", home.display())))?;
+    let kinds = workload.kinds().len();
+    let mut contenders = Vec::new();
+    for (number, variant) in options.variants.iter().enumerate() {
+        let mut engine_options = options.engine.clone();
+        engine_options.directory.push(&variant.name);
+        engine_options.settings.splice(0..0, variant.settings.iter().cloned());
+        let engine = engines::open(EngineKind::Foreshore, &workload.tables(), &engine_options)?;
+        let rows = workload.load_rows();
+        let total = rows * options.variants.len() as u64;
+        let part =
+            Part { observer, rows: (number as u64 * rows, total), time: (Duration::ZERO, Duration::ZERO) };
+        load(engine.as_ref(), workload, thread::available_parallelism(), options.seed, &part)?;
+        engine.settle()?;
+        let empty = || -> Result<Series, BenchError> {
+            Ok(Series {
+                rounds_per_s: Vec::new(),
+                measured: Measured::new(kinds)?,
+                counters: COUNTERS.iter().map(|name| ((*name).to_owned(), 0)).collect(),
+            })
+        };
+        let series = options.threads.iter().map(|_| empty()).collect::<Result<_, _>>()?;
+        contenders.push(Contender { variant, engine, commits: vec![0; kinds], series });
+    }
+    Ok(contenders)
+}
+
+fn run_all(
+    workload: &dyn Workload,
+    options: &ComparisonOptions,
+    observer: &dyn Observer,
+    contenders: &mut [Contender<'_>],
+) -> Result<(), BenchError> {
+    let measured = options.measured / options.rounds as u32;
+    let length = Length::Time { warm_up: options.warm_up, measured };
+    let runs = options.rounds * options.threads.len() * contenders.len();
+    let total = (options.warm_up + measured) * runs as u32;
+    let mut run = 0;
+    for _ in 0..options.rounds {
+        for (place, &threads) in options.threads.iter().enumerate() {
+            for contender in contenders.iter_mut() {
+                let before = (options.warm_up + measured) * run;
+                let part = Part { observer, rows: (0, 0), time: (before, total) };
+                run += 1;
+                // Others each time, or a run would repeat the keys of the one before.
+                let seed = mix(options.seed.wrapping_add(u64::from(run)));
+                let run_options = RunOptions { threads, length, seed };
+                let counters = contender.engine.counters();
+                let sample = sample(contender.engine.as_ref(), workload, &run_options, &part)?;
+                contender.add(place, &sample, &counters)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Contender<'_> {
+    /// Adds a round; `before` are the counters at its beginning.
+    fn add(
+        &mut self,
+        place: usize,
+        sample: &Sample,
+        before: &BTreeMap<String, u64>,
+    ) -> Result<(), BenchError> {
+        for (sum, commits) in self.commits.iter_mut().zip(&sample.all_commits) {
+            *sum += commits;
+        }
+        let series = &mut self.series[place];
+        series.rounds_per_s.push(sample.ended as f64 / sample.elapsed.as_secs_f64());
+        series.measured.add(&sample.measured)?;
+        let after = self.engine.counters();
+        for (name, grown) in &mut series.counters {
+            let of = |counters: &BTreeMap<String, u64>| counters.get(name).copied().unwrap_or(0);
+            *grown += of(&after).saturating_sub(of(before));
+        }
+        Ok(())
+    }
+}
+
+fn rows(
+    workload: &dyn Workload,
+    options: &ComparisonOptions,
+    contenders: &[Contender<'_>],
+) -> Vec<ComparisonRow> {
+    let mut rows = Vec::new();
+    for (place, &threads) in options.threads.iter().enumerate() {
+        for Contender { variant, series, .. } in contenders {
+            let rate = |series: &Series| median(series.rounds_per_s.clone());
+            let peak = series.iter().map(rate).fold(0.0, f64::max);
+            let own = &series[place];
+            let measured = &own.measured;
+            let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
+            let commits: u64 = measured.commits.iter().sum();
+            let aborts = measured.attempts.aborts;
+            let attempts = commits + aborts.total();
+            rows.push(ComparisonRow {
+                variant: variant.name.clone(),
+                threads,
+                commits_per_s: rate(own),
+                of_peak: if peak > 0.0 { rate(own) / peak } else { 0.0 },
+                rounds_per_s: own.rounds_per_s.clone(),
+                commits,
+                aborts,
+                abort_ratio: aborts.total() as f64 / attempts.max(1) as f64,
+                given_up: measured.given_up,
+                by_kind: kinds
+                    .filter(|((_, commits), _)| **commits > 0)
+                    .map(|((name, commits), latency)| {
+                        ((*name).to_owned(), KindReport::from((*commits, Latency::of(latency))))
+                    })
+                    .collect(),
+                counters: own.counters.clone(),
+            });
+        }
+    }
+    rows
+}
+
+/// Tells an observer of a part as a part of the whole.
+struct Part<'o> {
+    observer: &'o dyn Observer,
+    /// Rows loaded before, and in all.
+    rows: (u64, u64),
+    /// Time passed before, and in all.
+    time: (Duration, Duration),
+}
+
+impl Observer for Part<'_> {
+    fn loading(&self, rows: u64, _of: u64) {
+        self.observer.loading(self.rows.0 + rows, self.rows.1);
+    }
+
+    fn running(&self, elapsed: Duration, _of: Duration, commits: u64) {
+        let (before, total) = self.time;
+        self.observer.running(before + elapsed, total, commits);
+    }
+
+    fn checking(&self) {}
+}

@@ -1,0 +1,76 @@
+//! What threads count while they run transactions.
+
+use hdrhistogram::Histogram;
+
+use crate::{
+    BenchError,
+    engine::{Attempts, Outcome},
+};
+use foreshore_env::time::Duration;
+
+/// Latencies above this are recorded as this.
+const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
+
+/// What one thread has seen.
+pub(super) struct Tally {
+    /// Commits since the start of the run, warm-up included, by kind: the checks need them all.
+    pub(super) all_commits: Vec<u64>,
+    pub(super) measured: Measured,
+}
+
+/// What is counted while measured: transactions that began and ended then.
+pub(crate) struct Measured {
+    /// In nanoseconds, by kind.
+    pub(crate) latency: Vec<Histogram<u64>>,
+    /// By kind.
+    pub(crate) commits: Vec<u64>,
+    pub(crate) user_rollbacks: u64,
+    pub(crate) given_up: u64,
+    pub(crate) attempts: Attempts,
+}
+
+impl Measured {
+    pub(crate) fn new(kinds: usize) -> Result<Measured, BenchError> {
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, 3)
+                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
+        };
+        Ok(Measured {
+            latency: (0..kinds).map(|_| histogram()).collect::<Result<_, _>>()?,
+            commits: vec![0; kinds],
+            user_rollbacks: 0,
+            given_up: 0,
+            attempts: Attempts::default(),
+        })
+    }
+
+    pub(crate) fn add(&mut self, other: &Measured) -> Result<(), BenchError> {
+        for (mine, theirs) in self.latency.iter_mut().zip(&other.latency) {
+            mine.add(theirs)
+                .map_err(|error| BenchError::invalid(format!("cannot add latencies: {error}")))?;
+        }
+        for (mine, theirs) in self.commits.iter_mut().zip(&other.commits) {
+            *mine += theirs;
+        }
+        self.user_rollbacks += other.user_rollbacks;
+        self.given_up += other.given_up;
+        self.attempts.add(&other.attempts);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, kind: usize, outcome: &Outcome, attempts: &Attempts, latency: Duration) {
+        match outcome {
+            Outcome::Committed => {
+                self.commits[kind] += 1;
+                self.latency[kind]
+                    .saturating_record(latency.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64);
+            }
+            Outcome::RolledBack => self.user_rollbacks += 1,
+            Outcome::GaveUp(_) => self.given_up += 1,
+        }
+        if attempts.aborts.total() > 0 {
+            self.attempts.add(attempts);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What the subcommands share that compare variants of the engine: their options, and the report for people.
+
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{
+    ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Isolation, Variant,
+    Workload, compare,
+};
+use foreshore_env::time::Duration;
+
+use crate::{
+    bench::{names, parse_seconds, parse_setting, progress::Progress},
+    directory::Directory,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+/// How variants are compared, whatever they are.
+#[derive(Args)]
+pub(super) struct ComparisonArgs {
+    /// Numbers of threads, each measured by itself.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32,128,500",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: Vec<u16>,
+    /// How long each combination is measured, all rounds together.
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Rounds in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How long to run before measuring, in each round.
+    #[arg(long, value_name = "S", default_value = "0.2", value_parser = parse_seconds)]
+    warm_up: Duration,
+    /// When a commit counts: on the disk, or at once.
+    #[arg(long, default_value = "lazy", value_parser = names::<Durability>(&["sync", "lazy"]))]
+    durability: Durability,
+    /// The isolation of the transactions.
+    #[arg(long, default_value = "serializable",
+          value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
+    isolation: Isolation,
+    /// An option of the engine for all of them, with its unit: `--set pool_bytes=1GiB`. May be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, String)>,
+    /// A new directory for the databases, which are kept [default: a temporary one, removed afterwards].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The seed of all random inputs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl ComparisonArgs {
+    /// The value that was set for an option of the engine.
+    pub(super) fn setting(&self, option: &str) -> Option<&str> {
+        let set = self.settings.iter().rev().find(|(name, _)| name == option);
+        set.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Compares the variants and prints what came of it.
+pub(super) fn run(
+    experiment: &str,
+    workload: &dyn Workload,
+    variants: Vec<Variant>,
+    args: &ComparisonArgs,
+) -> Result<ExitCode, CliError> {
+    let directory = Directory::choose(args.dir.as_deref(), "bench")?;
+    directory.remove_when_interrupted()?;
+    let options = ComparisonOptions {
+        variants,
+        threads: args.threads.iter().copied().map(usize::from).collect(),
+        rounds: usize::from(args.rounds),
+        measured: args.seconds,
+        warm_up: args.warm_up,
+        seed: args.seed,
+        engine: EngineOptions {
+            directory: directory.path().to_owned(),
+            durability: args.durability,
+            isolation: args.isolation,
+            settings: args.settings.clone(),
+        },
+    };
+    let progress = Progress::new(!args.json && !args.quiet);
+    let result = compare(experiment, workload, &options, &progress);
+    progress.finish();
+    let report = result?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        line(text(&report).trim_end())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// The report for people: a line for each number of threads and variant.
+fn text(report: &ComparisonReport) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_report(&mut out, report);
+    out
+}
+
+fn write_report(out: &mut String, report: &ComparisonReport) -> std::fmt::Result {
+    let options: Vec<String> = (report.options.iter())
+        .map(|(name, value)| {
+            format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        })
+        .collect();
+    writeln!(
+        out,
+        "{}: {} processors, {} s each, in {} rounds",
+        report.experiment, report.processors, report.seconds, report.rounds
+    )?;
+    writeln!(out, "  {}\n", options.join(" "))?;
+    let mut kinds: Vec<&str> =
+        report.results.iter().flat_map(|row| row.by_kind.keys().map(String::as_str)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let width = report.results.iter().map(|row| row.variant.len()).max().unwrap_or(0).max(7);
+    write!(
+        out,
+        "  {:>7}  {:<width$}{:>12}{:>9}{:>9}",
+        "threads", "variant", "commits/s", "of peak", "aborts"
+    )?;
+    write!(out, "{:>10}{:>10}{:>10}{:>10}", "waits", "deadlocks", "refuted", "precaut.")?;
+    for kind in &kinds {
+        write!(out, "{:>26}", format!("{kind} p50, p99 µs"))?;
+    }
+    out.push('\n');
+    for row in &report.results {
+        let ComparisonRow { variant, threads, commits_per_s, of_peak, abort_ratio, .. } = row;
+        write!(out, "  {threads:>7}  {variant:<width$}{commits_per_s:>12.0}")?;
+        write!(out, "{:>8.0}%{:>8.2}%", of_peak * 100.0, abort_ratio * 100.0)?;
+        for name in ["lock_waits", "deadlocks", "deadlock_suspicions_refuted", "deadlock_precautions"] {
+            write!(out, "{:>10}", row.counters.get(name).copied().unwrap_or(0))?;
+        }
+        for kind in &kinds {
+            match row.by_kind.get(*kind) {
+                Some(kind) => write!(out, "{:>15.1}{:>11.1}", kind.latency_us.p50, kind.latency_us.p99)?,
+                None => write!(out, "{:>26}", "–")?,
+            }
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+    for variant in &report.checks {
+        for check in variant.checks.iter().filter(|check| !check.holds) {
+            let failure = check.first_failure.as_deref().unwrap_or_default();
+            writeln!(out, "FAILS  {}: {}: {} times; {failure}", variant.variant, check.name, check.failures)?;
+        }
+    }
+    let checks: usize = report.checks.iter().map(|variant| variant.checks.len()).sum();
+    match report.consistent {
+        true => writeln!(out, "consistent: all {checks} checks hold"),
+        false => writeln!(out, "INCONSISTENT"),
+    }
+}

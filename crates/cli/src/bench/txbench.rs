@@ -1,0 +1,60 @@
+//! `foreshore bench txbench`: lock tables under many threads that read ranges and update rows (Jung et al. 2013).
+
+use std::process::ExitCode;
+
+use clap::Args;
+use foreshore_bench::{TXBENCH_KEYS, Txbench, TxbenchOptions, Variant};
+
+use crate::{
+    bench::comparison::{self, ComparisonArgs},
+    output::CliError,
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TxbenchArgs {
+    /// Consecutive rows that a transaction reads; one that updates does so to a fifth as many rows of the next table.
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    rows: u32,
+    /// The share of the transactions that update.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    updates: f64,
+    /// The share of the rows that are used at all.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    hot: f64,
+    /// Rows of each of the three tables.
+    #[arg(long, value_name = "N", default_value_t = TXBENCH_KEYS)]
+    keys: u32,
+    /// Lock tables to compare [default: that of `--set lock_table=…`, or else all].
+    #[arg(long, value_name = "TABLE,…", value_delimiter = ',', value_parser = ["latched", "staged", "global_mutex"])]
+    lock_tables: Vec<String>,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench txbench                                    range reads, all lock tables, 1 to 500 threads
+  foreshore bench txbench --rows 100 --updates 0.2           a fifth of the transactions update
+  foreshore bench txbench --updates 0.2 --hot 0.05           everybody in 5 % of the rows
+  foreshore bench txbench --set lock_table=latched --threads 2,500 --seconds 10 --json
+
+of peak: commits/s relative to the lock table's own highest. aborts: share of all attempts.";
+
+/// Runs the subcommand.
+pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {
+    let TxbenchArgs { rows, updates, hot, keys, .. } = *args;
+    let workload = Txbench::new(TxbenchOptions { keys, rows, updates, hot })?;
+    let set = args.comparison.setting("lock_table");
+    let tables: Vec<&str> = match (args.lock_tables.is_empty(), set) {
+        (true, None) => vec!["latched", "staged", "global_mutex"],
+        (true, Some(set)) => vec![set],
+        (false, None) => args.lock_tables.iter().map(String::as_str).collect(),
+        (false, Some(_)) => {
+            let message = "--lock-tables and --set lock_table=… contradict each other";
+            return Err(CliError::usage(message, "leave out one of them"));
+        }
+    };
+    let variants = tables.into_iter().map(|table| Variant::of("lock_table", table)).collect();
+    comparison::run("txbench", &workload, variants, &args.comparison)
+}
