@@ -32,6 +32,7 @@ Examples:
   foreshore bench tpcc                          TPC-C, then its consistency conditions
   foreshore bench tpcb --threads 1 --durability lazy --json
   cargo sim simulate bench tpcb --cores 80      on a machine that nobody has (from the repository)
+  cargo sim simulate --seeds 0..100             random schedules, disk faults and crashes, all judged
   foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
   foreshore verify bank.foreshore               check every tree, the free space and the log
   foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
@@ -42,7 +43,7 @@ Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could no
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::BenchArgs),
-    Simulate(simulate::SimulateArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     Torture(torture::TortureArgs),
     Verify(verify::VerifyArgs),
     Stat(stat::StatArgs),
@@ -53,7 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Simulate(args) => simulate::run(args),
+        Command::Simulate(args) => simulate::run(*args),
         _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),
         Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),

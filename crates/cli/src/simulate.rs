@@ -2,25 +2,34 @@
 
 #[cfg(foreshore_sim)]
 mod bench;
+#[cfg(foreshore_sim)]
+mod campaign;
+#[cfg(foreshore_sim)]
+mod hunt;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
 use crate::{bench::WorkloadArgs, output::CliError};
 
-/// Runs the engine on a simulated machine.
+/// Runs the engine on a simulated machine: a benchmark on many cores, or a hunt for bugs (`--seeds`).
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct SimulateArgs {
     #[command(subcommand)]
-    command: SimulateCommand,
+    command: Option<SimulateCommand>,
+    #[command(flatten)]
+    campaign: CampaignArgs,
 }
 
 const EXAMPLES: &str = "\
 Built and run by the alias `sim` of the repository, with a target folder of its own:
   cargo sim simulate bench tpcb --cores 80 --profile westmere8x10
   cargo sim simulate bench ycsb --records 100000 --cores 64 --threads 64 --seed 7 --json
+  cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
+  cargo sim simulate --seeds 17                      one of them again, exactly as it was
+  cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -58,6 +67,54 @@ struct MachineArgs {
     remote: u64,
 }
 
+#[derive(Args)]
+#[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
+struct CampaignArgs {
+    /// The seeds of a campaign: one, which is run in this process and told of, or A..B without B.
+    #[arg(long, required = true, value_name = "A..B", value_parser = parse_seeds)]
+    seeds: Option<std::ops::Range<u64>>,
+    /// Runs at the same time [default: as many as processors].
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// End the campaign when so many runs have failed.
+    #[arg(long, value_name = "N")]
+    stop_after: Option<usize>,
+    /// Look for a smaller run that fails, for each that fails.
+    #[arg(long)]
+    shrink: bool,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Switch locking off: what the checks must find shows that they can.
+    #[arg(long)]
+    without_locking: bool,
+    /// No more threads than this.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    most_threads: Option<u64>,
+    /// No more transactions of a thread than this, from one opening to the next.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    most_transactions: Option<u64>,
+    /// The schedule in this file instead of the seed's.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    turns: Option<PathBuf>,
+    /// Write the schedule to this file.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    keep_turns: Option<PathBuf>,
+}
+
+fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let wrong = || "give one seed, or a range such as 0..100".to_owned();
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    let seeds = match text.split_once("..") {
+        Some((first, end)) => number(first)?..number(end)?,
+        None => {
+            let seed = number(text)?;
+            seed..seed.checked_add(1).ok_or_else(wrong)?
+        }
+    };
+    if seeds.is_empty() { Err(wrong()) } else { Ok(seeds) }
+}
+
 /// Why the simulating program does nothing but simulate.
 pub(crate) fn nothing_else() -> CliError {
     CliError::usage(
@@ -69,17 +126,34 @@ pub(crate) fn nothing_else() -> CliError {
 /// Runs the subcommand.
 #[cfg(foreshore_sim)]
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
-    let SimulateCommand::Bench(args) = args.command;
-    bench::run(args.workload, &args.machine)
+    match args.command {
+        Some(SimulateCommand::Bench(args)) => bench::run(args.workload, &args.machine),
+        None => campaign::run(&args.campaign),
+    }
 }
 
 /// Refuses: the world of this build is the real one.
 #[cfg(not(foreshore_sim))]
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
-    let SimulateCommand::Bench(args) = args.command;
-    args.workload.into_parts()?;
+    if let Some(SimulateCommand::Bench(args)) = args.command {
+        args.workload.into_parts()?;
+    }
     Err(CliError::usage(
         "simulating needs a build of its own",
         "in the repository: cargo sim simulate ... (with the same arguments)",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_seeds;
+
+    #[test]
+    fn seeds_are_parsed() {
+        assert_eq!(parse_seeds("7"), Ok(7..8));
+        assert_eq!(parse_seeds("0..100"), Ok(0..100));
+        for wrong in ["", "a", "5..5", "9..1", "1..2..3", "18446744073709551615"] {
+            assert!(parse_seeds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

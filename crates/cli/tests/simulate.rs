@@ -43,3 +43,48 @@ fn impossible_machines_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }
 }
+
+/// A short campaign finds nothing; when locking is off it finds something, and the seed shows it again, exactly.
+#[cfg(foreshore_sim)]
+#[test]
+fn a_short_campaign() {
+    let campaign = simulate(&["--seeds", "0..24", "--json"]);
+    let told = String::from_utf8_lossy(&campaign.stdout).into_owned();
+    assert!(campaign.status.success() && told.contains("\"runs\":24,\"passed\":true"), "{told}");
+    let without = simulate(&["--seeds", "0..40", "--without-locking", "--stop-after", "1"]);
+    let found = String::from_utf8(without.stdout).unwrap();
+    assert_eq!(without.status.code(), Some(1), "the judge is blind: {found}");
+    let seed = found.strip_prefix("seed ").and_then(|rest| rest.split(':').next()).unwrap();
+    let again = [0, 1].map(|_| simulate(&["--seeds", seed, "--without-locking"]));
+    assert!(again.iter().all(|run| run.status.code() == Some(1)));
+    let again = again.map(|run| String::from_utf8(run.stdout).unwrap());
+    assert!(again[0] == again[1] && again[0].contains("FAILED"), "{again:?}");
+}
+
+/// A run that fails is made smaller, and the schedule that is left fails, too.
+#[cfg(foreshore_sim)]
+#[test]
+fn a_failure_is_shrunk() {
+    let without =
+        simulate(&["--seeds", "0..40", "--without-locking", "--stop-after", "1", "--shrink", "--json"]);
+    let found = String::from_utf8(without.stdout).unwrap();
+    let smaller = found.split("\"shrunk\":").nth(1).expect("something smaller was found");
+    let command = smaller
+        .split("\"again\":\"cargo sim simulate ")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap();
+    let arguments: Vec<&str> = command.split(' ').collect();
+    assert!(arguments.contains(&"--turns"), "{command}");
+    let again = simulate(&arguments);
+    let file = arguments[arguments.iter().position(|&argument| argument == "--turns").unwrap() + 1];
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(again.status.code(), Some(1), "{command}");
+}
+
+#[test]
+fn seeds_must_be_seeds() {
+    for wrong in ["a", "5..5", "9..1"] {
+        assert_eq!(simulate(&["--seeds", wrong]).status.code(), Some(2), "{wrong}");
+    }
+}

@@ -122,7 +122,7 @@ impl fmt::Display for Failed {
             Failed::Stopped { cause, threads, .. } => {
                 let cause = match cause {
                     Cause::Deadlock => "all threads sleep, and nothing will wake one",
-                    Cause::Limit => "the simulation reached its limit of virtual time",
+                    Cause::Limit => "the simulation reached its limit of virtual time, or of steps",
                 };
                 write!(f, "{cause}: {}", threads.join("; "))
             }

@@ -23,6 +23,8 @@ const STEP: u64 = 20_000;
 const TURNS_PER_LEAP: u64 = 2000;
 /// The longest leap, in picoseconds: 30 ms.
 const LONGEST_LEAP: u64 = 30_000_000_000;
+/// Steps after which a run is given up: threads that spin for each other would never be done.
+const MOST_STEPS: u64 = 200_000_000;
 /// What `available_parallelism` says.
 const PROCESSORS: usize = 4;
 
@@ -119,6 +121,11 @@ impl Explorer {
 
     pub(super) fn processors(&self) -> usize {
         PROCESSORS
+    }
+
+    /// Whether the run took as many steps as it may.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.steps > MOST_STEPS
     }
 
     pub(super) fn into_trace(self) -> Vec<Turn> {

@@ -330,7 +330,7 @@ impl Kernel {
                 _ => {}
             }
             let Some((number, clock)) = self.scheduler.next(timer) else { continue };
-            if clock > self.limit {
+            if clock > self.limit || self.scheduler.is_exhausted() {
                 return Err(Cause::Limit);
             }
             (self.current, self.clock) = (number, clock);

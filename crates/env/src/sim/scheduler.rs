@@ -55,6 +55,14 @@ impl Scheduler {
         }
     }
 
+    /// Whether the run took as many steps as it may.
+    pub(super) fn is_exhausted(&self) -> bool {
+        match self {
+            Scheduler::Machine(_) => false,
+            Scheduler::Explorer(explorer) => explorer.is_exhausted(),
+        }
+    }
+
     pub(super) fn processors(&self) -> usize {
         match self {
             Scheduler::Machine(machine) => machine.processors(),

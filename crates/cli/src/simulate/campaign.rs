@@ -1,0 +1,218 @@
+//! `foreshore simulate --seeds`: a hunt for bugs, one process for each seed.
+//!
+//! A process of its own makes a run the same whatever ran before, lets the campaign go on after a crash of the program,
+//! and lets it end one that hangs.
+
+mod process;
+mod shrink;
+
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore_env::sim::Turn;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::{
+    CampaignArgs,
+    hunt::{Changes, Told, hunt},
+};
+use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use process::{Request, Run};
+
+/// How often the campaign looks whether a run is over.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What a campaign came to.
+#[derive(Serialize)]
+struct Outcome {
+    /// The first seed, and the one after the last.
+    seeds: [u64; 2],
+    runs: u64,
+    passed: bool,
+    failures: Vec<Failure>,
+    /// Transactions that the judge found in the databases.
+    committed: u64,
+    /// Commits that were lost and were allowed to be.
+    lost: u64,
+    /// How often a database was opened again and judged.
+    lives: u64,
+    seconds: f64,
+}
+
+/// A run that failed.
+#[derive(Serialize)]
+struct Failure {
+    seed: u64,
+    why: String,
+    /// What to type to see it again, exactly as it was.
+    again: String,
+    /// A smaller run that fails, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrunk: Option<shrink::Shrunk>,
+}
+
+pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
+    let seeds = args.seeds.clone().ok_or_else(|| CliError::usage("no seeds", "--seeds 0..100"))?;
+    if seeds.end - seeds.start == 1 && !args.shrink {
+        return one(seeds.start, args);
+    }
+    let (first, end) = (seeds.start, seeds.end);
+    let begun = Instant::now();
+    let mut outcome = Outcome {
+        seeds: [first, end],
+        runs: 0,
+        passed: true,
+        failures: Vec::new(),
+        committed: 0,
+        lost: 0,
+        lives: 0,
+        seconds: 0.0,
+    };
+    let bar = progress(end - first, args.json);
+    let enough = args.stop_after.unwrap_or(usize::MAX);
+    let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let (mut waiting, mut running): (_, Vec<Run>) = (seeds, Vec::new());
+    while !running.is_empty() || !(waiting.is_empty() || outcome.failures.len() >= enough) {
+        while running.len() < jobs
+            && outcome.failures.len() < enough
+            && let Some(seed) = waiting.next()
+        {
+            running.push(Run::start(&Request::new(seed, args))?);
+        }
+        let mut place = 0;
+        while place < running.len() {
+            match running[place].ended()? {
+                None => place += 1,
+                Some(result) => {
+                    let seed = running.swap_remove(place).seed();
+                    count(&mut outcome, args, seed, result)?;
+                    bar.inc(1);
+                    bar.set_message(format!("{} failed", outcome.failures.len()));
+                }
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    bar.finish_and_clear();
+    outcome.failures.sort_by_key(|failure| failure.seed);
+    outcome.passed = outcome.failures.is_empty();
+    outcome.seconds = begun.elapsed().as_secs_f64();
+    if args.json {
+        json_line(&outcome)?
+    } else {
+        print(&outcome)?
+    }
+    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Takes the result of a run in.
+fn count(
+    outcome: &mut Outcome,
+    args: &CampaignArgs,
+    seed: u64,
+    result: process::Ended,
+) -> Result<(), CliError> {
+    outcome.runs += 1;
+    if let Some(told) = &result.told {
+        outcome.committed += told.committed;
+        outcome.lost += told.lost;
+        outcome.lives += told.lives;
+    }
+    let Some(why) = result.failure else { return Ok(()) };
+    let again = Request::new(seed, args).command_line();
+    let shrunk = if args.shrink { shrink::shrink(seed, args)? } else { None };
+    if !args.json {
+        line(format!("seed {seed}: {why}\n  again: {again}"))?;
+        if let Some(shrunk) = &shrunk {
+            line(format!("  smaller: {shrunk}"))?;
+        }
+    }
+    outcome.failures.push(Failure { seed, why, again, shrunk });
+    Ok(())
+}
+
+/// A bar on a terminal; nothing for programs.
+fn progress(runs: u64, json: bool) -> ProgressBar {
+    if json || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(runs);
+    // The template is a constant; were it wrong, the bar would be plain.
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} to go, {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn print(outcome: &Outcome) -> Result<(), CliError> {
+    let Outcome { runs, committed, lost, lives, seconds, failures, .. } = outcome;
+    line(format!(
+        "{runs} runs in {seconds:.1} s: {lives} lives of databases, {committed} transactions replayed, {lost} lost as \
+         they may be"
+    ))?;
+    let seeds: Vec<String> = failures.iter().map(|failure| failure.seed.to_string()).collect();
+    line(match seeds.len() {
+        0 => "nothing was found".to_owned(),
+        count => format!("{count} FAILED: {}", seeds.join(", ")),
+    })
+}
+
+/// Runs a seed in this process.
+fn one(seed: u64, args: &CampaignArgs) -> Result<ExitCode, CliError> {
+    let turns = args.turns.as_deref().map(read_turns).transpose()?;
+    let changes = Changes {
+        without_locking: args.without_locking,
+        threads: args.most_threads,
+        transactions: args.most_transactions,
+        turns,
+    };
+    let (told, turns) = hunt(seed, &changes);
+    if let Some(path) = &args.keep_turns {
+        write_turns(path, &turns)?;
+    }
+    if args.json {
+        json_line(&told)?
+    } else {
+        tell(&told)?
+    }
+    Ok(if told.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn tell(told: &Told) -> Result<(), CliError> {
+    let Told { seed, threads, committed, lost, turns, .. } = told;
+    line(format!(
+        "seed {seed}: {threads} threads in {turns} turns, {committed} transactions replayed, {lost} lost as they may be"
+    ))?;
+    line(format!("  lives end by: {}", told.ends))?;
+    line(format!("  options: {}", told.options))?;
+    match &told.failure {
+        Some(why) => line(format!("FAILED: {why}")),
+        None => line("nothing was found"),
+    }
+}
+
+/// A schedule as a file: a line for each turn: thread, picoseconds, leap.
+fn read_turns(path: &Path) -> Result<Vec<Turn>, CliError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(CliError::io(format!("read the turns in {}", path.display())))?;
+    let turn = |line: &str| -> Option<Turn> {
+        let mut numbers = line.split(' ').map(str::parse::<u64>);
+        let mut next = || numbers.next()?.ok();
+        Some(Turn { thread: u32::try_from(next()?).ok()?, lasts: next()?, leap: next()? })
+    };
+    text.lines().map(turn).collect::<Option<_>>().ok_or_else(|| {
+        CliError::usage(format!("{} is no schedule", path.display()), "use one that --keep-turns has written")
+    })
+}
+
+fn write_turns(path: &Path, turns: &[Turn]) -> Result<(), CliError> {
+    let text: String =
+        turns.iter().map(|turn| format!("{} {} {}\n", turn.thread, turn.lasts, turn.leap)).collect();
+    std::fs::write(path, text).map_err(CliError::io(format!("write the turns to {}", path.display())))
+}

@@ -1,0 +1,135 @@
+//! A run in a process of its own.
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::super::{CampaignArgs, hunt::Told};
+use crate::output::CliError;
+
+/// How long a run may take, in the time of people.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Lines that a program which died leaves to be shown.
+const LAST_LINES: usize = 6;
+
+/// Which run.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) seed: u64,
+    pub(super) without_locking: bool,
+    pub(super) most_threads: Option<u64>,
+    pub(super) most_transactions: Option<u64>,
+    pub(super) turns: Option<PathBuf>,
+    pub(super) keep_turns: Option<PathBuf>,
+}
+
+impl Request {
+    /// This seed of a campaign.
+    pub(super) fn new(seed: u64, args: &CampaignArgs) -> Request {
+        Request {
+            seed,
+            without_locking: args.without_locking,
+            most_threads: args.most_threads,
+            most_transactions: args.most_transactions,
+            turns: args.turns.clone(),
+            keep_turns: None,
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["simulate".to_owned(), "--seeds".to_owned(), self.seed.to_string()];
+        let mut option = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                arguments.extend([name.to_owned(), value]);
+            }
+        };
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        option("--most-threads", self.most_threads.map(|most| most.to_string()));
+        option("--most-transactions", self.most_transactions.map(|most| most.to_string()));
+        option("--turns", path(&self.turns));
+        option("--keep-turns", path(&self.keep_turns));
+        if self.without_locking {
+            arguments.push("--without-locking".to_owned());
+        }
+        arguments
+    }
+
+    /// What a person types for it.
+    pub(super) fn command_line(&self) -> String {
+        format!("cargo sim {}", self.arguments().join(" "))
+    }
+}
+
+/// A process that runs a seed.
+pub(super) struct Run {
+    seed: u64,
+    process: Child,
+    began: Instant,
+}
+
+/// What came of it.
+pub(super) struct Ended {
+    /// What the program told before it ended, if it could.
+    pub(super) told: Option<Told>,
+    /// What is wrong.
+    pub(super) failure: Option<String>,
+}
+
+impl Run {
+    pub(super) fn start(request: &Request) -> Result<Run, CliError> {
+        let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
+        let mut command = Command::new(program);
+        command.args(request.arguments()).arg("--json");
+        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let process = process.map_err(CliError::io("start a run"))?;
+        Ok(Run { seed: request.seed, process, began: Instant::now() })
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What came of it, when it is over.
+    pub(super) fn ended(&mut self) -> Result<Option<Ended>, CliError> {
+        let Some(status) = self.process.try_wait().map_err(CliError::io("look after a run"))? else {
+            if self.began.elapsed() < PATIENCE {
+                return Ok(None);
+            }
+            self.process.kill().map_err(CliError::io("end a run"))?;
+            self.process.wait().map_err(CliError::io("end a run"))?;
+            let failure = format!("not over after {} s", PATIENCE.as_secs());
+            return Ok(Some(Ended { told: None, failure: Some(failure) }));
+        };
+        let (mut out, mut errors) = (String::new(), String::new());
+        if let (Some(mut stdout), Some(mut stderr)) = (self.process.stdout.take(), self.process.stderr.take())
+        {
+            // What cannot be read is not shown; that the run failed is.
+            let _ = stdout.read_to_string(&mut out);
+            let _ = stderr.read_to_string(&mut errors);
+        }
+        let told: Option<Told> = serde_json::from_str(out.trim()).ok();
+        let lines: Vec<&str> = errors.trim().lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ");
+        let failure = match &told {
+            Some(told) => told
+                .failure
+                .as_ref()
+                .map(|why| if last.is_empty() { why.clone() } else { format!("{why}\n  {last}") }),
+            None => Some(format!("{status}: {last}")),
+        };
+        Ok(Some(Ended { told, failure }))
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(mut self) -> Result<Ended, CliError> {
+        loop {
+            if let Some(ended) = self.ended()? {
+                return Ok(ended);
+            }
+            std::thread::sleep(super::LOOK_EVERY);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A smaller run that fails as well: fewer transactions and threads, then a schedule with fewer turns.
+//!
+//! Each attempt is a run of its own, which fails or does not; how it fails is not compared. The schedule is that of the
+//! failed run, from which pieces are left out, half of it at first and ever smaller ones (Zeller and Hildebrandt's delta
+//! debugging, TSE 2002). Where it has no turn left, the thread with the lowest number runs as long as it can: what
+//! remains are the turns that matter.
+
+use std::{fmt, path::Path};
+
+use foreshore_env::sim::Turn;
+use serde::Serialize;
+
+use super::{
+    CampaignArgs,
+    process::{Request, Run},
+    read_turns, write_turns,
+};
+use crate::output::CliError;
+
+/// Runs that shrinking the schedule may take.
+const MOST_TRIES: u32 = 60;
+
+/// The smaller run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Shrunk {
+    /// The most threads and transactions, when fewer than the seed's.
+    most_threads: Option<u64>,
+    most_transactions: Option<u64>,
+    /// Turns before and after.
+    turns: [usize; 2],
+    /// What to type.
+    again: String,
+}
+
+impl fmt::Display for Shrunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  ({} of {} turns)", self.again, self.turns[1], self.turns[0])
+    }
+}
+
+/// Whether a run fails.
+fn fails(request: &Request) -> Result<bool, CliError> {
+    Ok(Run::start(request)?.wait()?.failure.is_some())
+}
+
+/// Shrinks the run of a seed that fails; `None` if it does not fail any more, or if its schedule cannot be replayed.
+pub(super) fn shrink(seed: u64, args: &CampaignArgs) -> Result<Option<Shrunk>, CliError> {
+    let path = std::env::temp_dir().join(format!("foreshore-{}-seed-{seed}.turns", std::process::id()));
+    let mut request = Request { keep_turns: Some(path.clone()), ..Request::new(seed, args) };
+    let Some(told) = Run::start(&request)?.wait()?.told else { return Ok(None) };
+    // The run with fewer must fail before the next is tried with fewer still.
+    for transactions in (0..5).map(|power| 1 << power) {
+        let smaller = Request { most_transactions: Some(transactions), ..request.clone() };
+        if fails(&smaller)? {
+            request = smaller;
+            break;
+        }
+    }
+    for threads in 1..told.threads {
+        let smaller = Request { most_threads: Some(threads), ..request.clone() };
+        if fails(&smaller)? {
+            request = smaller;
+            break;
+        }
+    }
+    if !fails(&request)? {
+        return Ok(None);
+    }
+    let all = read_turns(&path)?;
+    let replay = Request { turns: Some(path.clone()), keep_turns: None, ..request };
+    let mut turns = all.clone();
+    if fails(&replay)? {
+        leave_out(&mut turns, &path, &replay)?;
+    }
+    write_turns(&path, &turns)?;
+    Ok(Some(Shrunk {
+        most_threads: replay.most_threads,
+        most_transactions: replay.most_transactions,
+        turns: [all.len(), turns.len()],
+        again: replay.command_line(),
+    }))
+}
+
+/// Leaves out what is not needed for the failure.
+fn leave_out(turns: &mut Vec<Turn>, path: &Path, replay: &Request) -> Result<(), CliError> {
+    let (mut piece, mut tries) = (turns.len().div_ceil(2), 0);
+    while piece > 0 && tries < MOST_TRIES {
+        // From the end, so that the first thing found is that the schedule's tail is not needed.
+        let mut end = turns.len();
+        while end > 0 && tries < MOST_TRIES {
+            let begin = end.saturating_sub(piece);
+            let mut fewer = turns.clone();
+            fewer.drain(begin..end);
+            write_turns(path, &fewer)?;
+            tries += 1;
+            if fails(replay)? {
+                *turns = fewer;
+            }
+            end = begin.min(turns.len());
+        }
+        piece /= 2;
+    }
+    Ok(())
+}

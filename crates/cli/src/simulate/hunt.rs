@@ -1,0 +1,237 @@
+//! One run of a campaign: a database under the explorer, on a disk that fails, through some lives.
+//!
+//! Everything follows from the seed (`hunt/plan.rs`): the schedule, the options, how many threads there are and what they
+//! do (`hunt/client.rs`), and how each life of the database ends. Each life's end is judged (`hunt/judge.rs`).
+
+mod client;
+mod judge;
+mod plan;
+
+use foreshore::{Database, Error};
+use foreshore_env::{
+    random::Xorshift,
+    sim::{self, Device, Schedule, Settings, Turn, World},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+use foreshore_testkit::{CrashMode, FaultyDisk, history::State};
+use serde::{Deserialize, Serialize};
+
+use client::{Client, Outcome, Shared};
+use plan::{End, Life, Plan};
+
+/// The longest that a run may take, in virtual time: long waits for locks are part of it.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Characters that are told of what went wrong: a whole history is no help.
+const LONGEST_REASON: usize = 1500;
+
+/// What is other than the seed says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    /// Every lock is granted: what the judge must see shows that it can.
+    pub(super) without_locking: bool,
+    /// The most threads.
+    pub(super) threads: Option<u64>,
+    /// The most transactions of a thread in a life.
+    pub(super) transactions: Option<u64>,
+    /// The turns that threads take.
+    pub(super) turns: Option<Vec<Turn>>,
+}
+
+/// What came of a run, for programs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) seed: u64,
+    /// What is wrong; `None` when nothing was found.
+    pub(super) failure: Option<String>,
+    pub(super) threads: u64,
+    pub(super) lives: u64,
+    /// The options that are not as they are by default.
+    pub(super) options: String,
+    /// How the lives ended.
+    pub(super) ends: String,
+    /// Transactions that the judge found in the database.
+    pub(super) committed: u64,
+    /// Commits that were lost and were allowed to be.
+    pub(super) lost: u64,
+    /// Turns that threads took.
+    pub(super) turns: u64,
+}
+
+/// Something panicked, in whatever thread.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs a seed; gives the turns of its schedule, too.
+pub(super) fn hunt(seed: u64, changes: &Changes) -> (Told, Vec<Turn>) {
+    let plan = Plan::of(seed, changes);
+    let schedule = changes.turns.clone().map_or_else(|| plan.schedule.clone(), Schedule::Replayed);
+    let world = World::Explorer(schedule);
+    let settings = Settings { seed, world, device: Device::ALL[0].1, limit: LIMIT };
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICKED.store(true, Ordering::Relaxed);
+        usual(panic);
+    }));
+    let simulated = sim::simulate(&settings, || play(&plan, seed, changes));
+    let (mut failure, score, turns) = match simulated {
+        Ok(simulated) => {
+            let (result, score) = simulated.result;
+            let outlive = || format!("threads outlive the database: {}", simulated.left.join("; "));
+            let failure = result.err().or_else(|| (!simulated.left.is_empty()).then(outlive));
+            (failure, score, simulated.turns)
+        }
+        Err(failed) => {
+            let why = failed.to_string();
+            let turns = match failed {
+                sim::Failed::Stopped { turns, .. } | sim::Failed::Panicked { turns, .. } => turns,
+                sim::Failed::Settings(_) | sim::Failed::Memory(_) => Vec::new(),
+            };
+            (Some(why), Score::default(), turns)
+        }
+    };
+    if PANICKED.load(Ordering::Relaxed) {
+        failure.get_or_insert_with(|| "a thread panicked".to_owned());
+    }
+    if let Some(failure) = &mut failure {
+        *failure = failure.chars().take(LONGEST_REASON).collect();
+    }
+    let settings: Vec<String> = plan.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let ends: Vec<String> = plan.lives.iter().map(|life| format!("{:?}", life.end)).collect();
+    let told = Told {
+        seed,
+        failure,
+        threads: plan.threads,
+        lives: plan.lives.len() as u64,
+        options: settings.join(","),
+        ends: ends.join(", "),
+        committed: score.there,
+        lost: score.lost,
+        turns: turns.len() as u64,
+    };
+    (told, turns)
+}
+
+/// What the judge counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Score {
+    there: u64,
+    lost: u64,
+}
+
+fn play(plan: &Plan, seed: u64, changes: &Changes) -> (Result<(), String>, Score) {
+    let mut score = Score::default();
+    let result = live(plan, seed, changes, &mut score);
+    (result, score)
+}
+
+fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<(), String> {
+    let mut disk = FaultyDisk::new();
+    if let Some(number) = plan.crashed_creation {
+        disk = crashed_opening(plan, &disk, number, plan.lives[0].mode)?;
+    }
+    let shared = Shared::default();
+    let mut state = State::new();
+    for (number, life) in plan.lives.iter().enumerate() {
+        let db = plan.open(&disk).map_err(|error| format!("opening for life {number}: {error}"))?;
+        prepare(life, &disk);
+        let outcomes = work(plan, seed, number, &db, &shared);
+        let closed = end(&db, life, &disk);
+        drop(db);
+        let mut attempts = Vec::new();
+        let locks = !changes.without_locking;
+        for outcome in outcomes {
+            if let Some(wrong) = outcome.wrong.filter(|_| locks) {
+                return Err(format!("life {number}: {wrong}"));
+            }
+            if let Some(error) = outcome.error.filter(|error| locks && is_forbidden(error, life)) {
+                return Err(format!("life {number}, which ends by {:?}: {error}", life.end));
+            }
+            attempts.extend(outcome.attempts);
+        }
+        if let (End::Closed, Err(error)) = (life.end, &closed) {
+            return Err(format!("closing life {number} on a disk without fault: {error}"));
+        }
+        for &number in &life.crashed_recoveries {
+            disk = crashed_opening(plan, &disk.after_crash(life.mode), number, life.mode)?;
+        }
+        disk = disk.after_crash(life.mode);
+        let judged = judge::judge(plan, &disk, attempts, state, life.end == End::Closed, locks, score);
+        state = judged.map_err(|why| format!("after life {number}, which ended by {:?}: {why}", life.end))?;
+    }
+    Ok(())
+}
+
+/// An opening in which the power fails at an operation; gives the disk that the next one finds.
+fn crashed_opening(
+    plan: &Plan,
+    disk: &FaultyDisk,
+    number: u64,
+    mode: CrashMode,
+) -> Result<FaultyDisk, String> {
+    disk.crash_at(number);
+    match plan.open(disk) {
+        // It came up before the power failed; that it closes in good order is not to be expected.
+        Ok(db) => _ = db.close(),
+        Err(error) if sees_damage(&error) => {
+            return Err(format!("an opening in which the power failed at operation {number}: {error}"));
+        }
+        Err(_) => {}
+    }
+    Ok(disk.after_crash(mode))
+}
+
+/// Lets the disk fail as the life is to end.
+fn prepare(life: &Life, disk: &FaultyDisk) {
+    let counts = disk.counts();
+    match life.end {
+        End::Closed => {}
+        End::Power(at) => disk.crash_at(counts.operations + at),
+        End::Sync(at) => disk.fail_sync(counts.syncs + at),
+        End::Write(at) => disk.fail_write(counts.writes + at),
+        End::Full(bytes) => disk.set_free_space(Some(bytes)),
+    }
+}
+
+/// Lets the clients work.
+fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> Vec<Outcome> {
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..plan.threads)
+            .map(|number| {
+                let name = (seed * 64 + life as u64) * 64 + number + 1;
+                let client = Client {
+                    db: db.clone(),
+                    shared,
+                    random: Xorshift::new(name.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+                    life,
+                    number,
+                    keys: plan.keys,
+                    attempts: Vec::new(),
+                    tickets: Vec::new(),
+                };
+                scope.spawn(move || client.run(plan.transactions, plan.is_log_small()))
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    })
+}
+
+/// Ends a life: by closing, or by a power failure that has not come before.
+fn end(db: &Database, life: &Life, disk: &FaultyDisk) -> foreshore::Result<()> {
+    if let End::Power(at) = life.end
+        && at % 2 == 0
+    {
+        disk.crash();
+    }
+    db.close()
+}
+
+/// Whether a client must not meet this error in such a life.
+fn is_forbidden(error: &Error, life: &Life) -> bool {
+    life.end == End::Closed || sees_damage(error)
+}
+
+/// Whether the error says that stored bytes are not what was written: no crash and no failing disk is a reason for that.
+fn sees_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupted { .. } | Error::UpgradeRequired { .. } | Error::NotADatabase { .. })
+}

@@ -1,0 +1,192 @@
+//! What a seed stands for: schedule, options, how many threads do how much, and what happens to the disk.
+
+use foreshore::{Database, Options, Result};
+use foreshore_env::{random::Xorshift, sim::Schedule, sync::Arc};
+use foreshore_testkit::{CrashMode, FaultyDisk};
+
+use super::Changes;
+
+/// Among how many operations, writes or syncs of the disk a fault lies.
+const FAULTS_WITHIN: u64 = 250;
+/// Among how many steps the schedule by priorities changes them.
+const CHANGES_WITHIN: u64 = 300_000;
+/// How deep recoveries are crashed in a row.
+const MOST_CRASHED_RECOVERIES: u64 = 3;
+/// The most that is left of a disk that runs full, in bytes beyond what the empty database needs.
+const MOST_ROOM: u64 = 1 << 20;
+
+/// What ends a life of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is closed.
+    Closed,
+    /// The power fails at this operation of the disk.
+    Power(u64),
+    /// This sync returns an error.
+    Sync(u64),
+    /// This write returns an error.
+    Write(u64),
+    /// The disk has room for so many bytes more.
+    Full(u64),
+}
+
+/// From one opening to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) end: End,
+    /// What the next opening finds.
+    pub(super) mode: CrashMode,
+    /// The numbers of the operations at which the power fails in the next openings.
+    pub(super) crashed_recoveries: Vec<u64>,
+}
+
+/// What a seed stands for.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) schedule: Schedule,
+    pub(super) options: Options,
+    /// The options that are not as they are by default.
+    pub(super) settings: Vec<(&'static str, &'static str)>,
+    pub(super) threads: u64,
+    /// What each thread runs in a life.
+    pub(super) transactions: u64,
+    pub(super) keys: u64,
+    /// The power fails at this operation of the very first opening.
+    pub(super) crashed_creation: Option<u64>,
+    /// The most bytes that a read gives.
+    pub(super) longest_read: Option<usize>,
+    pub(super) lives: Vec<Life>,
+}
+
+/// The options of which one value is drawn, and the values.
+const CHOICES: [(&str, &[&str]); 20] = [
+    ("lock_table", &["latched", "latched", "staged", "staged", "global_mutex"]),
+    (
+        "deadlock_policy",
+        &[
+            "dreadlocks",
+            "dreadlocks",
+            "dreadlocks",
+            "dreadlocks_spin",
+            "dreadlocks_sleep",
+            "dreadlocks_hybrid",
+            "wait_for_graph",
+            "wait_die",
+            "wound_wait",
+            "timeout",
+            "no_wait",
+        ],
+    ),
+    ("deadlock_digests", &["exact", "exact", "bloom"]),
+    ("deadlock_timeout", &["1s", "10ms"]),
+    ("victim_policy", &["youngest", "shortest_pipeline", "longest_pipeline"]),
+    ("intent_locks", &["lightweight", "private", "in_table", "inherited"]),
+    ("key_range_modes", &["orthogonal", "orthogonal", "lomet", "next_key"]),
+    ("escalation_locks", &["100000", "100000", "4", "0"]),
+    ("early_lock_release", &["shared_and_exclusive", "shared_and_exclusive", "shared", "off"]),
+    ("pipeline_length", &["100000", "3", "1"]),
+    ("log_insert", &["compare_exchange", "fetch_add", "consolidated", "mutex"]),
+    ("latch_mode", &["hybrid", "hybrid", "always_shared", "always_exclusive"]),
+    ("translation", &["page_table", "cuckoo", "bucketed", "global_mutex"]),
+    ("transit", &["in_frame", "one_list", "many_lists"]),
+    ("pool_bytes", &["1MiB", "512KiB"]),
+    ("log_bytes", &["64MiB", "4MiB", "1MiB"]),
+    ("checkpoint_bytes", &["1MiB", "128KiB", "16KiB"]),
+    ("flush_interval", &["100ms", "1ms"]),
+    ("lock_notes", &["false", "true"]),
+    ("deadlock_confirmation", &["true"]),
+];
+
+impl Plan {
+    /// The plan of a seed.
+    pub(super) fn of(seed: u64, changes: &Changes) -> Plan {
+        let mut random = Xorshift::new(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        // The first numbers of neighbouring seeds are alike.
+        for _ in 0..8 {
+            random.next_u64();
+        }
+        let schedule = match random.below(3) {
+            0 => Schedule::Priorities { changes: 1 + random.below(6) as u32, within_steps: CHANGES_WITHIN },
+            _ => Schedule::Random,
+        };
+        let (options, settings) = draw_options(&mut random, changes);
+        let threads = 2 + random.below(5);
+        let transactions = 4 + random.below(20);
+        let keys = match random.below(4) {
+            0 => 2 + random.below(4),
+            1 | 2 => 2 + random.below(30),
+            _ => 300,
+        };
+        let crashed_creation = (random.below(8) == 0).then(|| 1 + random.below(60));
+        let longest_read = (random.below(4) == 0).then(|| 1 + random.below(20_000) as usize);
+        let lives = (0..=random.below(3)).map(|_| Life::draw(&mut random)).collect();
+        Plan {
+            schedule,
+            options,
+            settings,
+            threads: changes.threads.map_or(threads, |most| most.min(threads)),
+            transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
+            keys,
+            crashed_creation,
+            longest_read,
+            lives,
+        }
+    }
+
+    /// Opens the database.
+    pub(super) fn open(&self, disk: &FaultyDisk) -> Result<Database> {
+        disk.set_longest_read(self.longest_read);
+        Database::builder().options(self.options.clone()).disk(Arc::new(disk.clone())).open("/db")
+    }
+
+    /// Whether the log may run full by itself.
+    pub(super) fn is_log_small(&self) -> bool {
+        self.options.log_bytes < 16 << 20
+    }
+}
+
+/// In half of the runs a few options are other ones, so that a failure is met with few of them; in the others all are.
+fn draw_options(random: &mut Xorshift, changes: &Changes) -> (Options, Vec<(&'static str, &'static str)>) {
+    let mut options = Options {
+        pool_bytes: 1 << 20,
+        log_segment_bytes: 256 << 10,
+        log_bytes: 64 << 20,
+        log_buffer_bytes: 256 << 10,
+        checkpoint_bytes: 1 << 20,
+        node_capacity: [4, 4, 8, usize::MAX][random.below(4) as usize],
+        locking: !changes.without_locking,
+        ..Options::default()
+    };
+    let few = random.below(2) == 0;
+    let mut settings = Vec::new();
+    for (name, values) in CHOICES {
+        let value = values[random.below(values.len() as u64) as usize];
+        let kept = few && random.below(6) != 0;
+        if kept || options.get(name).as_deref() == Some(value) {
+            continue;
+        }
+        options.set(name, value).expect("the values above are values of their options");
+        settings.push((name, value));
+    }
+    (options, settings)
+}
+
+impl Life {
+    fn draw(random: &mut Xorshift) -> Life {
+        let at = 1 + random.below(FAULTS_WITHIN);
+        let end = match random.below(10) {
+            0..3 => End::Closed,
+            3..7 => End::Power(at),
+            7 => End::Sync(1 + at / 4),
+            8 => End::Write(at),
+            _ => End::Full(random.below(MOST_ROOM)),
+        };
+        let mode = match random.below(4) {
+            0 => CrashMode::DropUnsynced,
+            1 => CrashMode::KeepAll,
+            _ => CrashMode::TornRandom(random.next_u64()),
+        };
+        let crashed = if random.below(3) == 0 { 1 + random.below(MOST_CRASHED_RECOVERIES) } else { 0 };
+        Life { end, mode, crashed_recoveries: (0..crashed).map(|_| 1 + random.below(60)).collect() }
+    }
+}
