@@ -1,4 +1,4 @@
-//! Workloads, engines and measurements: TPC-C, TPC-B, YCSB and record insertion as library code over an [`Engine`]
+//! Workloads, engines and measurements: TPC-C, TPC-B, YCSB, record insertion and scans as library code over an [`Engine`]
 //! trait, so that rivals run the very same transactions, and so that tests and the torture run them too; and
 //! latches under load.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod report;
 mod rounds;
 mod row;
 mod runner;
+mod scan;
 mod tpcb;
 mod tpcc;
 mod txbench;
@@ -40,6 +41,7 @@ pub use observer::{Observer, Silent};
 pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, RunOptions, load, run};
+pub use scan::Scan;
 pub use tpcb::{ACCOUNTS, Tpcb};
 pub use tpcc::{Mix, Scale, Tpcc};
 pub use txbench::{TXBENCH_KEYS, Txbench, TxbenchOptions};

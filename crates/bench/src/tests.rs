@@ -14,8 +14,8 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Silent, Stop,
-    TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb, YcsbOptions, compare,
+    EngineOptions, EngineTxn, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Scan, Silent,
+    Stop, TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
 };
@@ -36,6 +36,8 @@ fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(Insert::new(3, 100, 100).unwrap()),
         Box::new(txbench(1.0)),
         Box::new(txbench(0.2)),
+        Box::new(Scan::new(2000, 100, 300, Order::Ascending).unwrap()),
+        Box::new(Scan::new(2000, 100, 2000, Order::Descending).unwrap()),
     ]
 }
 

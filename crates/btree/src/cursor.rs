@@ -4,6 +4,7 @@
 //! leaf (`fill.rs`): then what it has read is current, and the locks keep it so until the transaction ends, unless the
 //! transaction itself changes something; then the cursor reads again from where it stands.
 
+mod ahead;
 mod batch;
 mod fill;
 
@@ -17,6 +18,7 @@ use crate::{
     tree::BTree,
 };
 
+use ahead::Ahead;
 use batch::{Batch, Rest};
 
 /// The order in which a cursor meets keys.
@@ -57,6 +59,8 @@ pub struct Cursor {
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,
+    /// How far the pool was told of the leaves to come.
+    read_ahead: Ahead,
     /// The transaction's newest record when the batch was read.
     seen: Lsn,
 }
@@ -80,6 +84,7 @@ impl Cursor {
             batch: Batch::default(),
             ahead: 1,
             leaf: PageId::NONE,
+            read_ahead: Ahead::default(),
             seen: Lsn::ZERO,
         }
     }

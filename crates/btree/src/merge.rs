@@ -53,7 +53,7 @@ impl<'a> Tree<'a> {
                 level += 1;
                 continue;
             }
-            let position = position(parent.view(), target);
+            let position = node::position(parent.view(), target);
             let slot = SlotIndex(position.min(separators - 1));
             let left =
                 self.child(session.patience(), &parent, node::child_before(parent.view(), slot.0), level)?;
@@ -135,19 +135,3 @@ fn used_bytes(view: SlottedView<'_>) -> usize {
 
 /// More records than a page has room for.
 const MOST_RECORDS: usize = PAGE_BYTES;
-
-/// How many separators are at or below the target.
-fn position(view: SlottedView<'_>, target: Target<'_>) -> u16 {
-    match target {
-        Target::First => 0,
-        Target::Key(key) => match view.find(key) {
-            Ok(slot) => slot.0 + 1,
-            Err(slot) => slot.0,
-        },
-        Target::Below(key) => {
-            let (Ok(slot) | Err(slot)) = view.find(key);
-            slot.0
-        }
-        Target::Last => view.slot_count(),
-    }
-}

@@ -99,6 +99,22 @@ pub(crate) fn hop(view: SlottedView<'_>, target: Target<'_>, landed: bool) -> Ho
     })
 }
 
+/// How many separators are at or below the target.
+pub(crate) fn position(view: SlottedView<'_>, target: Target<'_>) -> u16 {
+    match target {
+        Target::First => 0,
+        Target::Key(key) => match view.find(key) {
+            Ok(slot) => slot.0 + 1,
+            Err(slot) => slot.0,
+        },
+        Target::Below(key) => {
+            let (Ok(slot) | Err(slot)) = view.find(key);
+            slot.0
+        }
+        Target::Last => view.slot_count(),
+    }
+}
+
 /// The child that the slot before `slot` names; the leftmost one when there is none.
 #[inline]
 pub(crate) fn child_before(view: SlottedView<'_>, slot: u16) -> PageId {

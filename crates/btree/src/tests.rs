@@ -7,6 +7,7 @@ mod hostile;
 mod limits;
 mod model;
 mod patience;
+mod read_ahead;
 mod recovery;
 mod support;
 mod threads;

@@ -15,7 +15,7 @@ use clap::{
 };
 use foreshore_bench::{
     ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Insert, Isolation, Length,
-    Mix, Report, RunOptions, Scale, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
+    Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
 
@@ -53,6 +53,7 @@ Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
   foreshore bench insert --threads 4 --engine btreemap
+  foreshore bench scan --set pool_bytes=8MiB --set read_ahead=0   a table larger than the pool
   foreshore bench latch --mix contended --threads 1,2,8,32,128
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
@@ -74,6 +75,8 @@ pub(crate) enum WorkloadArgs {
     Ycsb(YcsbArgs),
     /// Record insertion: every thread appends to a table of its own.
     Insert(InsertArgs),
+    /// Scans: each transaction reads many records in order; with a small pool, from the file.
+    Scan(ScanArgs),
 }
 
 #[derive(Args)]
@@ -135,6 +138,24 @@ pub(crate) struct InsertArgs {
     /// Bytes of a record.
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     value_bytes: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct ScanArgs {
+    /// Records in the table.
+    #[arg(long, visible_alias = "scale", value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: u32,
+    /// Records that a transaction reads, from a random one on [default: all].
+    #[arg(long, value_name = "N")]
+    length: Option<u64>,
+    /// Read from the highest key down.
+    #[arg(long)]
+    descending: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -249,6 +270,11 @@ impl WorkloadArgs {
             WorkloadArgs::Insert(args) => {
                 let workload = Insert::new(args.common.threads(), args.commit_every, args.value_bytes)?;
                 (Box::new(workload), args.common)
+            }
+            WorkloadArgs::Scan(args) => {
+                let order = if args.descending { Order::Descending } else { Order::Ascending };
+                let length = args.length.unwrap_or(args.records);
+                (Box::new(Scan::new(args.records, args.value_bytes, length, order)?), args.common)
             }
         })
     }

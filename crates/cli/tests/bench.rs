@@ -32,6 +32,7 @@ fn every_workload_reports_json_with_stable_names() {
         "tpcb --branches 1 --accounts 100",
         "ycsb --records 1000 --distribution zipf:0.8",
         "insert --threads 2 --commit-every 10",
+        "scan --records 2000 --length 100",
     ] {
         let report = report(&format!("bench {workload} {quick}"));
         assert_eq!(report["workload"], workload.split(' ').next().unwrap());

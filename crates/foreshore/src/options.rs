@@ -36,6 +36,9 @@ pub struct Options {
     pub translation: Translation,
     /// How the buffer pool knows of pages on their way in and out. Default: in_frame.
     pub transit: Transit,
+    /// Pages that are read ahead of a scan at most, in the background; 0 for none. A small pool takes an eighth of itself.
+    /// Default: 32.
+    pub read_ahead: usize,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
     /// Most bytes that the log may take. Transactions that are open at the same time must fit in three eighths of
@@ -125,6 +128,7 @@ impl Default for Options {
             pool_bytes: 256 << 20,
             translation: Translation::default(),
             transit: Transit::default(),
+            read_ahead: 32,
             latch_mode: LatchMode::default(),
             log_bytes: 4 << 30,
             log_segment_bytes: 16 << 20,
@@ -165,6 +169,7 @@ impl Options {
         "pool_bytes",
         "translation",
         "transit",
+        "read_ahead",
         "latch_mode",
         "log_bytes",
         "log_segment_bytes",
@@ -212,6 +217,7 @@ impl Options {
             "pool_bytes" => self.pool_bytes = size()?,
             "translation" => self.translation = choice(name, value)?,
             "transit" => self.transit = choice(name, value)?,
+            "read_ahead" => self.read_ahead = count()?,
             "latch_mode" => self.latch_mode = choice(name, value)?,
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
@@ -270,6 +276,7 @@ impl Options {
             "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
             "translation" => self.translation.name(),
             "transit" => self.transit.name(),
+            "read_ahead" => self.read_ahead.to_string(),
             "latch_mode" => self.latch_mode.name(),
             "log_bytes" => units::format_bytes(self.log_bytes),
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
@@ -325,6 +332,7 @@ impl Options {
                 bytes: self.pool_bytes,
                 translation: self.translation,
                 transit: self.transit,
+                read_ahead: self.read_ahead,
                 ..PoolOptions::default()
             },
             locks: LockOptions {
@@ -395,6 +403,8 @@ mod tests {
             options.set("transit", &transit.name()).unwrap();
             assert_eq!(options.engine().pool.transit, transit);
         }
+        options.set("read_ahead", "7").unwrap();
+        assert_eq!(options.engine().pool.read_ahead, 7);
     }
 
     #[test]

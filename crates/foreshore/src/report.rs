@@ -56,8 +56,12 @@ stats! {
     pool_frames_used: |stats| stats.pool.frames_used,
     /// Frames whose page is newer than the file.
     pool_frames_dirty: |stats| stats.pool.frames_dirty,
-    /// Pages read from the file.
+    /// Pages read from the file by those who needed them.
     pool_loads: |stats| stats.pool.loads,
+    /// Pages that scans had read before they came to them.
+    pool_read_ahead: |stats| stats.pool.read_ahead,
+    /// Pages that should have been read so, and could not be.
+    pool_read_ahead_failures: |stats| stats.pool.read_ahead_failures,
     /// Pages that gave up their frame for another.
     pool_evictions: |stats| stats.pool.evictions,
     /// Pages that had to be written by the thread that needed their frame, because nobody had in the background.

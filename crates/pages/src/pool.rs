@@ -16,6 +16,7 @@ mod frame;
 mod image;
 mod memory;
 mod page;
+mod read_ahead;
 mod redo;
 mod stats;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use translation::TranslationKind;
 use self::{
     cleaner::Cleaner,
     frame::{Frame, Frames},
+    read_ahead::Readers,
     stats::Counters,
     transit::Transit,
     translation::Translation,
@@ -87,6 +89,8 @@ pub struct PoolOptions {
     pub translation: TranslationKind,
     /// How pages on their way in and out are known.
     pub transit: TransitKind,
+    /// Pages that are read ahead of a scan at most, at most an eighth of the pool; 0: none.
+    pub read_ahead: usize,
 }
 
 impl Default for PoolOptions {
@@ -98,6 +102,7 @@ impl Default for PoolOptions {
             bitmap_span: space::BITMAP_SPAN,
             translation: TranslationKind::default(),
             transit: TransitKind::default(),
+            read_ahead: 32,
         }
     }
 }
@@ -134,6 +139,7 @@ pub struct BufferPool {
     /// How many there are, so that redo need not take the mutex when there are none. Written under the mutex.
     awaiting_count: AtomicUsize,
     cleaner: Cleaner,
+    readers: Readers,
 }
 
 /// A frame, as long as the pool lives. Which page is in it the latch says.
@@ -215,10 +221,12 @@ impl BufferPool {
             awaiting: Mutex::new(BTreeMap::new()),
             awaiting_count: AtomicUsize::new(0),
             cleaner: Cleaner::default(),
+            readers: Readers::new(options.read_ahead, count),
         });
         if options.cleaner {
             Cleaner::start(&pool)?;
         }
+        Readers::start(&pool)?;
         Ok(pool)
     }
 
@@ -281,10 +289,11 @@ impl BufferPool {
         error
     }
 
-    /// Stops the cleaner, and lets nobody write to the file any more (PAGE-13): when this returns, no write is under way.
+    /// Stops the cleaner and the readers, and lets nobody write to the file any more (PAGE-13): when this returns, no write is under way.
     /// Pages in memory stay usable; what is dirty stays unwritten (see [`BufferPool::flush_all`]).
     pub fn close(&self) {
         self.cleaner.stop();
+        self.readers.stop();
         // No sweep is under way.
         let _sweeping = self.sweeping.lock();
         self.closed.store(true, Ordering::Relaxed);
@@ -347,5 +356,6 @@ impl BufferPool {
 impl Drop for BufferPool {
     fn drop(&mut self) {
         self.cleaner.stop();
+        self.readers.stop();
     }
 }

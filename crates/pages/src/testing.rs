@@ -117,12 +117,15 @@ impl fmt::Debug for WatchedFile {
 
 impl DiskFile for WatchedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let page = offset / PAGE_BYTES as u64;
-        self.watch.enter(page, "read");
-        self.watch.pages_read.fetch_add(1, Ordering::Relaxed);
+        let end = offset + buffer.len() as u64;
+        let pages = || offset / PAGE_BYTES as u64..end.div_ceil(PAGE_BYTES as u64);
+        for page in pages() {
+            self.watch.enter(page, "read");
+            self.watch.pages_read.fetch_add(1, Ordering::Relaxed);
+        }
         thread::yield_now();
         let result = self.inner.read_at(buffer, offset);
-        self.watch.leave(page);
+        pages().for_each(|page| self.watch.leave(page));
         result
     }
 
@@ -221,6 +224,7 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
         bitmap_span: 128,
         translation: VARIANT.get().0,
         transit: VARIANT.get().1,
+        read_ahead: 32,
     }
 }
 

@@ -68,17 +68,7 @@ pub(super) struct Plan<'c> {
 impl<'c> Plan<'c> {
     /// The leaf to read first.
     pub(super) fn target(&self) -> Target<'c> {
-        match self.direction {
-            Direction::Ascending => match self.low {
-                Bound::Unbounded => Target::First,
-                Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            },
-            Direction::Descending => match self.high {
-                Bound::Unbounded => Target::Last,
-                Bound::Included(key) => Target::Key(key),
-                Bound::Excluded(key) => Target::Below(key),
-            },
-        }
+        first_leaf(self.direction, self.low, self.high)
     }
 
     /// The slots of the leaf from the near bound on, in ascending order whatever the direction.
@@ -96,6 +86,25 @@ impl<'c> Plan<'c> {
                 Bound::Excluded(key) => 0..at_or_after(view, key),
             },
         }
+    }
+}
+
+/// The leaf at the near bound of a range.
+pub(super) fn first_leaf<'c>(
+    direction: Direction,
+    low: Bound<&'c [u8]>,
+    high: Bound<&'c [u8]>,
+) -> Target<'c> {
+    match direction {
+        Direction::Ascending => match low {
+            Bound::Unbounded => Target::First,
+            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+        },
+        Direction::Descending => match high {
+            Bound::Unbounded => Target::Last,
+            Bound::Included(key) => Target::Key(key),
+            Bound::Excluded(key) => Target::Below(key),
+        },
     }
 }
 

@@ -6,7 +6,10 @@ use foreshore_base::{PageId, SlotIndex};
 use foreshore_lock::KeyRef;
 use foreshore_pages::{OptimisticPage, SlottedView};
 
-use super::{Cursor, batch::Plan};
+use super::{
+    Cursor,
+    batch::{Plan, first_leaf},
+};
 use crate::{
     descend::{Landing, RESTARTS},
     error::Result,
@@ -64,7 +67,7 @@ impl Cursor {
             }
             if page.validate() {
                 tree.adopt_on_the_way(session.patience(), landing.foster, target);
-                self.filled(page.id());
+                self.filled(&tree, session, page.id());
                 return Ok(());
             }
         }
@@ -92,7 +95,7 @@ impl Cursor {
             match refused {
                 None => {
                     tree.adopt_on_the_way(session.patience(), foster, target);
-                    self.filled(leaf);
+                    self.filled(&tree, session, leaf);
                     return Ok(());
                 }
                 Some((key, mode)) => session.acquire(tree.table, key, mode)?,
@@ -103,10 +106,24 @@ impl Cursor {
 
 impl Cursor {
     /// A batch was read. A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
-    fn filled(&mut self, leaf: PageId) {
+    fn filled(&mut self, tree: &Tree<'_>, session: &impl Session, leaf: PageId) {
+        if self.leaf != leaf && self.leaf.is_some() {
+            self.crossed(tree, session);
+        }
         self.leaf = leaf;
         if self.batch.current().is_some() {
             self.ahead = (self.ahead * 2).min(MOST_AHEAD);
+        }
+    }
+
+    /// The cursor has come from one leaf to another: it is a scan.
+    #[cold]
+    fn crossed(&mut self, tree: &Tree<'_>, session: &impl Session) {
+        if let Some(leaves) = self.read_ahead.crossed(tree.env.pool.read_ahead_window()) {
+            let (low, high) = (as_slice(&self.low), as_slice(&self.high));
+            let target = first_leaf(self.direction, low, high);
+            let named = tree.read_ahead(session.patience(), target, (self.direction, low, high), leaves);
+            self.read_ahead.named(named);
         }
     }
 

@@ -19,6 +19,8 @@ use crate::words::PageBuffer;
 
 /// Dirty pages that a thread leaves to the cleaner before it writes one itself.
 const DIRTY_SKIPS: u32 = 32;
+/// Frames that are looked at for one that a page read ahead may have.
+const COLD_LOOKS: usize = 64;
 /// Rounds over the frames without a find after which a thread sleeps before it goes on.
 const ROUNDS: usize = 3;
 /// How long it sleeps then.
@@ -40,14 +42,20 @@ impl<'p> EmptyFrame<'p> {
 
     /// Enters `id` in the translation; `None` when it is in a frame already. From here on whoever wants the page waits
     /// for this latch.
-    pub(super) fn place(mut self, id: PageId) -> Option<ExclusivePage<'p>> {
+    pub(super) fn place(self, id: PageId) -> Option<ExclusivePage<'p>> {
+        let page = self.place_unused(id)?;
+        page.place.frame.touch();
+        Some(page)
+    }
+
+    /// The same for a page that nobody uses yet: to CLOCK it is the next to go.
+    pub(super) fn place_unused(mut self, id: PageId) -> Option<ExclusivePage<'p>> {
         let FrameRef { pool, frame, index, .. } = self.place;
         frame.set_page(id);
         if !pool.translation.insert(id, index) {
             frame.set_page(PageId::NONE);
             return None;
         }
-        frame.touch();
         self.guard.take().map(|guard| ExclusivePage { place: self.place, guard, id })
     }
 }
@@ -111,6 +119,25 @@ impl BufferPool {
             }
             thread::sleep(NAP);
         }
+    }
+
+    /// An empty frame for a page that nobody has asked for yet: a free one, or that of a clean page which was not used since
+    /// the hand passed. Waits for nothing, writes nothing, and makes no page look older than it is.
+    pub(super) fn claim_cold(&self) -> Option<EmptyFrame<'_>> {
+        if let Some(frame) = self.claim_free() {
+            return Some(frame);
+        }
+        for _ in 0..COLD_LOOKS.min(self.frames.count()) {
+            let place = self.next_frame();
+            if place.frame.is_dirty() {
+                self.cleaner.wake();
+            } else if !place.frame.is_referenced()
+                && let Some(frame) = self.evict(place)
+            {
+                return Some(frame);
+            }
+        }
+        None
     }
 
     fn next_frame(&self) -> FrameRef<'_> {

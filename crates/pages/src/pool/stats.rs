@@ -23,6 +23,8 @@ impl Counter {
 pub(crate) struct Counters {
     pub(crate) loads: Counter,
     pub(crate) lost_loads: Counter,
+    pub(crate) read_ahead: Counter,
+    pub(crate) read_ahead_failures: Counter,
     pub(crate) evictions: Counter,
     pub(crate) dirty_evictions: Counter,
     pub(crate) cleaner_writes: Counter,
@@ -45,10 +47,14 @@ pub struct PoolStats {
     pub frames_dirty: u64,
     /// Pages in the data file, allocated or not.
     pub pages: u64,
-    /// Pages read from the file: misses.
+    /// Pages read from the file by those who needed them: misses.
     pub loads: u64,
     /// Misses that found, frame in hand, that somebody else was loading the page.
     pub lost_loads: u64,
+    /// Pages read from the file before anybody asked for them.
+    pub read_ahead: u64,
+    /// Pages that should have been, and could not be read.
+    pub read_ahead_failures: u64,
     /// Pages that gave up their frame.
     pub evictions: u64,
     /// Pages written by threads that needed a frame, because the cleaner had not come to them.
@@ -81,6 +87,8 @@ impl BufferPool {
             pages: self.page_count(),
             loads: counters.loads.get(),
             lost_loads: counters.lost_loads.get(),
+            read_ahead: counters.read_ahead.get(),
+            read_ahead_failures: counters.read_ahead_failures.get(),
             evictions: counters.evictions.get(),
             dirty_evictions: counters.dirty_evictions.get(),
             cleaner_writes: counters.cleaner_writes.get(),

@@ -1,6 +1,7 @@
 mod crash;
 mod faults;
 mod races;
+mod read_ahead;
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{

@@ -73,6 +73,14 @@ impl Transit {
         }
     }
 
+    /// Leave to bring in a page, unless it is on its way. Waits for nobody.
+    pub(super) fn try_enter(&self, page: PageId) -> Option<Leave<'_>> {
+        match self {
+            Transit::InFrame => Some(Leave::InFrame),
+            Transit::Lists(_) => self.try_leave(page),
+        }
+    }
+
     /// Announces that a page is on its way out, if that is how it is done and the page is not on its way yet.
     pub(super) fn try_leave(&self, page: PageId) -> Option<Leave<'_>> {
         match self {

@@ -45,7 +45,7 @@ fn tiny() -> EngineOptions {
             flush_interval: Duration::from_secs(3600),
             ..LogOptions::default()
         },
-        pool: PoolOptions { bytes: 24 * 8192, cleaner: false, ..PoolOptions::default() },
+        pool: PoolOptions { bytes: 24 * 8192, cleaner: false, read_ahead: 0, ..PoolOptions::default() },
         node_capacity: 4,
         ..EngineOptions::default()
     }

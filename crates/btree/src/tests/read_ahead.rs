@@ -1,0 +1,84 @@
+//! Scans that have their leaves read ahead.
+
+use std::{ops::Bound, path::Path};
+
+use foreshore_base::TxnId;
+use foreshore_env::{sync::Arc, thread, time::Duration};
+use foreshore_pages::BufferPool;
+
+use super::support::{LATCH_MODES, Rig, TABLE, pool_options, scan};
+use crate::{BTree, Direction, Isolation, LatchMode, LockKind, NoLocks, TreeEnv};
+
+const ROWS: u32 = 3000;
+
+fn key(row: u32) -> [u8; 4] {
+    row.to_be_bytes()
+}
+
+/// A scan of more leaves than the pool has frames finds most of them there, in both directions, and what it reads is right.
+#[test]
+fn a_scan_finds_its_leaves_in_the_pool() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(usize::MAX, 128, mode);
+        let mut session = NoLocks::new(TxnId(1));
+        for row in 0..ROWS {
+            rig.tree.insert(&mut session, &key(row), &[row as u8; 1000]).unwrap();
+        }
+        rig.env.pool.flush_all().unwrap();
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let before = rig.env.pool.stats();
+            let mut cursor = rig.tree.cursor(
+                (Bound::Unbounded, Bound::Unbounded),
+                direction,
+                LockKind::Shared,
+                Isolation::Serializable,
+            );
+            let (mut found, mut value, mut rows) = (Vec::new(), Vec::new(), 0);
+            while cursor.next(&mut session, &mut found, &mut value).unwrap() {
+                let row = if direction == Direction::Ascending { rows } else { ROWS - 1 - rows };
+                assert_eq!((&found[..], &value[..]), (&key(row)[..], &[row as u8; 1000][..]));
+                rows += 1;
+                // The readers are given time, as a slow disk would take it.
+                if rows % 64 == 0 {
+                    thread::sleep(Duration::from_millis(2));
+                }
+            }
+            assert_eq!(rows, ROWS);
+            let stats = rig.env.pool.stats();
+            let (missed, brought) = (stats.loads - before.loads, stats.read_ahead - before.read_ahead);
+            // 430 leaves, of which 128 at most were there.
+            assert!(
+                brought > 200 && brought > missed,
+                "{mode:?}, {direction:?}: {brought} brought, {missed} missed"
+            );
+        }
+        rig.verify();
+    }
+}
+
+/// Only leaves with something of the range are named.
+#[test]
+fn a_range_is_not_read_beyond_its_ends() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..ROWS {
+        rig.tree.insert(&mut session, &key(row), &[7; 1000]).unwrap();
+    }
+    rig.env.pool.flush_all().unwrap();
+    for direction in [Direction::Ascending, Direction::Descending] {
+        for (low, high) in [(700, 840), (0, 140), (ROWS - 140, ROWS)] {
+            let (log, options) = (Arc::clone(&rig.log), pool_options(1024));
+            let pool = BufferPool::open(&rig.disk, Path::new("db/data"), log, &options).unwrap();
+            let env = TreeEnv::new(pool, Arc::clone(&rig.log), usize::MAX, LatchMode::Hybrid);
+            let tree = BTree::open(&env, TABLE, rig.tree.root());
+            let (low, high) = (key(low), key(high));
+            let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+            assert_eq!(scan(&tree, &mut session, range, direction).unwrap().len(), 140);
+            // What was named and has not come with the scan comes now.
+            thread::sleep(Duration::from_millis(10));
+            let stats = env.pool.stats();
+            // 20 leaves of 7 rows, a leaf more where the range begins within one, and the root.
+            assert!(stats.read_ahead + stats.loads <= 23, "{direction:?}: {stats:?}");
+        }
+    }
+}
