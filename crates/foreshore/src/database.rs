@@ -17,6 +17,7 @@ use crate::{
     error::{Error, Result},
     options::Options,
     pipeline::Pipeline,
+    plan::{Execution, Plan, Planner},
     report::{Stats, VerifyReport},
     retention::LogRetention,
     table::{TableCache, TableDescription},
@@ -169,8 +170,32 @@ impl Database {
         options: &TransactOptions,
         body: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
-        let committed = transact::run(Session::Alone(self), options, body, Transaction::commit);
+        let planner = self.planner(options);
+        let committed = transact::run(Session::Alone(self), options, planner, body, Transaction::commit);
         committed.map(|(result, ())| result)
+    }
+
+    /// A transaction whose locks are asked for before it runs: see [`Plan`].
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const STOCK: TableDefinition<u32, u32> = TableDefinition::new("stock");
+    /// const ORDERS: TableDefinition<u64, u32> = TableDefinition::new("orders");
+    ///
+    /// let order = db.plan().write(STOCK, 7).read_range(ORDERS, ..).run(|tx| {
+    ///     let next = tx.last(ORDERS)?.map_or(0, |(order, _)| order + 1);
+    ///     let left = tx.get(STOCK, 7)?.unwrap_or(100) - 1;
+    ///     tx.put(STOCK, 7, left)?;
+    ///     tx.put(ORDERS, next, 7)?;
+    ///     Ok(next)
+    /// })?;
+    /// # assert_eq!(order, 0);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn plan(&self) -> Plan {
+        Plan::new(self.clone())
     }
 
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
@@ -197,11 +222,28 @@ impl Database {
     ) -> Result<Transaction> {
         let inner = &self.inner;
         let mut txn = begun.map_err(|error| Error::from_txn(error, &inner.path))?;
-        txn.set_deadline(deadline);
-        txn.set_no_wait(options.no_wait);
-        txn.set_isolation(options.isolation.unwrap_or(inner.options.isolation));
+        self.set_up(&mut txn, options, deadline);
         let durability = options.durability.unwrap_or(inner.options.durability);
         Ok(Transaction::new(txn, Arc::clone(inner), durability))
+    }
+
+    /// What a transaction can change of itself, as the options have it.
+    pub(crate) fn set_up(&self, txn: &mut Txn, options: &TransactOptions, deadline: Option<Instant>) {
+        txn.set_deadline(deadline);
+        txn.set_no_wait(options.no_wait);
+        txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));
+    }
+
+    /// What plans the transactions of these options, if they are planned.
+    pub(crate) fn planner(&self, options: &TransactOptions) -> Option<Planner<'static>> {
+        match options.execution.unwrap_or(self.inner.options.execution) {
+            Execution::Dynamic => None,
+            Execution::Planned => Some(Planner::new(&[])),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -27,6 +27,12 @@ pub enum Error {
     /// transaction again by itself.
     #[error("{0}; roll back and run the transaction again")]
     Deadlock(Arc<DeadlockReport>),
+    /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have locked.
+    /// [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
+    #[error(
+        "touched what is not in the plan while others have it locked; roll back, and name it in the plan"
+    )]
+    PlanMiss,
     /// The transaction's deadline passed while it waited for a lock.
     #[error(
         "waited for a lock until the deadline{}; wait longer, or make those transactions shorter", held_by(.0)
@@ -282,10 +288,10 @@ impl Error {
     }
 
     /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
-    /// the victim is. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
+    /// the victim is, and for [`Error::PlanMiss`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
     /// transaction ended.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock(_))
+        matches!(self, Error::Deadlock(_) | Error::PlanMiss)
     }
 
     /// A word for programs in other languages. It stays the same from version to version, and so do the words of the
@@ -293,6 +299,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Deadlock(_) => "deadlock",
+            Error::PlanMiss => "plan_miss",
             Error::LockTimeout(_) => "lock_timeout",
             Error::WouldBlock(_) => "would_block",
             Error::Cancelled => "cancelled",
@@ -353,6 +360,7 @@ impl Error {
     pub(crate) fn from_lock(error: LockError) -> Error {
         match error {
             LockError::Deadlock(report) => Error::Deadlock(report),
+            LockError::PlanMiss => Error::PlanMiss,
             LockError::Timeout(holders) => Error::LockTimeout(holders),
             LockError::WouldBlock(holders) => Error::WouldBlock(holders),
             LockError::Cancelled => Error::Cancelled,

@@ -75,6 +75,26 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
+//! **Locks first.** Who knows what a transaction will touch can say so: [`Database::plan`] names keys and ranges, all their
+//! locks are granted in one order before the transaction runs, and transactions that do so never deadlock with each other.
+//! [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks and without
+//! effect. This pays where many threads want the same few records.
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let db = Database::open(directory.path())?;
+//! db.plan().write(ACCOUNTS, "alice").write(ACCOUNTS, "bob").run(|tx| {
+//!     let (alice, bob) = (tx.get(ACCOUNTS, "alice")?.unwrap_or(0), tx.get(ACCOUNTS, "bob")?.unwrap_or(0));
+//!     tx.put(ACCOUNTS, "alice", alice - 10)?;
+//!     tx.put(ACCOUNTS, "bob", bob + 10)?;
+//!     Ok(())
+//! })?;
+//! # assert_eq!(db.transact(|tx| tx.get(ACCOUNTS, "bob"))?, Some(10));
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
 //! **Looking on.** [`Database::waits_for`] shows who waits for whom, [`Database::explain_wait`] says why in keys and gaps,
 //! [`Database::locks`] and [`Database::deadlocks`] the rest; none of them stops anybody. Give transactions a label.
 //!
@@ -123,6 +143,7 @@ mod database;
 mod error;
 mod options;
 mod pipeline;
+mod plan;
 mod range;
 mod report;
 mod retention;
@@ -148,6 +169,7 @@ pub use crate::{
     error::{Error, Result},
     options::{LockTable, Options},
     pipeline::{CommitTicket, Pipeline},
+    plan::{Execution, Plan},
     range::{Cursor, Range},
     report::{Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},

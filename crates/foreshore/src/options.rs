@@ -12,7 +12,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
+    Durability, Execution, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -98,6 +98,9 @@ pub struct Options {
     pub durability: Durability,
     /// The isolation of transactions, unless they say otherwise. Default: serializable.
     pub isolation: Isolation,
+    /// How [`Database::transact`](crate::Database::transact) comes to its locks, unless the call says otherwise. Default:
+    /// dynamic.
+    pub execution: Execution,
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]
     pub locking: bool,
@@ -155,6 +158,7 @@ impl Default for Options {
             max_locks: 8_000_000,
             durability: Durability::default(),
             isolation: Isolation::default(),
+            execution: Execution::default(),
             locking: true,
             release_tags: true,
             node_capacity: usize::MAX,
@@ -196,6 +200,7 @@ impl Options {
         "max_locks",
         "durability",
         "isolation",
+        "execution",
     ];
 
     /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`.
@@ -262,6 +267,7 @@ impl Options {
                     }
                 }
             }
+            "execution" => self.execution = choice(name, value)?,
             _ => {
                 return Err(Error::UnknownOption { name: name.to_owned(), known: Options::NAMES.join(", ") });
             }
@@ -313,6 +319,7 @@ impl Options {
                 Isolation::ReadCommitted => "read_committed",
             }
             .to_owned(),
+            "execution" => self.execution.name(),
             _ => return None,
         })
     }

@@ -96,8 +96,9 @@ impl Pipeline {
         options: &TransactOptions,
         body: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<(R, CommitTicket)> {
+        let planner = self.database.planner(options);
         let session = Session::Pipeline(&self.database, &mut self.pipeline);
-        transact::run(session, options, body, Transaction::commit_pipelined)
+        transact::run(session, options, planner, body, Transaction::commit_pipelined)
     }
 
     /// Begins the next transaction, which may be ended as any other.

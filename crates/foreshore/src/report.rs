@@ -100,6 +100,11 @@ stats! {
     deadlock_suspicions_refuted: |stats| stats.locks.suspicions_refuted,
     /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
     deadlock_precautions: |stats| stats.locks.precautions,
+    /// Runs of planned transactions that met a lock which was neither in their plan nor free: they were undone and
+    /// repeated with a larger plan.
+    plan_misses: |stats| stats.plan_misses,
+    /// Planned transactions that missed so often that they locked whole tables.
+    plan_fallbacks: |stats| stats.plan_fallbacks,
     /// Locks on keys that became one on their table.
     lock_escalations: |stats| stats.locks.escalations,
     /// Times that they could not, because others were in the way.

@@ -13,6 +13,7 @@ use crate::{
     Durability, Isolation,
     database::Database,
     error::{Error, Result},
+    plan::{self, Execution, Planner},
     transaction::Transaction,
 };
 
@@ -43,6 +44,9 @@ pub struct TransactOptions {
     pub durability: Option<Durability>,
     /// What it is kept apart from.
     pub isolation: Option<Isolation>,
+    /// How [`Database::transact`] comes to its locks. Without effect on [`Database::begin`], which is always dynamic, and on
+    /// [`Database::plan`].
+    pub execution: Option<Execution>,
     /// A name for deadlock reports and lists of lock holders.
     pub label: Option<Arc<str>>,
     /// Fail with [`Error::WouldBlock`] instead of waiting for a lock.
@@ -63,6 +67,7 @@ impl Default for TransactOptions {
             deadline: None,
             durability: None,
             isolation: None,
+            execution: None,
             label: None,
             no_wait: false,
         }
@@ -97,13 +102,21 @@ impl Session<'_> {
         };
         database.begun(begun, options, deadline)
     }
+
+    /// Undoes what reconnaissance may have set.
+    fn set_up(&self, tx: &mut Transaction, options: &TransactOptions, deadline: Option<Instant>) {
+        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
+        database.set_up(tx.txn(), options, deadline);
+    }
 }
 
-/// Runs `body` in a transaction of `session`, and ends it by `commit`; gives what `body` returned and what `commit` did.
+/// Runs `body` in a transaction of `session`, planned if there is a planner, and ends it by `commit`; gives what `body`
+/// returned and what `commit` did.
 #[track_caller]
 pub(crate) fn run<R, C>(
     mut session: Session<'_>,
     options: &TransactOptions,
+    mut planner: Option<Planner<'_>>,
     mut body: impl FnMut(&mut Transaction) -> Result<R>,
     commit: impl Fn(Transaction) -> Result<C>,
 ) -> Result<(R, C)> {
@@ -114,8 +127,22 @@ pub(crate) fn run<R, C>(
         let mut tx = session.begin(options, deadline, age)?;
         // DB-4.
         age = Some(tx.age());
+        let result = match &mut planner {
+            None => body(&mut tx),
+            Some(planner) => {
+                let footprint = planner.footprint(&mut tx, &mut body);
+                session.set_up(&mut tx, options, deadline);
+                footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
+            }
+        };
+        if let Some(planner) = &mut planner
+            && planner.has_missed(&mut tx)
+        {
+            // DB-8: whatever the body made of it. No pause: the next run waits for what this one met.
+            tx.rollback()?;
+            continue;
+        }
         attempts += 1;
-        let result = body(&mut tx);
         // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
         let victim = tx.take_victim();
         let error = match (result, victim) {

@@ -515,6 +515,7 @@ fn a_transaction_commits_as_it_was_told() {
         deadline: Some(Duration::from_secs(10)),
         durability: Some(Durability::Lazy),
         isolation: Some(foreshore::Isolation::ReadCommitted),
+        execution: None,
         label: Some("short".into()),
         no_wait: true,
         retries: 0,

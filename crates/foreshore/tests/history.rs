@@ -13,8 +13,8 @@ use std::{
 };
 
 use foreshore::{
-    Database, Direction, Durability, Error, Isolation, LockTable, Options, Result, TableDefinition,
-    TransactOptions, Transaction,
+    Database, Direction, Durability, Error, Execution, Isolation, LockTable, Options, Result,
+    TableDefinition, TransactOptions, Transaction,
 };
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::{
@@ -39,6 +39,8 @@ struct Run {
     isolation: Isolation,
     locking: bool,
     lock_table: LockTable,
+    /// Threads whose transactions are planned.
+    planned: u64,
     /// Other options, by name.
     set: &'static [(&'static str, &'static str)],
     /// How long a sync takes: the time in which locks are gone and the commit is not yet durable.
@@ -55,6 +57,7 @@ impl Run {
             isolation: Isolation::Serializable,
             locking: true,
             lock_table: LockTable::Latched,
+            planned: 0,
             set: &[],
             sync_delay: Duration::ZERO,
         }
@@ -112,16 +115,15 @@ impl Client<'_> {
             label: Some(format!("{}-{serial}", self.name).into()),
             ..TransactOptions::default()
         };
-        let mut tx = self.db.begin_with(&options)?;
-        let mut ops = Vec::new();
-        let mut savepoints = Vec::new();
-        for _ in 0..=self.random.below(8) {
-            match self.operation(&mut tx, &mut ops, &mut savepoints, serial) {
-                Ok(()) => {}
-                Err(error) if error.is_retryable() => return Ok(End::Aborted),
-                Err(error) => return Err(error),
-            }
+        if self.name < self.run.planned {
+            return self.planned(options, serial);
         }
+        let mut tx = self.db.begin_with(&options)?;
+        let ops = match self.work(&mut tx, serial) {
+            Ok(ops) => ops,
+            Err(error) if error.is_retryable() => return Ok(End::Aborted),
+            Err(error) => return Err(error),
+        };
         if self.random.below(8) == 0 {
             tx.rollback()?;
             return Ok(End::Aborted);
@@ -131,6 +133,35 @@ impl Client<'_> {
         tx.commit()?;
         self.history.record(position, ops);
         Ok(End::Committed)
+    }
+
+    /// The same as a planned transaction: every run does the same things, and the last one counts.
+    fn planned(&mut self, options: TransactOptions, serial: u64) -> Result<End> {
+        let options = TransactOptions { execution: Some(Execution::Planned), ..options };
+        let (db, random) = (self.db.clone(), self.random.clone());
+        let committed = db.transact_with(&options, |tx| {
+            self.random = random.clone();
+            let ops = self.work(tx, serial)?;
+            if self.random.below(8) == 0 {
+                return Err(Error::application("changed its mind"));
+            }
+            Ok((self.order.fetch_add(1, Ordering::SeqCst), ops))
+        });
+        match committed {
+            Ok((position, ops)) => self.history.record(position, ops),
+            Err(Error::Application(_)) => return Ok(End::Aborted),
+            Err(error) => return Err(error),
+        }
+        Ok(End::Committed)
+    }
+
+    fn work(&mut self, tx: &mut Transaction, serial: u64) -> Result<Vec<Op>> {
+        let mut ops = Vec::new();
+        let mut savepoints = Vec::new();
+        for _ in 0..=self.random.below(8) {
+            self.operation(tx, &mut ops, &mut savepoints, serial)?;
+        }
+        Ok(ops)
     }
 
     fn operation(
@@ -396,6 +427,48 @@ fn with_many_keys_and_few_conflicts_too() {
     serializable(|seed| Run { keys: 150, threads: 4, ..Run::serializable(300 + seed) });
 }
 
+#[test]
+fn planned_histories_replay_in_commit_order() {
+    serializable(|seed| Run { planned: 8, transactions: 120, ..Run::serializable(700 + seed) });
+}
+
+#[test]
+fn planned_and_dynamic_histories_replay_in_commit_order() {
+    let slow = Duration::from_millis(1);
+    serializable(|seed| Run {
+        planned: 4,
+        transactions: 100,
+        sync_delay: slow,
+        ..Run::serializable(710 + seed)
+    });
+}
+
+#[test]
+fn planned_histories_do_over_every_lock_table_and_kind_of_modes() {
+    const KINDS: [(LockTable, &[(&str, &str)]); 5] = [
+        (LockTable::Staged, &[("deadlock_policy", "wait_die")]),
+        (LockTable::GlobalMutex, &[("intent_locks", "in_table")]),
+        (LockTable::Latched, &[("intent_locks", "inherited")]),
+        (LockTable::Latched, &[("key_range_modes", "lomet"), ("intent_locks", "lightweight")]),
+        (LockTable::Latched, &[("key_range_modes", "next_key"), ("escalation_locks", "5")]),
+    ];
+    for (number, (lock_table, set)) in (0..).zip(KINDS) {
+        let run = Run {
+            lock_table,
+            set,
+            planned: 5,
+            threads: 7,
+            transactions: 60,
+            ..Run::serializable(720 + number)
+        };
+        let played = play(run);
+        if let Err(anomaly) = played.replayed {
+            panic!("{set:?}: {anomaly}");
+        }
+        assert!(played.committed > 200, "{set:?}: {} of 420", played.committed);
+    }
+}
+
 /// Some seed must show an anomaly. On a busy machine threads may run one after another for a while, so many are tried.
 fn finds_anomalies(run: impl Fn(u64) -> Run) {
     let found = (1..=100).find(|&seed| play(run(seed)).replayed.is_err());
@@ -405,6 +478,11 @@ fn finds_anomalies(run: impl Fn(u64) -> Run) {
 #[test]
 fn without_locking_the_checker_finds_anomalies() {
     finds_anomalies(|seed| Run { locking: false, ..Run::serializable(seed) });
+}
+
+#[test]
+fn without_locking_planned_histories_have_anomalies() {
+    finds_anomalies(|seed| Run { locking: false, planned: 8, ..Run::serializable(seed) });
 }
 
 #[test]

@@ -65,6 +65,10 @@ pub enum LockError {
     /// It was not to wait, and these were in the way.
     #[error("the lock is not free: {}", list(.0))]
     WouldBlock(Vec<Holder>),
+    /// A planned transaction met a lock that its plan does not have and that is not free: it has to be rolled back, and run
+    /// again with a larger plan. Never given by the lock manager itself.
+    #[error("a lock that is not in the transaction's plan is not free")]
+    PlanMiss,
     /// The wait was cancelled.
     #[error("cancelled while waiting for a lock")]
     Cancelled,
@@ -83,9 +87,10 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the victim.
+    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the victim, and
+    /// for plans, which grow.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, LockError::Deadlock(_))
+        matches!(self, LockError::Deadlock(_) | LockError::PlanMiss)
     }
 }
 

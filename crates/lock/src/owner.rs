@@ -100,6 +100,14 @@ impl LockOwner {
         held.find(self.manager.name(table, key)).map_or(Mode::N, |place| held.get(place).mode)
     }
 
+    /// Whether [`LockOwner::acquire`] would have nothing to do: what is held covers `mode`. No access to shared memory.
+    #[inline]
+    pub fn holds(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
+        let mode = self.manager.key_ranges.widen(mode);
+        let held = &self.state().held;
+        held.find(self.manager.name(table, key)).is_some_and(|place| held.get(place).mode.covers(mode))
+    }
+
     /// The locks on keys that it holds, in the order of their acquisition.
     pub fn held_names(&self) -> impl Iterator<Item = (LockName, Mode)> {
         self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))

@@ -12,11 +12,12 @@ pub enum TxnError {
     /// The environment failed. [`StorageError::Poisoned`] ends every transaction of the database.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A lock was not granted. After [`LockError::Deadlock`] the transaction must be rolled back.
+    /// A lock was not granted. After [`LockError::Deadlock`] and [`LockError::PlanMiss`] the transaction must be rolled
+    /// back.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// An earlier operation made this transaction a deadlock victim; all that is left is to roll it back.
-    #[error("the transaction was chosen to resolve a deadlock; roll it back and run it again")]
+    /// An earlier operation made this transaction a deadlock victim, or left its plan; all that is left is to roll it back.
+    #[error("the transaction was a deadlock's victim, or left its plan; roll it back and run it again")]
     Failed,
     /// The log is full, and this transaction needed most of it; all that is left is to roll it back.
     #[error("the transaction was ended because it held most of a full log; roll it back")]

@@ -22,6 +22,8 @@ mod engine;
 #[cfg(not(foreshore_loom))]
 mod error;
 #[cfg(not(foreshore_loom))]
+mod footprint;
+#[cfg(not(foreshore_loom))]
 mod options;
 #[cfg(not(foreshore_loom))]
 mod pipeline;
@@ -65,6 +67,7 @@ mod api {
         control::FORMAT_VERSION,
         engine::Engine,
         error::TxnError,
+        footprint::{Footprint, PLAN_MISSES},
         options::{
             BeginOptions, Durability, EarlyLockRelease, EngineOptions, LogFullPolicy, MAX_PIPELINE_LENGTH,
         },

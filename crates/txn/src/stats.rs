@@ -16,9 +16,11 @@ pub(crate) enum Event {
     ReadOnlyCommit,
     Rollback,
     Checkpoint,
+    PlanMiss,
+    PlanFallback,
 }
 
-const EVENTS: usize = 4;
+const EVENTS: usize = 6;
 
 /// Counters, one line each. They order nothing, so they are relaxed.
 #[derive(Debug, Default)]
@@ -49,6 +51,10 @@ pub struct EngineStats {
     pub rollbacks: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
+    /// Runs of planned transactions that met a lock which was neither in their footprint nor free, and were repeated.
+    pub plan_misses: u64,
+    /// Planned transactions that missed so often that they locked whole tables.
+    pub plan_fallbacks: u64,
     /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
     pub checkpoint_failure: Option<String>,
     /// Open transactions that have written.
@@ -84,6 +90,8 @@ impl Core {
             read_only_commits: self.stats.of(Event::ReadOnlyCommit),
             rollbacks: self.stats.of(Event::Rollback),
             checkpoints: self.stats.of(Event::Checkpoint),
+            plan_misses: self.stats.of(Event::PlanMiss),
+            plan_fallbacks: self.stats.of(Event::PlanFallback),
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),
             tables: self.catalog.len(),

@@ -2,6 +2,9 @@
 
 mod escalation;
 mod log_room;
+mod planned;
+mod reconnaissance;
+mod savepoint;
 mod session;
 
 use std::ops::Bound;
@@ -13,10 +16,9 @@ use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
-pub(crate) use session::{TxnSession, VOLUME};
-
-/// Savepoints that a transaction can have at a time.
-pub const MAX_SAVEPOINTS: usize = 65_536;
+use reconnaissance::{Merged, Wish};
+pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
+pub(crate) use session::{TxnSession, VOLUME, covers, join};
 
 /// How often a change is tried again after a checkpoint has made room in the log.
 const LOG_FULL_RETRIES: usize = 4;
@@ -31,8 +33,10 @@ pub struct Txn {
     pub(crate) session: TxnSession,
     age: u64,
     isolation: Isolation,
-    /// A deadlock victim: it must be rolled back.
+    /// A deadlock victim, or one that has left its plan: it must be rolled back.
     failed: bool,
+    /// It has left its plan.
+    missed: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
     pub(crate) finished: bool,
     /// Where the savepoints are, oldest first.
@@ -41,23 +45,13 @@ pub struct Txn {
     pub(crate) pipeline: Option<Place>,
 }
 
-/// A place in a transaction to which it can go back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    txn: TxnId,
-    index: usize,
-    lsn: Lsn,
-}
-
-/// How far a transaction had come. Made by [`Txn::position`].
-#[derive(Clone, Copy, Debug)]
-pub struct Position(Lsn);
-
 /// A position in a range of a table, used through [`Txn::next`]. It holds no latch between two calls.
 #[derive(Debug)]
 pub struct TxnCursor {
     txn: TxnId,
     cursor: Cursor,
+    /// In reconnaissance.
+    merged: Option<Box<Merged>>,
 }
 
 impl Txn {
@@ -67,6 +61,7 @@ impl Txn {
             age,
             isolation: Isolation::Serializable,
             failed: false,
+            missed: false,
             finished: false,
             savepoints: Vec::new(),
             pipeline: None,
@@ -128,6 +123,9 @@ impl Txn {
         key: &[u8],
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
+        if let Some(value) = self.written_ahead(table, key) {
+            return Ok(value.as_deref().map(read));
+        }
         let isolation = self.isolation;
         self.read(table, IntentMode::IS, |tree, session| tree.get(session, key, isolation, read))
     }
@@ -139,6 +137,9 @@ impl Txn {
         key: &[u8],
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
+        if let Some(value) = self.written_ahead(table, key) {
+            return Ok(value.as_deref().map(read));
+        }
         let isolation = self.isolation;
         self.read(table, IntentMode::IX, |tree, session| tree.get_for_update(session, key, isolation, read))
     }
@@ -146,13 +147,13 @@ impl Txn {
     /// Adds a key; `false` if it is there already.
     #[inline]
     pub fn insert(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.change(table, |tree, session| tree.insert(session, key, value))
+        self.change(table, key, Wish::Insert(value), |tree, session| tree.insert(session, key, value))
     }
 
     /// Adds a key or replaces its value; whether it was there.
     #[inline]
     pub fn put(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.change(table, |tree, session| tree.put(session, key, value))
+        self.change(table, key, Wish::Put(value), |tree, session| tree.put(session, key, value))
     }
 
     /// Adds keys behind all others of the table: much faster than one by one. `false`, and no change, if they do not
@@ -160,18 +161,21 @@ impl Txn {
     /// table exclusively.
     pub fn append(&mut self, table: &TableInfo, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<bool, TxnError> {
         self.enter(table, IntentMode::X)?;
-        self.change(table, |tree, session| tree.append(session, entries))
+        if self.session.reconnaissance().is_some() {
+            return self.append_ahead(table, entries);
+        }
+        self.change_in_tree(table, |tree, session| tree.append(session, entries))
     }
 
     /// Replaces the value of a key; `false` if it is not there.
     #[inline]
     pub fn update(&mut self, table: &TableInfo, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.change(table, |tree, session| tree.update(session, key, value))
+        self.change(table, key, Wish::Update(value), |tree, session| tree.update(session, key, value))
     }
 
     /// Removes a key; `false` if it is not there.
     pub fn delete(&mut self, table: &TableInfo, key: &[u8]) -> Result<bool, TxnError> {
-        self.change(table, |tree, session| tree.delete(session, key))
+        self.change(table, key, Wish::Delete, |tree, session| tree.delete(session, key))
     }
 
     /// A cursor over a range, before its first entry.
@@ -188,7 +192,7 @@ impl Txn {
         };
         self.enter(table, intent)?;
         let cursor = table.tree().cursor(range, direction, locks, self.isolation);
-        Ok(TxnCursor { txn: self.id(), cursor })
+        Ok(TxnCursor { txn: self.id(), cursor, merged: self.merged(table, range, direction) })
     }
 
     /// Moves a cursor of this transaction on and copies the entry; `false` at the end of the range.
@@ -203,6 +207,9 @@ impl Txn {
         if cursor.txn != self.id() {
             return Err(TxnError::ForeignCursor);
         }
+        if cursor.merged.is_some() {
+            return self.next_ahead(cursor, key, value);
+        }
         let result = cursor.cursor.next(&mut self.session, key, value);
         result.map_err(|error| self.note(error.into()))
     }
@@ -210,45 +217,6 @@ impl Txn {
     /// Locks a table as a whole.
     pub fn lock_table(&mut self, table: &TableInfo, mode: IntentMode) -> Result<(), TxnError> {
         self.enter(table, mode)
-    }
-
-    /// Marks this place.
-    pub fn savepoint(&mut self) -> Result<Savepoint, TxnError> {
-        self.check_usable()?;
-        let (index, lsn) = (self.savepoints.len(), self.session.chain.last);
-        if index == MAX_SAVEPOINTS {
-            let limit = MAX_SAVEPOINTS as u64;
-            return Err(StorageError::LimitExceeded {
-                what: "savepoints of a transaction",
-                limit,
-                got: limit + 1,
-            }
-            .into());
-        }
-        self.savepoints.push(lsn);
-        Ok(Savepoint { txn: self.id(), index, lsn })
-    }
-
-    /// Undoes everything since a savepoint. The savepoint stays, those made after it end. No lock is released.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
-        self.check_usable()?;
-        if savepoint.txn != self.id() || self.savepoints.get(savepoint.index) != Some(&savepoint.lsn) {
-            return Err(TxnError::InvalidSavepoint);
-        }
-        rollback::undo_back_to(&mut self.session, savepoint.lsn)?;
-        self.savepoints.truncate(savepoint.index + 1);
-        Ok(())
-    }
-
-    /// Where the transaction is, for [`Txn::roll_back_to_position`]: a savepoint that need not be kept.
-    pub fn position(&self) -> Position {
-        Position(self.session.chain.last)
-    }
-
-    /// Undoes everything since a position of this transaction. Savepoints made since then end.
-    pub fn roll_back_to_position(&mut self, position: Position) -> Result<(), TxnError> {
-        self.savepoints.retain(|lsn| *lsn <= position.0);
-        Ok(rollback::undo_back_to(&mut self.session, position.0)?)
     }
 
     /// Undoes everything and gives all locks back.
@@ -298,9 +266,24 @@ impl Txn {
         read(table.tree(), &mut self.session).map_err(|error| self.note(error.into()))
     }
 
+    /// One operation that may change one key. `wish`: the same for reconnaissance.
+    #[inline]
+    fn change(
+        &mut self,
+        table: &TableInfo,
+        key: &[u8],
+        wish: Wish<'_>,
+        change: impl Fn(&BTree, &mut TxnSession) -> Result<bool, TreeError>,
+    ) -> Result<bool, TxnError> {
+        if self.session.reconnaissance().is_some() {
+            return self.write_ahead(table, key, wish);
+        }
+        self.change_in_tree(table, change)
+    }
+
     /// One operation that may change something: done or, after an error, not begun.
     #[inline]
-    fn change<R>(
+    fn change_in_tree<R>(
         &mut self,
         table: &TableInfo,
         change: impl Fn(&BTree, &mut TxnSession) -> Result<R, TreeError>,
@@ -359,7 +342,8 @@ impl Txn {
     /// Remembers an error after which only a rollback is possible.
     #[cold]
     fn note(&mut self, error: TxnError) -> TxnError {
-        self.failed |= matches!(error, TxnError::Lock(LockError::Deadlock(_)));
+        self.missed |= matches!(error, TxnError::Lock(LockError::PlanMiss));
+        self.failed |= self.missed || matches!(error, TxnError::Lock(LockError::Deadlock(_)));
         error
     }
 

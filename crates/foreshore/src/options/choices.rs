@@ -6,6 +6,7 @@ use foreshore_txn::{
 };
 
 use super::LockTable;
+use crate::Execution;
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -45,6 +46,11 @@ impl Choice for DeadlockPolicy {
         ("timeout", DeadlockPolicy::Timeout),
         ("no_wait", DeadlockPolicy::NoWait),
     ];
+}
+
+impl Choice for Execution {
+    const NAMED: &'static [(&'static str, Execution)] =
+        &[("dynamic", Execution::Dynamic), ("planned", Execution::Planned)];
 }
 
 impl Choice for DigestKind {

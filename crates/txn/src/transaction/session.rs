@@ -1,4 +1,5 @@
-//! Dynamic locking: the answer of a transaction to the B-tree's questions, with intent locks taken on the way.
+//! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
+//! for what is planned in `planned.rs`.
 
 use foreshore_base::{Lsn, Result, TableId, TxnId};
 use foreshore_btree::{Patience, Session, TxnChain};
@@ -6,7 +7,10 @@ use foreshore_env::{sync::Arc, time::Instant};
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 use foreshore_wal::RecordKind;
 
-use super::escalation::{Entered, Escalation};
+use super::{
+    escalation::{Entered, Escalation},
+    planned::Protocol,
+};
 use crate::{core::Core, engine::Engine, records, table::SlotNumber};
 
 /// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
@@ -25,7 +29,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     #[inline]
-    fn policy(&self) -> WaitPolicy<'_> {
+    pub(super) fn policy(&self) -> WaitPolicy<'_> {
         WaitPolicy { deadline: self.deadline, no_wait: self.no_wait, cancel: self.cancel.as_ref() }
     }
 }
@@ -38,6 +42,8 @@ pub(crate) struct TxnSession {
     pub(crate) engine: Arc<Engine>,
     pub(crate) chain: TxnChain,
     pub(crate) waiting: Waiting,
+    /// How it comes to its locks.
+    pub(super) protocol: Protocol,
     /// The slot in the table of transactions, from the first change on.
     slot: Option<SlotNumber>,
     /// A change is announced in the slot.
@@ -60,6 +66,7 @@ impl TxnSession {
             engine,
             chain,
             waiting,
+            protocol: Protocol::Dynamic,
             slot: None,
             changing: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
@@ -157,8 +164,17 @@ impl TxnSession {
         if !self.core().locking {
             return Ok(());
         }
-        self.intent(VOLUME, intent_above(want))?;
-        self.intent(table, want)
+        match &mut self.protocol {
+            Protocol::Dynamic => {
+                self.intent(VOLUME, intent_above(want))?;
+                self.intent(table, want)
+            }
+            Protocol::Reconnaissance(reconnaissance) => {
+                reconnaissance.footprint.add_table(table, want);
+                Ok(())
+            }
+            Protocol::Planned(_) => self.enter_beside_plan(table, want),
+        }
     }
 
     /// Locks a table, or the volume, itself; without what stands above it.
@@ -203,6 +219,9 @@ impl Session for TxnSession {
         if self.covered(table, mode) {
             return Ok(());
         }
+        if !matches!(self.protocol, Protocol::Dynamic) {
+            return if self.acquire_at_once(table, key, mode)? { Ok(()) } else { Err(LockError::PlanMiss) };
+        }
         let before = self.owner.lock_count();
         if !(self.changing && self.owner.try_acquire(table, key, mode)?) {
             // It may take long: checkpoints shall not have to look back to where this change began.
@@ -217,7 +236,7 @@ impl Session for TxnSession {
 
     #[inline]
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
-        if self.covered(table, mode) { Ok(true) } else { self.owner.try_acquire(table, key, mode) }
+        if self.covered(table, mode) { Ok(true) } else { self.acquire_at_once(table, key, mode) }
     }
 
     #[inline]
@@ -225,6 +244,7 @@ impl Session for TxnSession {
         // What is held already is allowed, whoever waits behind: a `false` here would be followed by an `acquire` that
         // has nothing to do, and by the same question again.
         self.covered(table, mode)
+            || matches!(self.protocol, Protocol::Reconnaissance(_))
             || self.owner.check(table, key, mode)
             || self.owner.held(table, key).covers(mode)
     }
@@ -258,7 +278,7 @@ impl Session for TxnSession {
 }
 
 /// What a lock on a table needs on the volume.
-fn intent_above(mode: IntentMode) -> IntentMode {
+pub(super) fn intent_above(mode: IntentMode) -> IntentMode {
     match mode {
         IntentMode::IS | IntentMode::S => IntentMode::IS,
         IntentMode::IX | IntentMode::SIX | IntentMode::X => IntentMode::IX,
@@ -267,7 +287,7 @@ fn intent_above(mode: IntentMode) -> IntentMode {
 
 /// Whether holding one mode makes asking for the other needless.
 #[inline]
-fn covers(held: IntentMode, want: IntentMode) -> bool {
+pub(crate) fn covers(held: IntentMode, want: IntentMode) -> bool {
     use IntentMode::{IS, IX, S, SIX, X};
     match (held, want) {
         (X, _) | (_, IS) => true,
@@ -278,7 +298,7 @@ fn covers(held: IntentMode, want: IntentMode) -> bool {
 }
 
 /// The weakest mode that covers both.
-fn join(one: IntentMode, other: IntentMode) -> IntentMode {
+pub(crate) fn join(one: IntentMode, other: IntentMode) -> IntentMode {
     if covers(one, other) {
         one
     } else if covers(other, one) {

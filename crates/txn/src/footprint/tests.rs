@@ -1,0 +1,82 @@
+use std::collections::BTreeMap;
+
+use foreshore_env::random::Xorshift;
+
+use super::*;
+
+const TABLE: TableId = TableId(16);
+
+fn name(bits: u64) -> LockName {
+    LockName::from_bits(bits)
+}
+
+/// TXN-17, against a map from names to modes: whatever is recorded, in whatever order and however often.
+#[test]
+fn every_name_is_there_once_in_the_join_of_its_modes_and_in_order() {
+    let mut random = Xorshift::new(3);
+    for round in 0..200 {
+        let mut footprint = Footprint::default();
+        let mut expected: BTreeMap<u64, Mode> = BTreeMap::new();
+        footprint.add_table(TABLE, IntentMode::IX);
+        for _ in 0..random.below(400) {
+            let bits = random.below(1 + round);
+            let mode = Mode::ALL[1 + random.below(8) as usize];
+            let key = bits.to_be_bytes();
+            let key = if bits == 0 { KeyRef::NegativeInfinity } else { KeyRef::Key(&key) };
+            footprint.add_key(name(bits), TABLE, key, mode, 0);
+            let joined = expected.entry(bits).or_insert(Mode::N);
+            *joined = joined.join(mode);
+        }
+        footprint.settle(0);
+        let found: Vec<(u64, Mode)> = footprint
+            .keys()
+            .map(|(table, key, mode)| {
+                assert_eq!(table, TABLE);
+                match key {
+                    KeyRef::NegativeInfinity => (0, mode),
+                    KeyRef::Key(key) => (u64::from_be_bytes(key.try_into().unwrap()), mode),
+                }
+            })
+            .collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(footprint.bytes.len(), 8 * found.iter().filter(|(bits, _)| *bits != 0).count());
+    }
+}
+
+#[test]
+fn many_keys_of_a_table_become_the_table() {
+    for (mode, locked) in [(Mode::XN, IntentMode::X), (Mode::S, IntentMode::SIX)] {
+        let mut footprint = Footprint::default();
+        footprint.add_table(TableId(17), IntentMode::IS);
+        footprint.add_table(TABLE, IntentMode::IX);
+        footprint.add_key(name(0), TableId(17), KeyRef::Key(b"other"), Mode::SN, 100);
+        for bits in 1..=150u64 {
+            footprint.add_key(name(bits), TABLE, KeyRef::Key(&bits.to_be_bytes()), mode, 100);
+        }
+        footprint.settle(100);
+        assert_eq!(footprint.tables()[0].mode, locked);
+        assert_eq!(footprint.tables()[1].mode, IntentMode::IS);
+        assert_eq!(footprint.key_count(), 1);
+        // What is covered is not recorded any more.
+        footprint.add_key(name(900), TABLE, KeyRef::Key(b"more"), mode, 100);
+        assert_eq!(footprint.key_count(), 1);
+    }
+}
+
+#[test]
+fn after_too_many_misses_whole_tables_are_locked_and_no_keys() {
+    let mut footprint = Footprint::default();
+    footprint.add_table(TABLE, IntentMode::IS);
+    footprint.add_key(name(1), TABLE, KeyRef::Key(b"key"), Mode::SN, 0);
+    for _ in 1..PLAN_MISSES {
+        assert!(!footprint.note_miss());
+        assert_eq!(footprint.key_count(), 1);
+    }
+    assert!(footprint.note_miss(), "this one is too many");
+    assert!(!footprint.note_miss(), "it is so already");
+    footprint.add_table(TableId(9), IntentMode::IS);
+    footprint.settle(0);
+    assert_eq!(footprint.key_count(), 0);
+    let tables: Vec<_> = footprint.tables().iter().map(|part| (part.table, part.mode)).collect();
+    assert_eq!(tables, [(TableId(9), IntentMode::X), (TABLE, IntentMode::X)]);
+}
