@@ -25,6 +25,7 @@ mod machine;
 mod profile;
 pub(crate) mod rwlock;
 mod scheduler;
+mod tally;
 pub mod thread;
 pub(crate) mod time;
 
@@ -48,13 +49,14 @@ use self::{
 };
 
 pub use self::{
-    calls::{pause as spin_loop, work},
+    calls::{latched, pause as spin_loop, work},
     directory::HotLine,
     disk::{Device, SimulatedDisk},
     explorer::{Schedule, Turn},
     kernel::{Cause, Slept},
     machine::MachineReport,
     profile::{PROFILES, Profile},
+    tally::Tally,
 };
 
 /// How many of the hottest lines a report names.
@@ -229,6 +231,11 @@ pub fn count_anew() {
             machine.count_anew(kernel.clock);
         }
     });
+}
+
+/// What the calling thread has done since it began; `None` outside of a simulation.
+pub fn tally() -> Option<Tally> {
+    kernel::with(|kernel| Tally { allocations: arena::allocations(), ..*kernel.tally() })
 }
 
 /// What the machine has done since [`count_anew`]; `None` outside of a machine.

@@ -34,7 +34,8 @@ std::thread_local! {
 }
 
 /// Guarded by the mutex: a block may be given back by a thread that does not simulate.
-static REGION: Mutex<Region> = Mutex::new(Region { mapped: false, used: 0, live: 0, free: [0; CLASSES] });
+static REGION: Mutex<Region> =
+    Mutex::new(Region { mapped: false, used: 0, live: 0, taken: 0, free: [0; CLASSES] });
 
 struct Region {
     mapped: bool,
@@ -42,6 +43,8 @@ struct Region {
     used: usize,
     /// Blocks handed out and not given back.
     live: usize,
+    /// Blocks handed out.
+    taken: u64,
     /// The first free block of each class, 0 when there is none; a free block begins with the address of the next.
     free: [usize; CLASSES],
 }
@@ -77,6 +80,7 @@ impl Region {
     fn take(&mut self, layout: Layout) -> Option<(usize, bool)> {
         let (class, bytes, align) = class_of(layout);
         self.live += 1;
+        self.taken += 1;
         let reused = self.free[class];
         // Alignments above a page are rare and make a class uneven: such blocks are cut, and not reused for others.
         if reused != 0 && reused.is_multiple_of(align) {
@@ -163,6 +167,11 @@ pub(super) fn begin() {
         zeroed.expect("memory is given back");
         (region.used, region.free) = (0, [0; CLASSES]);
     }
+}
+
+/// How many blocks have been handed out.
+pub(super) fn allocations() -> u64 {
+    region().taken
 }
 
 /// Runs `f`, whose allocations come from the region. It does not panic.

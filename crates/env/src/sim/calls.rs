@@ -36,7 +36,10 @@ pub(super) fn access(address: usize, touch: Touch) {
     }
     let at = Location::caller();
     turn();
-    let booked = with(|kernel| kernel.scheduler.access(&mut kernel.clock, address, touch, at));
+    let booked = with(|kernel| {
+        kernel.tally().touch(touch);
+        kernel.scheduler.access(&mut kernel.clock, address, touch, at)
+    });
     if let Some(Some(line)) = booked {
         turn();
         with(|kernel| kernel.scheduler.arrive(&mut kernel.clock, line, touch, at));
@@ -47,7 +50,10 @@ pub(super) fn access(address: usize, touch: Touch) {
 pub(super) fn fence_cost(ordering: Ordering) {
     turn();
     if ordering == Ordering::SeqCst {
-        with(|kernel| kernel.spend(Spent::Computing, kernel.scheduler.costs().fence));
+        with(|kernel| {
+            kernel.tally().fences += 1;
+            kernel.spend(Spent::Computing, kernel.scheduler.costs().fence);
+        });
     }
 }
 
@@ -68,6 +74,16 @@ pub fn pause() {
 pub fn work(nanoseconds: u64) {
     let picoseconds = nanoseconds.saturating_mul(super::time::PICOSECONDS).min(END_OF_TIME >> 10);
     with(|kernel| kernel.spend(Spent::Computing, picoseconds));
+}
+
+/// The thread has acquired a latch.
+pub fn latched() {
+    with(|kernel| kernel.tally().latches += 1);
+}
+
+/// The thread has acquired a mutex.
+pub(super) fn locked() {
+    with(|kernel| kernel.tally().mutexes += 1);
 }
 
 /// Lets another thread of this core run.

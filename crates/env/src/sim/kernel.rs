@@ -27,6 +27,7 @@ use super::{
     disk::Storage,
     local::Locals,
     scheduler::{Scheduler, Spent},
+    tally::Tally,
     time::Duration,
 };
 use crate::random::Xorshift;
@@ -95,6 +96,7 @@ struct Thread {
     /// Counts sleeps, so that a timer of an earlier one wakes nobody.
     sleeps: u64,
     over: bool,
+    tally: Tally,
 }
 
 /// What a thread sleeps on.
@@ -180,6 +182,12 @@ impl Kernel {
         self.scheduler.processors()
     }
 
+    /// What who runs has done.
+    #[inline]
+    pub(super) fn tally(&mut self) -> &mut Tally {
+        &mut self.threads[self.current].tally
+    }
+
     pub(super) fn locals(&mut self) -> Rc<Locals> {
         Rc::clone(&self.threads[self.current].locals)
     }
@@ -212,6 +220,7 @@ impl Kernel {
             sleep: None,
             sleeps: 0,
             over: true,
+            tally: Tally::default(),
         });
         self.threads.len() - 1
     }

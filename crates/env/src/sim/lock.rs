@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     atomic::{AtomicBool, AtomicU32, Ordering},
-    calls::{futex_wait, futex_wake, pause},
+    calls::{futex_wait, futex_wake, locked, pause},
     time::Instant,
 };
 
@@ -65,6 +65,7 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     fn guard(&self) -> MutexGuard<'_, T> {
+        locked();
         MutexGuard { mutex: self, _not_send: std::marker::PhantomData }
     }
 

@@ -201,6 +201,9 @@ pub mod hint {
 
     /// Nothing.
     pub fn work(_units: u64) {}
+
+    /// Nothing.
+    pub fn latched() {}
 }
 
 #[doc(inline)]

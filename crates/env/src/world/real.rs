@@ -204,6 +204,10 @@ pub mod hint {
     /// Tells the simulator of `units` of computation (about a nanosecond each). Nothing in the real world.
     #[inline(always)]
     pub fn work(_units: u64) {}
+
+    /// Tells the simulator that a latch was acquired. Nothing in the real world.
+    #[inline(always)]
+    pub fn latched() {}
 }
 
 #[doc(inline)]
