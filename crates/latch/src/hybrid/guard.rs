@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::mem;
 
+use foreshore_env::hint::latched;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 
 use super::{EXCLUSIVE, HybridLatch, SHARER, Version};
@@ -30,6 +31,7 @@ impl<'a> SharedGuard<'a> {
     /// For a thread that has entered as a sharer.
     #[inline]
     pub(super) fn new(latch: &'a HybridLatch) -> SharedGuard<'a> {
+        latched();
         SharedGuard { latch, thread: PhantomData }
     }
 
@@ -45,6 +47,7 @@ impl<'a> ExclusiveGuard<'a> {
     /// For a thread that has entered exclusively; `HybridLatch::exclusive_guard` sets the fence that belongs to it.
     #[inline]
     pub(super) fn new(latch: &'a HybridLatch) -> ExclusiveGuard<'a> {
+        latched();
         ExclusiveGuard { latch, thread: PhantomData }
     }
 
