@@ -30,13 +30,16 @@ use staging::{Emptiness, Link};
 /// Requests in a segment.
 pub(crate) const SEGMENT: usize = if cfg!(foreshore_loom) { 2 } else { OWN_REQUESTS };
 
-/// The number of a request.
+/// Room for free requests that a slot keeps from one transaction to the next.
+const KEPT: usize = 16 * SEGMENT;
+
+/// The number of a request, of 31 bits: lists need one for themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestIndex(pub(crate) u32);
 
 impl RequestIndex {
     /// No request.
-    pub(crate) const NONE: RequestIndex = RequestIndex(u32::MAX);
+    pub(crate) const NONE: RequestIndex = RequestIndex(u32::MAX >> 1);
 }
 
 /// The modes of a request. It is granted when both are equal; a conversion that waits has both.
@@ -240,8 +243,8 @@ struct Spare {
 impl Requests {
     /// `staged`: with so many buckets.
     pub(crate) fn new(max_locks: usize, staged: Option<usize>) -> Requests {
-        // Numbers are 32 bits; the last is NONE. Staged, as many again are for what is on its way back.
-        let most = (u32::MAX as usize / SEGMENT) >> u32::from(staged.is_some());
+        // Numbers are 31 bits; the last is NONE. Staged, as many again are for what is on its way back.
+        let most = (RequestIndex::NONE.0 as usize / SEGMENT) >> u32::from(staged.is_some());
         let shares = SLOTS + max_locks.div_ceil(SEGMENT).min(most - SLOTS);
         let segments = shares << u32::from(staged.is_some());
         Requests {
@@ -391,7 +394,9 @@ impl FreeRequests {
         if !requests.is_staged() {
             let first = u32::from(self.slot.0) * SEGMENT as u32;
             self.free.clear();
-            self.free.shrink_to(SEGMENT);
+            if self.free.capacity() > KEPT {
+                self.free.shrink_to(SEGMENT);
+            }
             self.free.extend((first..first + SEGMENT as u32).rev().map(RequestIndex));
         }
     }

@@ -42,6 +42,9 @@ const EPOCH: u64 = 4;
 /// How many slots there are: a model has few threads.
 pub(crate) const SLOTS: usize = if cfg!(foreshore_loom) { 4 } else { MAX_TRANSACTIONS };
 
+/// Who finds a slot this near to where it began to look begins there the next time, too.
+const NEAR: usize = 8;
+
 /// The number of a slot, below [`MAX_TRANSACTIONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotId(pub(crate) u16);
@@ -339,7 +342,8 @@ impl Slots {
                 self.used.fetch_max(index + 1, Release);
             }
             slot.show(txn, age, 0);
-            if found_last != index {
+            // A thread with several transactions at a time does not go further and further.
+            if found_last == usize::MAX || offset > NEAR {
                 hint::set(index);
             }
             return Some((id, state));

@@ -158,11 +158,7 @@ impl LockTable {
     ) -> Option<Lsn> {
         let requests = &self.requests;
         match &self.queues {
-            Queues::Latched(latched) => latched.alone(name, |queue| {
-                let granted = queue.try_request(requests, name, slot, request, mode);
-                queue.check_state(requests, name);
-                granted
-            }),
+            Queues::Latched(latched) => latched.try_request(requests, name, slot, request, mode),
             Queues::GlobalMutex(global) => global.alone(name, |queue| {
                 let granted = queue.try_request(requests, name, slot, request, mode);
                 queue.check_state(requests, name);
@@ -230,10 +226,7 @@ impl LockTable {
         let mut wakes = Wakes::default();
         let view = self.view(slots, name);
         match &self.queues {
-            Queues::Latched(latched) => latched.alone(name, |queue| {
-                queue.release(&view, request, tag, &mut wakes);
-                queue.check_state(&self.requests, name);
-            }),
+            Queues::Latched(latched) => latched.release(&view, request, tag, &mut wakes),
             Queues::GlobalMutex(global) => global.alone(name, |queue| {
                 queue.release(&view, request, tag, &mut wakes);
                 queue.check_state(&self.requests, name);

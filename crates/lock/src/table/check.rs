@@ -6,7 +6,7 @@ use super::list::{Linked, List};
 use super::queue::Queue;
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::request::{Modes, Requests};
+use crate::request::Requests;
 
 /// Requests of a bucket that are looked at.
 const CHECKED: usize = 48;
@@ -32,7 +32,8 @@ impl<L: List> Queue<L> {
     }
 
     fn check_requests(&self, requests: &Requests, fit: impl Fn(Mode, Mode) -> bool, name: LockName) {
-        let mut granted: Vec<Modes> = Vec::new();
+        // An array: not even here is anything allocated under a latch (LOCK-5).
+        let mut granted = [Mode::N; CHECKED];
         let (mut seen, mut waiting) = (0, 0);
         self.list.each(requests, |request| {
             if seen == CHECKED {
@@ -42,9 +43,9 @@ impl<L: List> Queue<L> {
             // One that has been made obsolete meanwhile has no modes.
             assert!(modes.requested.covers(modes.granted), "{modes:?}");
             if request.name() == name {
-                let fits = |other: &Modes| fit(other.granted, modes.granted);
-                assert!(granted.iter().all(fits), "LOCK-3: {modes:?} beside {granted:?}");
-                granted.push(modes);
+                let fits = granted[..seen].iter().all(|&other| fit(other, modes.granted));
+                assert!(fits, "LOCK-3: {modes:?} beside {granted:?}");
+                granted[seen] = modes.granted;
             }
             seen += 1;
             waiting += u32::from(modes.is_waiting());

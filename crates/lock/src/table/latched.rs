@@ -1,19 +1,24 @@
-//! The road: a hybrid latch for each bucket, held for the list operation only.
+//! The road: a hybrid latch for each bucket, held for the list operation only; and where a request is alone in its bucket,
+//! no latch at all: it comes by one exchange of the list's head and goes by another ([`Linked`]).
 
 use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
-use super::list::{Linked, List};
-use super::queue::Queue;
+use super::list::Linked;
+use super::queue::{Queue, View};
+use super::wakes::Wakes;
+use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request::{Modes, RequestIndex, Requests};
+use crate::slot::SlotId;
 
 /// A bucket, two to a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Bucket {
     latch: HybridLatch,
-    /// Guarded by the latch; emptiness and tag are also read without it.
+    /// Guarded by the latch, but for a lone request and the tag.
     queue: Queue<Linked>,
 }
 
@@ -51,24 +56,43 @@ impl Latched {
 
     #[inline]
     pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        let bucket = self.bucket(name);
-        let _rank = rank::enter(QUEUE_RANK);
-        let _guard = bucket.latch.exclusive();
-        operation(&bucket.queue)
+        self.bucket(name).alone(operation)
     }
 
     pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.beside_place(self.place(name), operation)
+        self.bucket(name).beside(operation)
     }
 
     pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        let bucket = &self.buckets[place];
-        let _rank = rank::enter(QUEUE_RANK);
-        let _guard = bucket.latch.shared();
-        operation(&bucket.queue)
+        self.buckets[place].beside(operation)
     }
 
-    /// An optimistic read; `false` when in doubt.
+    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty.
+    #[inline]
+    pub(super) fn try_request(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        self.bucket(name).try_request(requests, name, slot, request, mode)
+    }
+
+    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket.
+    #[inline]
+    pub(super) fn release(
+        &self,
+        view: &View<'_>,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+        wakes: &mut Wakes,
+    ) {
+        self.bucket(view.name).release(view, request, tag, wakes);
+    }
+
+    /// Without the latch; `false` when in doubt.
     #[inline]
     pub(super) fn is_bucket_empty(&self, name: LockName) -> bool {
         self.is_place_empty(self.place(name))
@@ -77,9 +101,7 @@ impl Latched {
     /// As [`Latched::is_bucket_empty`].
     #[inline]
     pub(super) fn is_place_empty(&self, place: usize) -> bool {
-        let bucket = &self.buckets[place];
-        let Some(version) = bucket.latch.optimistic() else { return false };
-        bucket.queue.list.is_bare() && bucket.latch.validate(version)
+        self.buckets[place].queue.list.is_open_and_bare()
     }
 
     /// Tags only grow, and one that matters was stored before the caller could know that it does.
@@ -88,3 +110,80 @@ impl Latched {
         self.bucket(name).queue.tag()
     }
 }
+
+impl Bucket {
+    #[inline]
+    fn alone<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        self.change(operation)
+    }
+
+    #[inline]
+    fn change<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+        let _guard = self.latch.exclusive();
+        self.queue.list.guard();
+        let result = operation(&self.queue);
+        self.queue.list.open();
+        result
+    }
+
+    fn beside<R>(&self, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        {
+            let _guard = self.latch.shared();
+            if self.queue.list.is_guarded() {
+                return operation(&self.queue);
+            }
+        }
+        self.change(operation)
+    }
+
+    #[inline]
+    fn try_request(
+        &self,
+        requests: &Requests,
+        name: LockName,
+        slot: SlotId,
+        request: RequestIndex,
+        mode: Mode,
+    ) -> Option<Lsn> {
+        let list = &self.queue.list;
+        if list.is_open_and_bare() {
+            let lone = requests.get(request);
+            lone.set(name, slot, Modes::held(mode));
+            lone.set_previous(RequestIndex::NONE);
+            lone.set_next(RequestIndex::NONE);
+            if list.enter_alone(request) {
+                return Some(self.queue.tag());
+            }
+        }
+        self.alone(|queue| {
+            let granted = queue.try_request(requests, name, slot, request, mode);
+            queue.check_state(requests, name);
+            granted
+        })
+    }
+
+    #[inline]
+    fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
+        let list = &self.queue.list;
+        if list.is_alone(request) {
+            if let Some(tag) = tag
+                && view.requests.get(request).modes().granted.is_exclusive()
+            {
+                // LOCK-9: before anybody can come.
+                self.queue.raise_tag(tag);
+            }
+            if list.leave_alone(request) {
+                return;
+            }
+        }
+        self.alone(|queue| {
+            queue.release(view, request, tag, wakes);
+            queue.check_state(view.requests, view.name);
+        });
+    }
+}
+
+#[cfg(all(test, foreshore_loom))]
+pub(super) mod models;

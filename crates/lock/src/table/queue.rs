@@ -11,6 +11,8 @@ use foreshore_env::sync::atomic::{
 };
 
 use super::Withdrawn;
+#[cfg(all(test, foreshore_loom))]
+use super::latched::models;
 use super::list::{Linked, List};
 use super::staged::order;
 use super::wakes::Wakes;
@@ -83,9 +85,13 @@ impl<L: List> Queue<L> {
         self.waiting.load(Relaxed)
     }
 
-    /// Leaves a tag, beside the latch.
+    /// Leaves a tag; others may do so at the same time, beside the latch. Release: partner is the Acquire in `tag`.
     pub(super) fn raise_tag(&self, tag: Lsn) {
         if self.tag.load(Relaxed) < tag.0 {
+            #[cfg(all(test, foreshore_loom))]
+            if models::has(models::Fault::Tag) {
+                return self.tag.store(tag.0, Release);
+            }
             self.tag.fetch_max(tag.0, Release);
         }
     }
@@ -353,8 +359,8 @@ impl Queue<Linked> {
         if let Some(tag) = tag
             && released.modes().granted.is_exclusive()
         {
-            // Release: partner is the Acquire in `tag`. Before anybody is granted what is released here.
-            self.tag.store(self.tag.load(Relaxed).max(tag.0), Release);
+            // LOCK-9: before anybody is granted what is released here.
+            self.raise_tag(tag);
         }
         if self.waiting.load(Relaxed) > 0 {
             self.pass(view, Change::Left(released.slot()), wakes);

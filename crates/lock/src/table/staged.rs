@@ -34,7 +34,6 @@ use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
-use super::list::List;
 use super::queue::{Change, Queue, View, obstructs};
 use super::wakes::Wakes;
 use crate::mode::Mode;

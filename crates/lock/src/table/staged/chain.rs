@@ -52,6 +52,12 @@ pub(super) struct Ahead {
 }
 
 impl Chain {
+    /// Whether nothing is linked. May be asked beside the latch, as a hint.
+    #[inline]
+    pub(super) fn is_bare(&self) -> bool {
+        self.last() == RequestIndex::NONE
+    }
+
     /// S1: appends a request; whether the chain was empty. Beside the latch.
     #[inline]
     pub(super) fn push(&self, requests: &Requests, index: RequestIndex) -> bool {
@@ -197,11 +203,6 @@ impl Chain {
 
 impl List for Chain {
     const STAGED: bool = true;
-
-    #[inline]
-    fn is_bare(&self) -> bool {
-        self.last() == RequestIndex::NONE
-    }
 
     fn each<'r>(&self, requests: &'r Requests, mut see: impl FnMut(&'r Request) -> ControlFlow<()>) {
         self.visit(

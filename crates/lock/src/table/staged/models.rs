@@ -18,7 +18,6 @@ use crate::name::LockName;
 use crate::request::{FreeRequests, Modes, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots};
 use crate::table::Withdrawn;
-use crate::table::list::List;
 use crate::table::queue::View;
 use crate::table::wakes::Wakes;
 
