@@ -152,7 +152,7 @@ impl LockManager {
         let mut seen = Vec::new();
         for place in 0..self.table.places() {
             self.table.look(&self.slots, place, &mut seen);
-            for request in seen.iter().filter(|request| !known.waits_for_heirs(request)) {
+            for request in seen.iter().filter(|request| !self.waits_for_heirs(&known, request)) {
                 add(self.lock_view(request, &waits, &known, now));
             }
         }

@@ -6,7 +6,9 @@ use foreshore_base::TxnId;
 use foreshore_env::time::{Duration, Instant};
 
 use super::{LockTarget, Wait, table_of};
+use crate::intent::EntryIndex;
 use crate::manager::LockManager;
+use crate::mode::Mode;
 use crate::name::LockName;
 use crate::table::SeenRequest;
 
@@ -45,12 +47,24 @@ impl LockManager {
     }
 }
 
-impl Known {
-    /// Whether it is an intent lock that belongs to nobody at present: somebody who has one says so.
-    pub(super) fn waits_for_heirs(&self, request: &SeenRequest) -> bool {
-        request.modes.requested.intent().is_some() && !self.targets.contains_key(&request.name)
+impl LockManager {
+    /// Whether it is an intent lock that belongs to nobody at present, kept for the next transaction of its slot: who has one
+    /// says so.
+    pub(super) fn waits_for_heirs(&self, known: &Known, request: &SeenRequest) -> bool {
+        if request.modes.requested.intent().is_none() || request.modes.granted == Mode::N {
+            return false;
+        }
+        let published = match known.targets.get(&request.name) {
+            Some(LockTarget::Table(table)) => {
+                self.slots.get(request.slot).intents.find(EntryIndex::of(*table))
+            }
+            _ => None,
+        };
+        published.is_none()
     }
+}
 
+impl Known {
     pub(super) fn held_for(&self, txn: TxnId, name: LockName, now: Instant) -> Option<Duration> {
         self.since.get(&(txn, name)).map(|&since| now.saturating_duration_since(since))
     }

@@ -9,11 +9,18 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentMode, KeyBytes, KeyRef, LockError, LockManager, LockMode, LockOptions, LockOwner,
-    LockTarget, LockView, Mode, VictimReason, WaitPolicy, WaitView,
+    CancelToken, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager,
+    LockMode, LockOptions, LockOwner, LockTarget, LockView, Mode, VictimReason, WaitPolicy, WaitView,
 };
 
 use super::{NO_WAIT, TABLE, WAIT, key, over_all_tables, until_waiting};
+
+/// Runs a test over every lock table with every kind of intent locks.
+fn over_all_kinds(test: impl Fn(LockOptions)) {
+    over_all_tables(|options| {
+        IntentLockKind::ALL.into_iter().for_each(|intents| test(LockOptions { intents, ..options.clone() }));
+    });
+}
 
 fn with_notes(options: &LockOptions) -> LockOptions {
     LockOptions { keep_notes: true, ..options.clone() }
@@ -71,7 +78,7 @@ impl Drop for Cancels {
 
 #[test]
 fn a_view_shows_every_lock_with_key_modes_and_origin() {
-    over_all_tables(|options| {
+    over_all_kinds(|options| {
         let manager = LockManager::new(&with_notes(&options));
         let line = line!() + 1;
         let mut reader = begin(&manager, 7, "reader");
@@ -124,7 +131,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
 
 #[test]
 fn a_view_has_a_limit_and_says_what_it_left_out() {
-    over_all_tables(|options| {
+    over_all_kinds(|options| {
         let manager = LockManager::new(&with_notes(&options));
         let mut owner = begin(&manager, 1, "many");
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
@@ -227,7 +234,7 @@ fn a_wait_names_everybody_in_the_way_and_how() {
 
 #[test]
 fn a_wait_for_a_table_names_holders_and_who_came_first() {
-    over_all_tables(|options| {
+    over_all_kinds(|options| {
         let manager = LockManager::new(&options);
         let token = CancelToken::new();
         thread::scope(|scope| {
@@ -258,9 +265,74 @@ fn a_wait_for_a_table_names_holders_and_who_came_first() {
     });
 }
 
+/// A table that is asked for by one who holds it in another mode; and locks on tables that have gone are not shown, though
+/// their requests may be kept for heirs while others hold the same table.
+#[test]
+fn a_view_of_tables_shows_conversions_and_nothing_that_has_gone() {
+    over_all_kinds(|options| {
+        let manager = LockManager::new(&options);
+        let mut gone = begin(&manager, 1, "gone");
+        let mut writer = begin(&manager, 2, "writer");
+        gone.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        writer.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        drop(gone);
+        assert_eq!(rows(&manager.locks(100).0), [format!("2 table {TABLE} IX -")], "{options:?}");
+        let token = CancelToken::new();
+        thread::scope(|scope| {
+            let _cancels = Cancels(token.clone());
+            let (manager, token) = (&manager, &token);
+            scope.spawn(move || {
+                let mut reader = begin(manager, 3, "reader");
+                reader.intent(TABLE, IntentMode::IS, &NO_WAIT).unwrap();
+                let wait = WaitPolicy { cancel: Some(token), ..WAIT };
+                let _ = reader.intent(TABLE, IntentMode::S, &wait);
+            });
+            let wait = wait_of(manager, 3);
+            assert_eq!(blockers(&wait), [triple(2, "IX", true)], "{options:?}");
+            let table = |mode| Some(LockMode::Table(mode));
+            assert_eq!((table(IntentMode::S), table(IntentMode::IS)), (Some(wait.wanted), wait.held));
+            let expected = [format!("2 table {TABLE} IX -"), format!("3 table {TABLE} IS S")];
+            assert_eq!(rows(&manager.locks(100).0), expected, "{options:?}");
+        });
+        drop(writer);
+        assert!(manager.locks(100).0.is_empty() && manager.is_empty());
+    });
+}
+
+/// What is shown is what is locked, wider than what was asked for under the sets of modes that know less.
+#[test]
+fn a_view_shows_the_modes_of_the_set_that_is_used() {
+    over_all_tables(|options| {
+        for key_ranges in KeyRangeModes::ALL {
+            let manager = LockManager::new(&LockOptions { key_ranges, ..with_notes(&options) });
+            let wide = |mode| key_ranges.widen(mode).to_string();
+            let mut reader = begin(&manager, 1, "reader");
+            reader.acquire(TABLE, key(b"k"), Mode::NS, &NO_WAIT).unwrap();
+            let token = CancelToken::new();
+            thread::scope(|scope| {
+                let _cancels = Cancels(token.clone());
+                let (manager, token) = (&manager, &token);
+                scope.spawn(move || {
+                    let mut inserter = begin(manager, 2, "inserter");
+                    let wait = WaitPolicy { cancel: Some(token), ..WAIT };
+                    let _ = inserter.acquire(TABLE, key(b"k"), Mode::NX, &wait);
+                });
+                let wait = wait_of(manager, 2);
+                assert_eq!(wait.wanted.to_string(), wide(Mode::NX), "{key_ranges:?}");
+                assert_eq!(blockers(&wait), [triple(1, &wide(Mode::NS), true)], "{key_ranges:?}");
+                let expected = [
+                    format!("1 \"k\" of {TABLE} {} -", wide(Mode::NS)),
+                    format!("2 \"k\" of {TABLE} - {}", wide(Mode::NX)),
+                ];
+                assert_eq!(rows(&manager.locks(100).0), expected);
+            });
+        }
+    });
+}
+
 #[test]
 fn a_deadlock_report_says_where_they_began_and_why_the_victim() {
-    over_all_tables(|options| {
+    over_all_kinds(|options| {
         let manager = LockManager::new(&options);
         thread::scope(|scope| {
             let (mut one, mut two) = (begin(&manager, 1, "one"), begin(&manager, 2, "two"));
