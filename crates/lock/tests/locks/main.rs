@@ -14,6 +14,7 @@ mod views;
 mod waits;
 
 use foreshore_base::{TableId, TxnId};
+use foreshore_env::sync::atomic::{AtomicUsize, Ordering};
 use foreshore_env::sync::{Arc, Condvar, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
@@ -54,6 +55,36 @@ fn policies() -> impl Iterator<Item = LockOptions> {
     let bloom = [DeadlockPolicy::Dreadlocks, DeadlockPolicy::DreadlocksSleep]
         .map(|policy| LockOptions { digests: DigestKind::Bloom, ..with(policy) });
     DeadlockPolicy::ALL.map(with).into_iter().chain(bloom)
+}
+
+/// Every lock table, with every kind of intent locks, under every policy against deadlocks.
+fn product() -> Vec<LockOptions> {
+    let mut settings = Vec::new();
+    for table in LockTableKind::ALL {
+        for intents in IntentLockKind::ALL {
+            settings.extend(policies().map(|options| LockOptions { table, intents, ..options }));
+        }
+    }
+    settings
+}
+
+/// Every lock table under every policy against deadlocks.
+fn tables_and_policies() -> Vec<LockOptions> {
+    product().into_iter().filter(|options| options.intents == IntentLockKind::default()).collect()
+}
+
+/// Runs a test with all settings, a few at a time: it waits more than it computes.
+fn side_by_side(settings: &[LockOptions], test: impl Fn(&LockOptions) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some(options) = settings.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    test(options);
+                }
+            });
+        }
+    });
 }
 
 /// Waits without end.

@@ -9,11 +9,14 @@ use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
     DeadlockPolicy, DeadlockReport, DigestKind, IntentMode, LockError, LockManager, LockOptions, LockOwner,
-    Mode, VictimReason, WaitPolicy,
+    LockTableKind, Mode, VictimReason, WaitPolicy,
 };
 
 use super::shadow::Shadow;
-use super::{Gate, TABLE, WAIT, begin, key, policies, until_waiting, wait_for};
+use super::{
+    Gate, TABLE, WAIT, begin, key, policies, product, side_by_side, tables_and_policies, until_waiting,
+    wait_for,
+};
 
 /// Runs a transaction again, with its age, until it is no victim. Returns how often it was one.
 fn again_and_again(
@@ -42,130 +45,152 @@ fn again_and_again(
 
 #[test]
 fn circles_are_resolved_and_everybody_gets_through() {
-    for options in policies() {
-        for length in [2usize, 3, 5] {
-            let manager = LockManager::new(&options);
-            let ready = Gate::new(length);
-            let victims = AtomicU64::new(0);
-            thread::scope(|scope| {
-                for number in 0..length {
-                    let (manager, ready, victims) = (&manager, &ready, &victims);
-                    scope.spawn(move || {
-                        let mut first = true;
-                        let given_way = again_and_again(manager, number as u64, |owner| {
-                            let next = (number + 1) % length;
-                            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::X, &WAIT)?;
-                            owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT)?;
-                            if std::mem::take(&mut first) {
-                                ready.wait();
-                            }
-                            if number % 2 == 0 {
-                                owner.acquire(TABLE, key(&next.to_be_bytes()), Mode::SN, &WAIT)
-                            } else {
-                                owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT)
-                            }
-                        });
-                        victims.fetch_add(given_way, Relaxed);
-                    });
-                }
+    side_by_side(&product(), |options| {
+        circle(options, 2);
+        circle(options, 3);
+    });
+    policies().for_each(|options| circle(&options, 5));
+}
+
+/// Each waits for the next: through a key or, every other one, through a table.
+fn circle(options: &LockOptions, length: usize) {
+    let manager = LockManager::new(options);
+    let ready = Gate::new(length);
+    let victims = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for number in 0..length {
+            let (manager, ready, victims) = (&manager, &ready, &victims);
+            scope.spawn(move || {
+                let mut first = true;
+                let given_way = again_and_again(manager, number as u64, |owner| {
+                    let next = (number + 1) % length;
+                    owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::X, &WAIT)?;
+                    owner.intent(TableId(100 + number as u32), IntentMode::IX, &WAIT)?;
+                    if std::mem::take(&mut first) {
+                        ready.wait();
+                    }
+                    if number % 2 == 0 {
+                        owner.acquire(TABLE, key(&next.to_be_bytes()), Mode::SN, &WAIT)
+                    } else {
+                        owner.intent(TableId(100 + next as u32), IntentMode::S, &WAIT)
+                    }
+                });
+                victims.fetch_add(given_way, Relaxed);
             });
-            let (victims, stats) = (victims.into_inner(), manager.stats());
-            assert!(victims > 0, "{:?}", options.deadlock);
-            assert_eq!(stats.deadlocks + stats.precautions, victims, "{:?}: {stats:?}", options.deadlock);
-            assert_eq!(if options.deadlock.detects() { stats.precautions } else { stats.deadlocks }, 0);
-            assert!(manager.is_empty() && manager.waiting().is_empty());
         }
-    }
+    });
+    let (victims, stats) = (victims.into_inner(), manager.stats());
+    assert!(victims > 0, "{options:?}");
+    assert_eq!(stats.deadlocks + stats.precautions, victims, "{options:?}: {stats:?}");
+    let others = if options.deadlock.detects() { stats.precautions } else { stats.deadlocks };
+    assert_eq!(others, 0, "{options:?}: {stats:?}");
+    assert!(manager.is_empty() && manager.waiting().is_empty(), "{options:?}");
 }
 
 /// Kimura et al. 2012, Fig. 6: in canonical order there is no deadlock, and who looks for circles finds none.
 #[test]
 fn canonical_order_has_no_victims_under_policies_that_detect() {
-    for options in policies() {
-        let manager = LockManager::new(&options);
-        let victims = AtomicU64::new(0);
-        thread::scope(|scope| {
-            for thread in 0..6u64 {
-                let (manager, victims, options) = (&manager, &victims, &options);
-                scope.spawn(move || {
-                    let mut random = Xorshift::new(thread + 1);
-                    let rounds = if options.deadlock == DeadlockPolicy::DreadlocksSpin { 8 } else { 40 };
-                    for round in 0..rounds {
-                        let mut steps = [0u64; 4];
-                        steps.iter_mut().for_each(|step| *step = 1 + random.below(2));
-                        let given_way = again_and_again(manager, round << 3 | thread, |owner| {
-                            owner.intent(TABLE, IntentMode::IX, &WAIT)?;
-                            let mut number = 0;
-                            for step in steps {
-                                number += step;
-                                owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &WAIT)?;
-                                thread::yield_now();
-                            }
-                            Ok(())
-                        });
-                        victims.fetch_add(given_way, Relaxed);
-                    }
-                });
-            }
-        });
-        let stats = manager.stats();
-        assert_eq!(stats.deadlocks, 0);
-        assert_eq!(stats.precautions, victims.into_inner());
-        assert!(stats.waits + stats.precautions > 0, "there was something to wait for");
-        if options.deadlock.detects() {
-            assert_eq!(stats.precautions, 0, "{:?}", options.deadlock);
+    side_by_side(&tables_and_policies(), canonical_order);
+}
+
+fn canonical_order(options: &LockOptions) {
+    let manager = LockManager::new(options);
+    let victims = AtomicU64::new(0);
+    let rounds = match options.deadlock {
+        DeadlockPolicy::DreadlocksSpin => 8,
+        _ if options.table == LockTableKind::default() => 40,
+        _ => 10,
+    };
+    thread::scope(|scope| {
+        for thread in 0..6u64 {
+            let (manager, victims) = (&manager, &victims);
+            scope.spawn(move || {
+                let mut random = Xorshift::new(thread + 1);
+                for round in 0..rounds {
+                    let mut steps = [0u64; 4];
+                    steps.iter_mut().for_each(|step| *step = 1 + random.below(2));
+                    let given_way = again_and_again(manager, round << 3 | thread, |owner| {
+                        owner.intent(TABLE, IntentMode::IX, &WAIT)?;
+                        let mut number = 0;
+                        for step in steps {
+                            number += step;
+                            owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::XN, &WAIT)?;
+                            thread::yield_now();
+                        }
+                        Ok(())
+                    });
+                    victims.fetch_add(given_way, Relaxed);
+                }
+            });
         }
-        assert!(manager.is_empty());
+    });
+    let stats = manager.stats();
+    assert_eq!(stats.deadlocks, 0, "{options:?}");
+    assert_eq!(stats.precautions, victims.into_inner(), "{options:?}");
+    assert!(stats.waits + stats.precautions > 0, "there was something to wait for: {options:?}");
+    if options.deadlock.detects() {
+        assert_eq!(stats.precautions, 0, "{options:?}");
     }
+    assert!(manager.is_empty(), "{options:?}");
 }
 
 /// Random locks, conversions, tables and deadlines; every grant is checked by a shadow.
 #[test]
 fn storms_under_every_policy() {
+    policies().for_each(|options| storm(&options, 6, 30));
+}
+
+#[test]
+fn storms_over_all_tables_intents_and_policies() {
+    side_by_side(&product(), |options| storm(options, 4, 6));
+}
+
+fn storm(options: &LockOptions, threads: u64, rounds: u64) {
     const KEYS: u64 = 6;
-    for options in policies() {
-        let manager = LockManager::new(&options);
-        let shadow = Shadow::new(KEYS as usize);
-        thread::scope(|scope| {
-            for thread in 0..6u64 {
-                let (manager, shadow) = (&manager, &shadow);
-                scope.spawn(move || {
-                    let mut random = Xorshift::new(thread + 77);
-                    for round in 0..30 {
-                        again_and_again(manager, round << 3 | thread, |owner| {
-                            let txn = owner.txn();
-                            let result = (0..4).try_for_each(|_| {
-                                let number = random.below(KEYS);
-                                let mode = Mode::ALL[1 + random.below(8) as usize];
-                                let wait =
-                                    if random.below(8) == 0 { wait_for(random.below(3)) } else { WAIT };
-                                let result = if random.below(6) == 0 {
-                                    let mode = IntentMode::ALL[random.below(5) as usize];
-                                    owner.intent(TableId(3), mode, &wait)
-                                } else {
-                                    let acquired =
-                                        owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &wait);
-                                    acquired.inspect(|()| shadow.granted(number as usize, txn, mode))
-                                };
-                                match result {
-                                    Err(LockError::Timeout(_)) => Ok(()),
-                                    other => other,
-                                }
-                            });
-                            shadow.release(txn);
-                            result
+    let manager = LockManager::new(options);
+    let shadow = Shadow::new(KEYS as usize);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (manager, shadow) = (&manager, &shadow);
+            scope.spawn(move || {
+                let mut random = Xorshift::new(thread + 77);
+                for round in 0..rounds {
+                    again_and_again(manager, round << 3 | thread, |owner| {
+                        let txn = owner.txn();
+                        let result = (0..4).try_for_each(|_| {
+                            let number = random.below(KEYS);
+                            let mode = Mode::ALL[1 + random.below(8) as usize];
+                            let wait = if random.below(8) == 0 { wait_for(random.below(3)) } else { WAIT };
+                            let result = if random.below(6) == 0 {
+                                let mode = IntentMode::ALL[random.below(5) as usize];
+                                owner.intent(TableId(3), mode, &wait)
+                            } else {
+                                let acquired = owner.acquire(TABLE, key(&number.to_be_bytes()), mode, &wait);
+                                acquired.inspect(|()| shadow.granted(number as usize, txn, mode))
+                            };
+                            match result {
+                                Err(LockError::Timeout(_)) => Ok(()),
+                                other => other,
+                            }
                         });
-                    }
-                });
-            }
-        });
-        shadow.assert_empty();
-        assert!(manager.is_empty() && manager.waiting().is_empty());
-    }
+                        shadow.release(txn);
+                        result
+                    });
+                }
+            });
+        }
+    });
+    shadow.assert_empty();
+    assert!(manager.is_empty() && manager.waiting().is_empty(), "{options:?}");
 }
 
 fn with(deadlock: DeadlockPolicy) -> LockOptions {
     LockOptions { deadlock, ..LockOptions::default() }
+}
+
+/// Runs a test of a policy over every lock table.
+fn over_tables(deadlock: DeadlockPolicy, test: impl Fn(&LockOptions)) {
+    LockTableKind::ALL.into_iter().for_each(|table| test(&LockOptions { table, ..with(deadlock) }));
 }
 
 fn victim(result: Result<(), LockError>) -> Arc<DeadlockReport> {
@@ -177,7 +202,11 @@ fn victim(result: Result<(), LockError>) -> Arc<DeadlockReport> {
 
 #[test]
 fn wait_die_lets_the_older_wait_and_the_younger_give_way() {
-    let manager = LockManager::new(&with(DeadlockPolicy::WaitDie));
+    over_tables(DeadlockPolicy::WaitDie, wait_die);
+}
+
+fn wait_die(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let (mut old, mut young) = (begin(&manager, 1), begin(&manager, 2));
     old.acquire(TABLE, key(b"old's"), Mode::X, &WAIT).unwrap();
     young.acquire(TABLE, key(b"young's"), Mode::X, &WAIT).unwrap();
@@ -195,7 +224,11 @@ fn wait_die_lets_the_older_wait_and_the_younger_give_way() {
 
 #[test]
 fn wound_wait_lets_the_younger_wait_and_the_older_wound() {
-    let manager = LockManager::new(&with(DeadlockPolicy::WoundWait));
+    over_tables(DeadlockPolicy::WoundWait, wound_wait);
+}
+
+fn wound_wait(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let (mut old, mut young) = (begin(&manager, 1), begin(&manager, 2));
     old.acquire(TABLE, key(b"old's"), Mode::X, &WAIT).unwrap();
     young.acquire(TABLE, key(b"young's"), Mode::X, &WAIT).unwrap();
@@ -243,8 +276,11 @@ fn wound_wait_lets_the_younger_wait_and_the_older_wound() {
 /// The oldest of all is never a victim, however many younger ones are about.
 #[test]
 fn the_oldest_never_gives_way_to_ages() {
-    for policy in [DeadlockPolicy::WaitDie, DeadlockPolicy::WoundWait] {
-        let manager = LockManager::new(&with(policy));
+    for options in tables_and_policies() {
+        if !matches!(options.deadlock, DeadlockPolicy::WaitDie | DeadlockPolicy::WoundWait) {
+            continue;
+        }
+        let manager = LockManager::new(&options);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for thread in 1..5u64 {
@@ -280,7 +316,12 @@ fn the_oldest_never_gives_way_to_ages() {
 
 #[test]
 fn no_wait_and_timeout_give_way_and_can_be_run_again() {
-    let manager = LockManager::new(&with(DeadlockPolicy::NoWait));
+    over_tables(DeadlockPolicy::NoWait, no_wait);
+    over_tables(DeadlockPolicy::Timeout, timeout);
+}
+
+fn no_wait(options: &LockOptions) {
+    let manager = LockManager::new(options);
     let (mut holder, mut other) = (begin(&manager, 1), begin(&manager, 2));
     holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
     let refused = other.acquire(TABLE, key(b"k"), Mode::S, &WAIT).unwrap_err();
@@ -290,9 +331,10 @@ fn no_wait_and_timeout_give_way_and_can_be_run_again() {
     let refused = other.acquire(TABLE, key(b"k"), Mode::S, &WaitPolicy { no_wait: true, ..WAIT });
     assert!(matches!(refused, Err(LockError::WouldBlock(_))));
     assert_eq!(manager.stats().precautions, 1);
+}
 
-    let options =
-        LockOptions { deadlock_timeout: Duration::from_millis(40), ..with(DeadlockPolicy::Timeout) };
+fn timeout(options: &LockOptions) {
+    let options = LockOptions { deadlock_timeout: Duration::from_millis(40), ..options.clone() };
     let manager = LockManager::new(&options);
     let (mut holder, mut other) = (begin(&manager, 1), begin(&manager, 2));
     holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
