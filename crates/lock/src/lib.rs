@@ -7,6 +7,8 @@
 //! Invariant: this crate knows no pages and not what the log holds; an LSN is an opaque tag.
 #![forbid(unsafe_code)]
 
+#[cfg(foreshore_sim)]
+pub mod costs;
 mod deadlock;
 mod error;
 mod intent;
