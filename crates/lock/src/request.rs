@@ -286,10 +286,7 @@ impl Requests {
         })
     }
 
-    /// What belongs to the staged table.
-    ///
-    /// # Panics
-    /// If the table is not staged.
+    /// What belongs to the staged table, which alone may ask.
     #[inline]
     pub(crate) fn staging(&self) -> &Staging {
         self.staging.as_ref().expect("only the staged table asks")
@@ -394,9 +391,7 @@ impl FreeRequests {
         if !requests.is_staged() {
             let first = u32::from(self.slot.0) * SEGMENT as u32;
             self.free.clear();
-            if self.free.capacity() > KEPT {
-                self.free.shrink_to(SEGMENT);
-            }
+            self.free.shrink_to(KEPT);
             self.free.extend((first..first + SEGMENT as u32).rev().map(RequestIndex));
         }
     }
