@@ -15,6 +15,8 @@ pub const OVERFLOW_CHUNK_BYTES: usize = 1750;
 pub const MAX_PAGES: u64 = 1 << 32;
 /// Transactions open at the same time; also the size of an exact deadlock digest in bits.
 pub const MAX_TRANSACTIONS: usize = 1024;
+/// Length of the global id of a prepared transaction in bytes.
+pub const MAX_GLOBAL_ID_BYTES: usize = 200;
 /// Length of a table's name in bytes.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
 /// Tables in a database.

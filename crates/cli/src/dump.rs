@@ -12,7 +12,10 @@ use foreshore::{Database, Direction, TableDefinition, TableDescription, TableLoc
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{output::CliError, verify::open_to_look};
+use crate::{
+    output::CliError,
+    verify::{PATIENCE, open_to_look},
+};
 use cell::Kind;
 
 /// Writes tables as JSON lines, which `load` reads.
@@ -84,8 +87,11 @@ fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> 
     write_line(out, &Header { table: name, key_type, value_type })?;
     let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
     // Step by step and not by `transact`: what was written to a pipe cannot be written again.
-    let mut tx =
-        db.begin_with(&TransactOptions { label: Some("dump".into()), ..TransactOptions::default() })?;
+    let mut tx = db.begin_with(&TransactOptions {
+        label: Some("dump".into()),
+        deadline: Some(PATIENCE),
+        ..TransactOptions::default()
+    })?;
     let table = TableDefinition::encoded(name);
     tx.lock_table(table, TableLock::Shared)?;
     let mut cursor = tx.cursor(table, .., Direction::Ascending)?;

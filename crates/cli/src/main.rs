@@ -9,6 +9,7 @@ mod directory;
 mod dump;
 mod load;
 mod output;
+mod prepared;
 mod script;
 mod simulate;
 mod stat;
@@ -49,6 +50,7 @@ enum Command {
     Stat(stat::StatArgs),
     Dump(dump::DumpArgs),
     Load(load::LoadArgs),
+    Prepared(prepared::PreparedArgs),
     Script(script::ScriptArgs),
 }
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::Dump(args) => dump::run(args),
         Command::Load(args) => load::run(args),
+        Command::Prepared(args) => prepared::run(args),
         Command::Script(args) => script::run(&args),
     };
     // All subcommands call it so.

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
-use foreshore::{Database, Direction, LogHold, TableDefinition, TableDescription, TableLock};
+use foreshore::{
+    Database, Direction, LogHold, TableDefinition, TableDescription, TableLock, TransactOptions,
+};
 use serde::Serialize;
 
 use crate::{
     output::{CliError, json_line, line},
-    verify::open_to_look,
+    verify::{PATIENCE, open_to_look},
 };
 
 /// Shows the tables of a database, its sizes, and what opening it took.
@@ -105,7 +107,8 @@ fn retention(db: &Database) -> Retention {
 fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
     let table = TableDefinition::encoded(name);
     let mut content = Content::default();
-    db.transact(|tx| {
+    let options = TransactOptions { deadline: Some(PATIENCE), ..TransactOptions::default() };
+    db.transact_with(&options, |tx| {
         content = Content::default();
         tx.lock_table(table, TableLock::Shared)?;
         let mut cursor = tx.cursor(table, .., Direction::Ascending)?;

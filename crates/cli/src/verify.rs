@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use foreshore::{Database, Error, VerifyReport};
@@ -24,6 +25,9 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// How long those who look at tables wait for locks: only a prepared transaction, about which nobody has decided, can have some.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::{Engine, LockManager, TableInfo, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{Engine, LockManager, PreparedTransaction, TableInfo, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     error::{Error, Result},
@@ -253,6 +253,28 @@ impl Database {
     /// A session whose transactions do not wait for the disk: see [`Pipeline`].
     pub fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.clone(), self.inner.engine.pipeline())
+    }
+
+    /// Transactions that were prepared ([`Transaction::prepare`]) and about which nobody has decided, the oldest first. They keep
+    /// their locks and the log.
+    pub fn prepared(&self) -> Result<Vec<PreparedTransaction>> {
+        self.inner.engine.prepared().map_err(|error| self.inner.error(error))
+    }
+
+    /// Commits a prepared transaction, durably.
+    ///
+    /// # Errors
+    /// [`Error::UnknownGlobalId`], also when somebody has decided about it already. After [`Error::OutcomeUnknown`] it is
+    /// committed or still prepared, which shows when the database is opened again.
+    pub fn commit_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
+        let decided = self.inner.engine.commit_prepared(global_id.as_ref());
+        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
+    }
+
+    /// Rolls a prepared transaction back, durably. Errors as for [`Database::commit_prepared`].
+    pub fn rollback_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
+        let decided = self.inner.engine.rollback_prepared(global_id.as_ref());
+        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
     }
 
     /// The tables, by name.

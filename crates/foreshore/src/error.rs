@@ -1,16 +1,12 @@
 //! The one error type of the facade.
 
-use std::{
-    error, io,
-    path::{Path, PathBuf},
-};
+mod convert;
 
-use foreshore_base::{
-    CorruptionSite, StorageError,
-    limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
-};
+use std::{error, io, path::PathBuf};
+
+use foreshore_base::CorruptionSite;
 use foreshore_env::sync::Arc;
-use foreshore_txn::{DeadlockReport, Holder, LockError, TxnError};
+use foreshore_txn::{DeadlockReport, Holder};
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -59,6 +55,41 @@ pub enum Error {
     /// A [`Pipeline`](crate::Pipeline) was to begin a transaction while its last one is open.
     #[error("the pipeline's last transaction is still open; commit it or roll it back first")]
     PipelineBusy,
+    /// The global id of a transaction to be prepared is empty or too long.
+    #[error("a global id of {bytes} bytes is none; give 1 to {limit} bytes")]
+    InvalidGlobalId {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A transaction is prepared under this global id already.
+    #[error(
+        "a transaction is prepared under {:?} already; decide about it first, or use another id",
+        String::from_utf8_lossy(id)
+    )]
+    GlobalIdInUse {
+        /// The id.
+        id: Vec<u8>,
+    },
+    /// No transaction is prepared under this global id.
+    #[error(
+        "no transaction is prepared under {:?}; see Database::prepared for those that are",
+        String::from_utf8_lossy(id)
+    )]
+    UnknownGlobalId {
+        /// The id.
+        id: Vec<u8>,
+    },
+    /// Somebody else prepares this transaction, or decides about it, at this moment.
+    #[error(
+        "somebody is deciding about the transaction {:?}; look again in a moment",
+        String::from_utf8_lossy(id)
+    )]
+    GlobalIdBusy {
+        /// The id.
+        id: Vec<u8>,
+    },
     /// A savepoint or cursor was used with a transaction that did not make it, or after a rollback that undid it.
     #[error("the {what} does not belong to this transaction, or was undone by a rollback; make a new one")]
     NotOfThisTransaction {
@@ -306,6 +337,10 @@ impl Error {
             Error::RetriesExhausted { .. } => "retries_exhausted",
             Error::TransactionFailed => "transaction_failed",
             Error::PipelineBusy => "pipeline_busy",
+            Error::InvalidGlobalId { .. } => "invalid_global_id",
+            Error::GlobalIdInUse { .. } => "global_id_in_use",
+            Error::UnknownGlobalId { .. } => "unknown_global_id",
+            Error::GlobalIdBusy { .. } => "global_id_busy",
             Error::NotOfThisTransaction { .. } => "not_of_this_transaction",
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::TooManyLocks { .. } => "too_many_locks",
@@ -332,68 +367,5 @@ impl Error {
             Error::Application(_) => "application",
             Error::Other(_) => "other",
         }
-    }
-
-    #[cold]
-    pub(crate) fn from_storage(error: StorageError, database: &Path) -> Error {
-        let path = || database.to_owned();
-        match error {
-            StorageError::Io { action, path, source } => Error::Io { action, path, source },
-            StorageError::Corrupted { site, detail } => Error::Corrupted { path: path(), site, detail },
-            StorageError::UpgradeRequired { path, found, supported } => {
-                Error::UpgradeRequired { path, found, supported }
-            }
-            StorageError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
-            StorageError::AlreadyOpen { path } => Error::AlreadyOpen { path },
-            StorageError::Poisoned { cause } => Error::Poisoned { path: path(), cause },
-            StorageError::LogFull { used_bytes, capacity_bytes } => {
-                Error::LogFull { used_bytes, capacity_bytes }
-            }
-            StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
-            StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
-            StorageError::Closed => Error::Closed { path: path() },
-            other => Error::Other(other.to_string()),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn from_lock(error: LockError) -> Error {
-        match error {
-            LockError::Deadlock(report) => Error::Deadlock(report),
-            LockError::PlanMiss => Error::PlanMiss,
-            LockError::Timeout(holders) => Error::LockTimeout(holders),
-            LockError::WouldBlock(holders) => Error::WouldBlock(holders),
-            LockError::Cancelled => Error::Cancelled,
-            LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
-            LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
-        }
-    }
-
-    #[cold]
-    pub(crate) fn from_txn(error: TxnError, database: &Path) -> Error {
-        match error {
-            TxnError::Storage(error) => Error::from_storage(error, database),
-            TxnError::Lock(error) => Error::from_lock(error),
-            TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
-            TxnError::Failed => Error::TransactionFailed,
-            TxnError::LogHeld => Error::LogHeld,
-            TxnError::PipelineBusy => Error::PipelineBusy,
-            TxnError::ForeignCursor => Error::NotOfThisTransaction { what: "cursor" },
-            TxnError::InvalidSavepoint => Error::NotOfThisTransaction { what: "savepoint" },
-            TxnError::OutcomeUnknown { cause } => {
-                Error::OutcomeUnknown { cause: Box::new(Error::from_storage(cause, database)) }
-            }
-            other => Error::Other(other.to_string()),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn key_too_long(bytes: usize) -> Error {
-        Error::KeyTooLong { bytes, limit: MAX_KEY_BYTES }
-    }
-
-    #[cold]
-    pub(crate) fn value_too_long(bytes: usize) -> Error {
-        Error::ValueTooLong { bytes, limit: MAX_VALUE_BYTES }
     }
 }

@@ -119,6 +119,28 @@
 //! # Ok::<(), foreshore::Error>(())
 //! ```
 //!
+//! **Two-phase commit.** [`Transaction::prepare`] makes a transaction ready to commit under an id that you choose, for a commit
+//! over several databases. It survives every restart with its locks, until [`Database::commit_prepared`] or
+//! [`Database::rollback_prepared`] ends it. Nobody else ever does: look into [`Database::prepared`] after a crash of whoever
+//! decides. What nobody decides about keeps its locks, and the log ([`Database::log_retention`]).
+//!
+//! ```
+//! # use foreshore::{Database, TableDefinition};
+//! # const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let (here, there) = (Database::open(directory.path().join("1"))?, Database::open(directory.path().join("2"))?);
+//! let (mut from, mut to) = (here.begin()?, there.begin()?);
+//! from.put(ACCOUNTS, "alice", 90)?;
+//! to.put(ACCOUNTS, "bob", 110)?;
+//! from.prepare("transfer 17")?;
+//! to.prepare("transfer 17")?;
+//! // Write down, durably, that both will commit.
+//! here.commit_prepared("transfer 17")?;
+//! there.commit_prepared("transfer 17")?;
+//! # assert_eq!(there.transact(|tx| tx.get(ACCOUNTS, "bob"))?, Some(110));
+//! # Ok::<(), foreshore::Error>(())
+//! ```
+//!
 //! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
 //! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
 //! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has all limits; reaching one is an error.
@@ -161,7 +183,8 @@ pub use foreshore_base::{
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
     Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogFullPolicy,
-    LogInsert, Mode, TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
+    LogInsert, Mode, PreparedTransaction, TransitKind as Transit, TranslationKind as Translation,
+    VictimPolicy, VictimReason,
 };
 
 pub use crate::{

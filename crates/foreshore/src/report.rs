@@ -39,6 +39,8 @@ stats! {
     rollbacks: |stats| stats.rollbacks,
     /// Open transactions that have written.
     writers_open: |stats| stats.writers_open as u64,
+    /// Transactions that are prepared and wait for a decision.
+    prepared: |stats| stats.prepared as u64,
     /// Checkpoints.
     checkpoints: |stats| stats.checkpoints,
     /// Tables, without those that the database keeps for itself.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use foreshore_txn::PreparedTransaction;
+
 use crate::view::TransactionView;
 
 /// What the log is needed for, and who needs it. Made by
@@ -35,6 +37,9 @@ pub struct LogHold {
 pub enum LogHolder {
     /// An open transaction that has written: it may have to be rolled back. Its part is free when it has ended.
     Transaction(TransactionView),
+    /// A prepared transaction. Its part is free when somebody has decided about it: see
+    /// [`Database::commit_prepared`](crate::Database::commit_prepared).
+    Prepared(PreparedTransaction),
     /// Pages that have changed since the last checkpoint: recovery would repeat the changes. The next checkpoint lets
     /// this part go.
     Pages,
@@ -45,6 +50,7 @@ impl LogRetention {
         let hold = |hold: foreshore_txn::LogHold| {
             let holder = match hold.holder {
                 foreshore_txn::LogHolder::Transaction(txn) => LogHolder::Transaction(txn.into()),
+                foreshore_txn::LogHolder::Prepared(prepared) => LogHolder::Prepared(prepared),
                 foreshore_txn::LogHolder::Pages => LogHolder::Pages,
             };
             LogHold { holder, held_bytes: hold.held_bytes }
@@ -67,6 +73,10 @@ impl fmt::Display for LogHolder {
                     Some(open_for) => write!(f, ", open for {:.1} s", open_for.as_secs_f64()),
                     None => Ok(()),
                 }
+            }
+            LogHolder::Prepared(prepared) => {
+                let id = String::from_utf8_lossy(&prepared.global_id);
+                write!(f, "transaction {}, prepared as {id:?}", prepared.txn)
             }
             LogHolder::Pages => f.write_str("pages changed since the last checkpoint"),
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use foreshore::{
-    Database, Direction, Durability, Error, Options, TableDefinition, TableLock, TransactOptions,
+    Database, Direction, Durability, Error, LogHolder, Options, TableDefinition, TableLock, TransactOptions,
     Transaction,
     limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
 };
@@ -550,4 +550,37 @@ fn wrong_options_are_refused_before_anything_is_touched() {
     let options = Options { pool_bytes: 1 << 20, ..Options::default() };
     let db = Database::builder().options(options.clone()).open(&path).unwrap();
     assert_eq!(db.options(), &options);
+}
+
+#[test]
+fn a_prepared_transaction_waits_for_a_decision_over_a_restart() {
+    let (directory, db) = filled();
+    for (key, id) in [(10, "one"), (11, "two")] {
+        let mut tx = db.begin().unwrap();
+        tx.put(NUMBERS, key, "new").unwrap();
+        tx.prepare(id).unwrap();
+    }
+    let prepare = |id: &[u8]| db.begin().unwrap().prepare(id).unwrap_err();
+    assert!(matches!(prepare(b"one"), Error::GlobalIdInUse { id } if id == b"one"));
+    assert!(matches!(prepare(b""), Error::InvalidGlobalId { bytes: 0, .. }));
+    assert!(matches!(db.commit_prepared("three"), Err(Error::UnknownGlobalId { .. })));
+    db.close().unwrap();
+    assert!(matches!(db.prepared(), Err(Error::Closed { .. })));
+    drop(db);
+
+    let db = Database::open(directory.path().join("db")).unwrap();
+    let prepared = db.prepared().unwrap();
+    assert_eq!(prepared.iter().map(|one| &one.global_id[..]).collect::<Vec<_>>(), [b"one", b"two"]);
+    assert_eq!(db.stats().prepared, 2);
+    let retention = db.log_retention();
+    let LogHolder::Prepared(holder) = &retention.holders[0].holder else { panic!("{retention:?}") };
+    assert_eq!(holder, &prepared[0]);
+    assert!(retention.holders[0].holder.to_string().ends_with("prepared as \"one\""));
+    let busy = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let refused = db.transact_with(&busy, |tx| tx.get(NUMBERS, 10)).unwrap_err();
+    assert!(refused.to_string().contains("prepared one"), "{refused}");
+    db.commit_prepared("one").unwrap();
+    db.rollback_prepared("two").unwrap();
+    assert!(matches!(db.rollback_prepared("one"), Err(Error::UnknownGlobalId { .. })));
+    assert_eq!(keys(&db), [1, 2, 3, 5, 8, 10]);
 }

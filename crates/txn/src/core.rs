@@ -16,6 +16,7 @@ use crate::{
     committer::Committer,
     control::ControlFile,
     options::{EarlyLockRelease, LogFullPolicy},
+    prepared::PreparedTable,
     recovery::RecoveryReport,
     stats::Counters,
     table::TxnTable,
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     /// What is done when the log is full.
     pub(crate) log_full: LogFullPolicy,
     pub(crate) committer: Committer,
+    pub(crate) prepared: PreparedTable,
     pub(crate) stats: Counters,
     pub(crate) recovery: RecoveryReport,
     /// Whether transactions lock; off only in tests that prove that they would notice.

@@ -39,6 +39,32 @@ pub enum TxnError {
         /// Its name.
         name: String,
     },
+    /// A global id must have at least one byte, and not more than the limit.
+    #[error("a global id of {bytes} bytes is none; give 1 to {limit}")]
+    InvalidGlobalId {
+        /// Its length.
+        bytes: usize,
+        /// The longest.
+        limit: usize,
+    },
+    /// A transaction is prepared under this global id already.
+    #[error("the global id {:?} is in use", String::from_utf8_lossy(id))]
+    GlobalIdInUse {
+        /// The id.
+        id: Vec<u8>,
+    },
+    /// No transaction is prepared under this global id; perhaps somebody has decided about it already.
+    #[error("no transaction is prepared under the global id {:?}", String::from_utf8_lossy(id))]
+    UnknownGlobalId {
+        /// The id.
+        id: Vec<u8>,
+    },
+    /// The transaction of this global id is being prepared or decided about at this moment.
+    #[error("the transaction {:?} is being prepared or decided about", String::from_utf8_lossy(id))]
+    GlobalIdBusy {
+        /// The id.
+        id: Vec<u8>,
+    },
     /// The cursor is of another transaction.
     #[error("the cursor belongs to another transaction")]
     ForeignCursor,

@@ -28,6 +28,8 @@ mod options;
 #[cfg(not(foreshore_loom))]
 mod pipeline;
 #[cfg(not(foreshore_loom))]
+mod prepared;
+#[cfg(not(foreshore_loom))]
 mod reaper;
 #[cfg(not(foreshore_loom))]
 mod records;
@@ -72,6 +74,7 @@ mod api {
             BeginOptions, Durability, EarlyLockRelease, EngineOptions, LogFullPolicy, MAX_PIPELINE_LENGTH,
         },
         pipeline::Pipeline,
+        prepared::PreparedTransaction,
         recovery::RecoveryReport,
         retention::{LogHold, LogHolder, LogRetention},
         stats::EngineStats,

@@ -7,8 +7,14 @@
 //! | 66 | checkpoint | see [`Checkpoint`] |
 //! | 67 | a tree is about to be created for table | table id 4 |
 //! | 68 | compensation of 67: the tree's root is free again | next LSN to undo 8, root page 4 or 0 |
+//! | 69 | prepared | see [`Prepare`] |
+//! | 70 | locks of a transaction that is about to be prepared | 10 each, see [`LoggedLock`] |
 
-use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId, limits::MAX_TRANSACTIONS};
+use foreshore_base::{
+    Lsn, PageId, Result, StorageError, TableId, TxnId,
+    limits::{MAX_GLOBAL_ID_BYTES, MAX_TRANSACTIONS},
+};
+use foreshore_lock::{IntentMode, LockName, Mode};
 use foreshore_wal::{MAX_PAYLOAD_BYTES, RecordHeader, RecordKind};
 
 use crate::table::OpenTransaction;
@@ -18,6 +24,8 @@ pub(crate) const END: RecordKind = RecordKind(65);
 pub(crate) const CHECKPOINT: RecordKind = RecordKind(66);
 pub(crate) const TREE_CREATION: RecordKind = RecordKind(67);
 pub(crate) const TREE_DROPPED: RecordKind = RecordKind(68);
+pub(crate) const PREPARE: RecordKind = RecordKind(69);
+pub(crate) const PREPARE_LOCKS: RecordKind = RecordKind(70);
 
 /// Kinds below this belong to `pages`.
 const FIRST_BTREE_KIND: u8 = 16;
@@ -134,6 +142,114 @@ pub(crate) fn decode_tree_dropped(header: &RecordHeader, payload: &[u8]) -> Resu
     parsed.ok_or_else(|| too_short(header))
 }
 
+/// The record that makes a transaction a prepared one.
+///
+/// | offset | bytes | |
+/// | --- | --- | --- |
+/// | 0 | 8 | when, in seconds since 1970 |
+/// | 8 | 8 | the transaction's first record; 0 if this is it |
+/// | 16 | 8 | the lock name of a known key |
+/// | 24 | 4 | records of kind 70 right before this one in the chain |
+/// | 28 | … | global id |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepare {
+    pub(crate) at: u64,
+    pub(crate) first: Lsn,
+    pub(crate) known_name: LockName,
+    pub(crate) pieces: u32,
+    pub(crate) global_id: Vec<u8>,
+}
+
+impl Prepare {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(28 + self.global_id.len());
+        bytes.extend_from_slice(&self.at.to_le_bytes());
+        bytes.extend_from_slice(&self.first.0.to_le_bytes());
+        bytes.extend_from_slice(&self.known_name.bits().to_le_bytes());
+        bytes.extend_from_slice(&self.pieces.to_le_bytes());
+        bytes.extend_from_slice(&self.global_id);
+        bytes
+    }
+
+    /// Takes any bytes.
+    pub(crate) fn decode(header: &RecordHeader, payload: &[u8]) -> Result<Prepare> {
+        let mut fields = Fields { rest: payload };
+        let parsed = (|| {
+            Some(Prepare {
+                at: fields.u64()?,
+                first: Lsn(fields.u64()?),
+                known_name: LockName::from_bits(fields.u64()?),
+                pieces: fields.u32()?,
+                global_id: fields.rest.to_vec(),
+            })
+        })();
+        let sane = |prepare: &Prepare| {
+            prepare.first < header.lsn && (1..=MAX_GLOBAL_ID_BYTES).contains(&prepare.global_id.len())
+        };
+        parsed.filter(sane).ok_or_else(|| {
+            StorageError::corrupt_log(header.lsn, "there should be the record of a prepared transaction")
+        })
+    }
+}
+
+/// A lock that a prepared transaction keeps: what 1 (0: a table, 1: a key), mode 1, table id or lock name 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoggedLock {
+    Table(TableId, IntentMode),
+    Key(LockName, Mode),
+}
+
+const LOCK_BYTES: usize = 10;
+/// About 16 KiB in a record.
+pub(crate) const LOCKS_PER_RECORD: usize = 1600;
+const _: () = assert!(LOCK_BYTES * LOCKS_PER_RECORD <= MAX_PAYLOAD_BYTES);
+
+/// Modes of tables by their number in the log.
+const TABLE_MODES: [IntentMode; 5] =
+    [IntentMode::IS, IntentMode::IX, IntentMode::S, IntentMode::SIX, IntentMode::X];
+
+pub(crate) fn encode_locks(locks: &[LoggedLock]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(LOCK_BYTES * locks.len());
+    for lock in locks {
+        let (what, mode, name) = match *lock {
+            LoggedLock::Table(table, mode) => {
+                let number = TABLE_MODES.iter().position(|known| *known == mode).unwrap_or_default();
+                (0, number as u8, u64::from(table.0))
+            }
+            LoggedLock::Key(name, mode) => {
+                let number = Mode::ALL.iter().position(|known| *known == mode).unwrap_or_default();
+                (1, number as u8, name.bits())
+            }
+        };
+        bytes.extend_from_slice(&[what, mode]);
+        bytes.extend_from_slice(&name.to_le_bytes());
+    }
+    bytes
+}
+
+/// Adds the locks of a record of kind [`PREPARE_LOCKS`]. Takes any bytes.
+pub(crate) fn decode_locks(header: &RecordHeader, payload: &[u8], locks: &mut Vec<LoggedLock>) -> Result<()> {
+    let wrong = || StorageError::corrupt_log(header.lsn, "there should be locks of a prepared transaction");
+    if header.kind != PREPARE_LOCKS || !payload.len().is_multiple_of(LOCK_BYTES) {
+        return Err(wrong());
+    }
+    let mut fields = Fields { rest: payload };
+    while let Some(&[what, mode]) = fields.take(2).and_then(<[u8]>::first_chunk) {
+        let name = fields.u64().ok_or_else(wrong)?;
+        let mode = usize::from(mode);
+        let lock = match what {
+            0 => u32::try_from(name)
+                .ok()
+                .zip(TABLE_MODES.get(mode))
+                .map(|(table, &mode)| LoggedLock::Table(TableId(table), mode)),
+            1 => Mode::ALL.get(mode).map(|&mode| LoggedLock::Key(LockName::from_bits(name), mode)),
+            _ => None,
+        };
+        locks.push(lock.ok_or_else(wrong)?);
+    }
+    Ok(())
+}
+
 fn too_short(header: &RecordHeader) -> StorageError {
     StorageError::corrupt_log(header.lsn, format!("the record of kind {} is too short", header.kind.0))
 }
@@ -194,6 +310,48 @@ mod tests {
         assert!(Checkpoint::decode(&header(64, CHECKPOINT), &counts_wrong).is_err());
         let redo_before_analysis = Checkpoint { analysis: Lsn(65), ..checkpoint() }.encode();
         assert!(Checkpoint::decode(&header(64, CHECKPOINT), &redo_before_analysis).is_err());
+    }
+
+    #[test]
+    fn a_prepared_transaction_comes_back_as_it_went() {
+        let prepare = Prepare {
+            at: 77,
+            first: Lsn(64),
+            known_name: LockName::from_bits(5),
+            pieces: 3,
+            global_id: b"id".to_vec(),
+        };
+        let bytes = prepare.encode();
+        assert_eq!(Prepare::decode(&header(100, PREPARE), &bytes).unwrap(), prepare);
+        assert!(Prepare::decode(&header(64, PREPARE), &bytes).is_err(), "it begins after its end");
+        for length in 0..29 {
+            assert!(Prepare::decode(&header(100, PREPARE), &bytes[..length]).is_err(), "{length} bytes");
+        }
+        let long = Prepare { global_id: vec![0; MAX_GLOBAL_ID_BYTES + 1], ..prepare };
+        assert!(Prepare::decode(&header(100, PREPARE), &long.encode()).is_err());
+    }
+
+    #[test]
+    fn logged_locks_come_back_as_they_went() {
+        let keys = Mode::ALL.map(|mode| LoggedLock::Key(LockName::from_bits(u64::MAX - 3), mode));
+        let tables = TABLE_MODES.map(|mode| LoggedLock::Table(TableId(u32::MAX), mode));
+        let locks: Vec<_> = keys.into_iter().chain(tables).collect();
+        let bytes = encode_locks(&locks);
+        let decoded = |bytes: &[u8], kind| {
+            let mut locks = Vec::new();
+            decode_locks(&header(8, kind), bytes, &mut locks).map(|()| locks)
+        };
+        assert_eq!(decoded(&bytes, PREPARE_LOCKS).unwrap(), locks);
+        assert!(decoded(&bytes, PREPARE).is_err());
+        assert!(decoded(&bytes[1..], PREPARE_LOCKS).is_err());
+        for (place, wrong) in [(0, 2), (1, 9), (91, 5)] {
+            let mut bytes = bytes.clone();
+            bytes[place] = wrong;
+            assert!(decoded(&bytes, PREPARE_LOCKS).is_err(), "{place}");
+        }
+        let mut no_table = encode_locks(&tables[..1]);
+        no_table[9] = 1;
+        assert!(decoded(&no_table, PREPARE_LOCKS).is_err(), "a table id has 32 bits");
     }
 
     #[test]

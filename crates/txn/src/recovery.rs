@@ -5,10 +5,15 @@
 //! rollback does; so a crash in the middle is one more restart, which redoes the compensation and goes on where it
 //! stopped (TXN-4).
 //!
-//! Nothing here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when it died
+//! Who was open and had been prepared is no loser: it gets its locks back, and waits for its decision (TXN-20).
+//!
+//! Nothing else here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when it died
 //! (locks are given back after the commit record, TXN-2).
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::{
+    collections::{BTreeMap, BinaryHeap},
+    mem,
+};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, TreeEnv, TxnChain};
@@ -22,6 +27,7 @@ use foreshore_wal::{Log, RecordHeader};
 use crate::{
     control::Control,
     core::Core,
+    prepared,
     records::{self, Checkpoint, Owner},
     rollback,
 };
@@ -38,6 +44,8 @@ pub struct RecoveryReport {
     pub log_end: Lsn,
     /// Records read.
     pub records_read: u64,
+    /// Transactions that were prepared and wait for a decision.
+    pub prepared: u64,
     /// Transactions that were open and had to be undone.
     pub losers: u64,
     /// Records undone.
@@ -146,7 +154,12 @@ fn redo(pool: &BufferPool, trees: &TreeEnv, header: &RecordHeader, payload: &[u8
                     pool.redo_free(root, header.lsn)?;
                 }
             }
-            records::COMMIT | records::END | records::CHECKPOINT | records::TREE_CREATION => {}
+            records::COMMIT
+            | records::END
+            | records::CHECKPOINT
+            | records::TREE_CREATION
+            | records::PREPARE
+            | records::PREPARE_LOCKS => {}
             _ => return Err(unknown(header)),
         },
     }
@@ -160,6 +173,14 @@ fn unknown(header: &RecordHeader) -> StorageError {
 /// Undo, and a checkpoint after it.
 pub(crate) fn undo_losers(core: &mut Core, mut history: History) -> Result<()> {
     core.catalog.load(&core.trees, history.next_table)?;
+    // Before anything is undone: what stands under their locks stays (TXN-20).
+    for (txn, last) in mem::take(&mut history.losers) {
+        if prepared::restore(core, txn, last)? {
+            history.report.prepared += 1;
+        } else {
+            history.losers.insert(txn, last);
+        }
+    }
     if !history.losers.is_empty() {
         history.report.losers = history.losers.len() as u64;
         history.report.records_undone = undo(core, &history.losers)?;

@@ -3,7 +3,7 @@
 use foreshore_base::{Lsn, TxnId};
 use foreshore_lock::TxnView;
 
-use crate::core::Core;
+use crate::{core::Core, prepared::PreparedTransaction};
 
 /// What the log is needed for. Made by [`Engine::log_retention`](crate::Engine::log_retention).
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct LogHold {
 pub enum LogHolder {
     /// An open transaction that has written: it may have to be rolled back.
     Transaction(TxnView),
+    /// A prepared transaction, about which nobody has decided: it may have to be rolled back.
+    Prepared(PreparedTransaction),
     /// Pages that have changed since the last checkpoint began: recovery repeats the changes. The next checkpoint lets
     /// this part go.
     Pages,
@@ -50,8 +52,11 @@ impl Core {
             LogHold { holder, from, held_bytes: tail.0.saturating_sub(from.0) }
         };
         let mut holders = vec![hold(LogHolder::Pages, self.growth.redo())];
+        let mut prepared = self.prepared.list();
         for (txn, first) in self.transactions.holders() {
-            if let Some(view) = self.locks.transaction(txn) {
+            if let Some(index) = prepared.iter().position(|prepared| prepared.txn == txn) {
+                holders.push(hold(LogHolder::Prepared(prepared.swap_remove(index)), first));
+            } else if let Some(view) = self.locks.transaction(txn) {
                 holders.push(hold(LogHolder::Transaction(view), first));
             }
         }

@@ -22,21 +22,21 @@ use crate::{
     transaction::TxnSession,
 };
 
-/// Undoes all of a transaction's changes; its locks may go then, also when that fails.
-pub(crate) fn undo_all(session: &mut TxnSession) -> Result<()> {
+/// Undoes all of a transaction's changes; its locks may go then, also when that fails. Gives its end record, if it needed one.
+pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
     let result = undo_with_end(session);
     session.release_slot();
     session.core().stats.count(Event::Rollback);
     result
 }
 
-fn undo_with_end(session: &mut TxnSession) -> Result<()> {
+fn undo_with_end(session: &mut TxnSession) -> Result<Option<Lsn>> {
     if !session.has_records() {
-        return Ok(());
+        return Ok(None);
     }
     undo_back_to(session, Lsn::ZERO)?;
     session.begin_change()?;
-    let ended = session.append_last(records::END).map(|_| ());
+    let ended = session.append_last(records::END).map(Some);
     settle(session.core(), ended)
 }
 
@@ -65,9 +65,9 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
 }
 
 /// Poisons the database if undo has failed; but a closed log has nobody to stop (TXN-5).
-pub(crate) fn settle(core: &Core, result: Result<()>) -> Result<()> {
+pub(crate) fn settle<T>(core: &Core, result: Result<T>) -> Result<T> {
     match &result {
-        Ok(()) | Err(StorageError::Poisoned { .. } | StorageError::Closed) => {}
+        Ok(_) | Err(StorageError::Poisoned { .. } | StorageError::Closed) => {}
         Err(error) => core.log.poison(&format!("a rollback failed: {error}")),
     }
     result

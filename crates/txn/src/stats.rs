@@ -59,6 +59,8 @@ pub struct EngineStats {
     pub checkpoint_failure: Option<String>,
     /// Open transactions that have written.
     pub writers_open: usize,
+    /// Transactions that are prepared and wait for a decision.
+    pub prepared: usize,
     /// Tables, without the engine's own.
     pub tables: usize,
     /// Dropped tables whose pages are not all free yet.
@@ -94,6 +96,7 @@ impl Core {
             plan_fallbacks: self.stats.of(Event::PlanFallback),
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),
+            prepared: self.prepared.len(),
             tables: self.catalog.len(),
             tables_dropped: self.catalog.dropped().len(),
             log_used_bytes: self.log.used_bytes(),

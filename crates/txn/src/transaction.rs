@@ -21,7 +21,7 @@ pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
 pub(crate) use session::{TxnSession, VOLUME, covers, join};
 
 /// How often a change is tried again after a checkpoint has made room in the log.
-const LOG_FULL_RETRIES: usize = 4;
+pub(crate) const LOG_FULL_RETRIES: usize = 4;
 
 /// A transaction. Dropping it rolls it back.
 ///
@@ -240,7 +240,7 @@ impl Txn {
             self.session.owner.release_all(None);
         }
         self.leave_pipeline(!all_go, Lsn::ZERO, false);
-        result
+        result.map(|_| ())
     }
 
     /// Makes sure of a lock on a table, which must still be there.

@@ -42,6 +42,19 @@ impl Transaction {
         }
     }
 
+    /// The first phase of a two-phase commit: makes the transaction ready to commit under this id (1 to 200 bytes), durably.
+    /// From then on only [`Database::commit_prepared`](crate::Database::commit_prepared) or
+    /// [`Database::rollback_prepared`](crate::Database::rollback_prepared) ends it; anybody may call them, also after a crash or
+    /// a restart. Until then it keeps what it has written locked, and the log from its first record on.
+    ///
+    /// # Errors
+    /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], or a failure of the disk. The transaction is rolled back then; after
+    /// [`Error::OutcomeUnknown`] it may be found prepared when the database is opened again.
+    pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
+        let (txn, database) = self.unless_cancelled()?;
+        txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, database.path()))
+    }
+
     /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.
     fn unless_cancelled(self) -> Result<(Txn, Arc<Inner>)> {
         let Transaction { txn, database, cancel, .. } = self;

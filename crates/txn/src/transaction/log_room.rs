@@ -27,7 +27,7 @@ impl Txn {
     /// # Errors
     /// [`TxnError::LogHeld`] if this transaction itself has to go; and whatever ends a transaction.
     #[cold]
-    pub(super) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
+    pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
         let core = self.session.core();
         let begun = Instant::now();
         loop {

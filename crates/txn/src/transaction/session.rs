@@ -45,7 +45,7 @@ pub(crate) struct TxnSession {
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
     /// The slot in the table of transactions, from the first change on.
-    slot: Option<SlotNumber>,
+    pub(crate) slot: Option<SlotNumber>,
     /// A change is announced in the slot.
     changing: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
@@ -193,6 +193,11 @@ impl TxnSession {
         }
         self.absolute |= !matches!(joined, IntentMode::IS | IntentMode::IX);
         Ok(())
+    }
+
+    /// Its locks on tables, and on the volume.
+    pub(crate) fn intents(&self) -> impl Iterator<Item = (TableId, IntentMode)> {
+        self.intents.iter().map(|entered| (entered.table, entered.mode))
     }
 
     /// Whether a lock on the table makes this key lock needless.

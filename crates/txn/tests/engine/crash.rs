@@ -28,7 +28,7 @@ const _: () = assert!(STATES[0] + STATES[1] + STATES[2] + STATES[3] + STATES[4] 
 /// How many workloads of each kind `FORESHORE_CRASH=full` runs.
 const FULL_EFFORT: u64 = 50;
 
-fn is_full() -> bool {
+pub(crate) fn is_full() -> bool {
     std::env::var("FORESHORE_CRASH").is_ok_and(|effort| effort == "full")
 }
 

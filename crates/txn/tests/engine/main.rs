@@ -11,6 +11,7 @@ mod matrix;
 mod model;
 mod opening;
 mod pipelines;
+mod prepared;
 mod probe;
 mod threads;
 mod transactions;

@@ -1,0 +1,142 @@
+//! `foreshore prepared`.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use foreshore::Database;
+use serde::Serialize;
+
+use crate::{
+    output::{CliError, json_line, line},
+    verify::open_to_look,
+};
+
+/// Lists the prepared transactions of a database (two-phase commit), or decides about one of them.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PreparedArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Commit the transaction of this global id.
+    #[arg(long, value_name = "ID", conflicts_with = "rollback")]
+    commit: Option<String>,
+    /// Roll the transaction of this global id back.
+    #[arg(long, value_name = "ID")]
+    rollback: Option<String>,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+An id that is no text is shown, and given, as hex:00ff…
+
+Examples:
+  foreshore prepared bank.foreshore
+  foreshore prepared bank.foreshore --commit 'transfer 17'
+  foreshore prepared bank.foreshore --rollback hex:00ff --json";
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    committed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rolled_back: Option<String>,
+    /// Those that are still prepared.
+    prepared: Vec<Prepared>,
+}
+
+#[derive(Serialize)]
+struct Prepared {
+    id: String,
+    transaction: u64,
+    prepared_at_unix_seconds: u64,
+    locks: usize,
+    log_bytes: u64,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
+    let db = open_to_look(&args.directory)?;
+    if let Some(id) = &args.commit {
+        db.commit_prepared(parse(id)?)?;
+    }
+    if let Some(id) = &args.rollback {
+        db.rollback_prepared(parse(id)?)?;
+    }
+    let prepared = list(&db)?;
+    db.close()?;
+    let Outcome { database, committed, rolled_back, prepared } =
+        Outcome { database: args.directory, committed: args.commit, rolled_back: args.rollback, prepared };
+    if args.json {
+        json_line(&Outcome { database, committed, rolled_back, prepared })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (id, what) in [(committed, "is committed"), (rolled_back, "is rolled back")] {
+        if let Some(id) = id {
+            line(format!("{id} {what}"))?;
+        }
+    }
+    for Prepared { id, transaction, prepared_at_unix_seconds, locks, log_bytes } in &prepared {
+        line(format!(
+            "{id}: transaction {transaction}, prepared {prepared_at_unix_seconds} seconds after 1970, \
+             holds {locks} locks and {log_bytes} bytes of the log"
+        ))?;
+    }
+    line(match prepared.len() {
+        0 => "no transaction is prepared".to_owned(),
+        1 => "1 transaction is prepared".to_owned(),
+        count => format!("{count} transactions are prepared"),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
+    let tail = db.stats().log_tail;
+    let shown = db.prepared()?.into_iter().map(|prepared| Prepared {
+        id: show(&prepared.global_id),
+        transaction: prepared.txn.0,
+        prepared_at_unix_seconds: prepared.prepared_at_unix_seconds,
+        locks: prepared.locks,
+        log_bytes: tail.saturating_sub(prepared.log_from.0),
+    });
+    Ok(shown.collect())
+}
+
+const HEX: &str = "hex:";
+
+/// An id as [`parse`] reads it.
+fn show(id: &[u8]) -> String {
+    match std::str::from_utf8(id) {
+        Ok(text) if !text.starts_with(HEX) && !text.contains(char::is_control) => text.to_owned(),
+        _ => id.iter().fold(HEX.to_owned(), |text, byte| text + &format!("{byte:02x}")),
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<u8>, CliError> {
+    let Some(digits) = text.strip_prefix(HEX) else { return Ok(text.as_bytes().to_vec()) };
+    let bytes = digits.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+        u8::from_str_radix(pair, 16).ok().filter(|_| pair.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    });
+    bytes.collect::<Option<_>>().ok_or_else(|| {
+        CliError::usage(format!("{text:?} is no id"), "give two hexadecimal digits for each byte after hex:")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_shown() {
+        for id in [b"transfer 17".as_slice(), b"hex:00", b"\xff\x00", b"a\nb", "é".as_bytes()] {
+            assert_eq!(parse(&show(id)).unwrap(), id, "{}", show(id));
+        }
+        assert_eq!(show(b"\xff\x00"), "hex:ff00");
+        for wrong in ["hex:0", "hex:0g", "hex:+1"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

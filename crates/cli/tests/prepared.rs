@@ -1,0 +1,76 @@
+//! `foreshore prepared` from outside.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use foreshore::{Database, TableDefinition};
+use serde_json::Value as Json;
+
+const TABLE: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .arg("prepared")
+        .arg("db")
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+fn succeed(directory: &Path, arguments: &[&str]) -> String {
+    let output = run(directory, arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn prepared_transactions_are_listed_and_decided_about() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open(&path).unwrap();
+    for (key, id) in [("alice", b"one".as_slice()), ("bob", b"two words"), ("carol", b"\xff")] {
+        let mut tx = db.begin().unwrap();
+        tx.put(TABLE, key, 1).unwrap();
+        tx.prepare(id).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+
+    let here = directory.path();
+    let text = succeed(here, &[]);
+    assert!(text.contains("two words: transaction") && text.contains("hex:ff"), "{text}");
+    assert!(text.ends_with("3 transactions are prepared\n"), "{text}");
+    let json: Json = serde_json::from_str(&succeed(here, &["--commit", "two words", "--json"])).unwrap();
+    assert_eq!(json["committed"], "two words");
+    assert_eq!(json["prepared"].as_array().unwrap().len(), 2);
+    assert!(
+        json["prepared"][0]["locks"].as_u64().unwrap() > 0
+            && json["prepared"][0]["log_bytes"].as_u64() > Some(0)
+    );
+    assert!(succeed(here, &["--rollback", "one"]).starts_with("one is rolled back\n"));
+
+    let again = run(here, &["--rollback", "one"]);
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(
+        again.status.code() == Some(2) && said.contains("no transaction is prepared under \"one\""),
+        "{said}"
+    );
+    assert_eq!(run(here, &["--commit", "hex:f"]).status.code(), Some(2));
+    assert_eq!(run(here, &["--commit", "a", "--rollback", "b"]).status.code(), Some(2));
+
+    // What is not decided is in nobody's view, and lets nobody wait for ever.
+    let counted =
+        Command::new(env!("CARGO_BIN_EXE_foreshore")).args(["stat", "db"]).current_dir(here).output();
+    let counted = counted.unwrap();
+    let said = String::from_utf8(counted.stderr).unwrap();
+    assert!(counted.status.code() == Some(2) && said.contains("prepared"), "{said}");
+
+    succeed(here, &["--commit", "hex:ff"]);
+    let db = Database::open(&path).unwrap();
+    let found = ["alice", "bob", "carol"].map(|key| db.transact(|tx| tx.get(TABLE, key)).unwrap());
+    assert_eq!(found, [None, Some(1), Some(1)]);
+    assert!(db.verify().unwrap().is_sound());
+}

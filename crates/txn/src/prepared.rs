@@ -1,0 +1,341 @@
+//! Two-phase commit, the participant's side: transactions that are ready to commit and wait for somebody's decision.
+//!
+//! ```text
+//!            prepare                commit_prepared
+//!   OPEN ----------------> PREPARED ----------------> committed
+//!     |  (PREPARE durable)     |      (COMMIT durable)
+//!     |                        +--------------------> rolled back
+//!     +--> rolled back            rollback_prepared (END durable)
+//! ```
+//!
+//! TXN-20: a transaction is prepared when its PREPARE record, and before it the names of all its exclusive locks, are durable.
+//! From then on it is there after every restart, with these locks and before anybody else can have one, until a decision is
+//! durable. Its shared locks go at prepare: it asks for no more.
+//!
+//! TXN-21: a global id stands for one transaction at a time, from before its PREPARE record until after its decision is
+//! durable; so no restart ever finds two.
+//!
+//! The locks are logged by name, which is a hash. Should another version of this program hash differently, the logged name of
+//! a known key tells, and the whole tables are locked instead.
+
+use std::{collections::BTreeMap, mem};
+
+use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId, limits::MAX_GLOBAL_ID_BYTES};
+use foreshore_btree::TxnChain;
+use foreshore_env::{
+    sync::{Arc, Mutex},
+    time::unix_seconds,
+};
+use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, WaitPolicy};
+
+use crate::{
+    core::Core,
+    engine::Engine,
+    error::TxnError,
+    options::EarlyLockRelease,
+    records::{self, LoggedLock, Prepare},
+    rollback,
+    stats::Event,
+    table::SlotNumber,
+    transaction::{LOG_FULL_RETRIES, Txn, TxnSession, VOLUME},
+};
+
+/// A key whose name is logged, to know later whether names mean the same.
+const KNOWN_KEY: KeyRef<'static> = KeyRef::Key(b"foreshore");
+
+/// A transaction that is prepared, for those who decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreparedTransaction {
+    /// What [`Txn::prepare`] was given.
+    pub global_id: Vec<u8>,
+    /// Its number.
+    pub txn: TxnId,
+    /// When it was prepared, in seconds since 1970.
+    pub prepared_at_unix_seconds: u64,
+    /// Locks on keys that it holds.
+    pub locks: usize,
+    /// Its first record: the log is kept for it from there on.
+    pub log_from: Lsn,
+}
+
+/// A prepared transaction between its two phases.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) owner: LockOwner,
+    pub(crate) chain: TxnChain,
+    pub(crate) slot: SlotNumber,
+    first: Lsn,
+    at: u64,
+}
+
+/// All prepared transactions, by their global ids.
+#[derive(Debug, Default)]
+pub(crate) struct PreparedTable {
+    /// Guards the map; held for a look or an insertion. `None`: it is being prepared or decided about.
+    by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Prepared>>>>,
+}
+
+impl PreparedTable {
+    /// Takes an id into use, for a transaction that is about to be prepared.
+    fn reserve(&self, id: &[u8]) -> Result<(), TxnError> {
+        if id.is_empty() || id.len() > MAX_GLOBAL_ID_BYTES {
+            return Err(TxnError::InvalidGlobalId { bytes: id.len(), limit: MAX_GLOBAL_ID_BYTES });
+        }
+        let mut by_id = self.by_id.lock();
+        if by_id.contains_key(id) {
+            return Err(TxnError::GlobalIdInUse { id: id.to_vec() });
+        }
+        by_id.insert(id.to_vec(), None);
+        Ok(())
+    }
+
+    fn forget(&self, id: &[u8]) {
+        self.by_id.lock().remove(id);
+    }
+
+    fn put(&self, id: &[u8], prepared: Prepared) {
+        self.by_id.lock().insert(id.to_vec(), Some(Box::new(prepared)));
+    }
+
+    /// Takes a transaction to decide about it; its id stays in use.
+    fn take(&self, id: &[u8]) -> Result<Prepared, TxnError> {
+        match self.by_id.lock().get_mut(id) {
+            None => Err(TxnError::UnknownGlobalId { id: id.to_vec() }),
+            Some(prepared) => match prepared.take() {
+                Some(prepared) => Ok(*prepared),
+                None => Err(TxnError::GlobalIdBusy { id: id.to_vec() }),
+            },
+        }
+    }
+
+    /// How many wait for a decision.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.lock().values().flatten().count()
+    }
+
+    /// Those that wait for a decision, the oldest first.
+    pub(crate) fn list(&self) -> Vec<PreparedTransaction> {
+        let by_id = self.by_id.lock();
+        let shown = by_id.iter().filter_map(|(id, prepared)| {
+            let prepared = prepared.as_ref()?;
+            Some(PreparedTransaction {
+                global_id: id.clone(),
+                txn: prepared.chain.txn,
+                prepared_at_unix_seconds: prepared.at,
+                locks: prepared.owner.lock_count(),
+                log_from: prepared.first,
+            })
+        });
+        let mut list: Vec<_> = shown.collect();
+        list.sort_by_key(|prepared| (prepared.prepared_at_unix_seconds, prepared.txn));
+        list
+    }
+}
+
+impl Txn {
+    /// Makes the transaction ready to commit under this id, durably: from now on only [`Engine::commit_prepared`] or
+    /// [`Engine::rollback_prepared`] ends it, by anybody and also after a restart. It keeps its exclusive locks, and the log from
+    /// its first record on, so it should not be forgotten.
+    ///
+    /// # Errors
+    /// [`TxnError::GlobalIdInUse`], [`TxnError::InvalidGlobalId`], or what befell the log. The transaction is rolled back
+    /// then; after [`TxnError::OutcomeUnknown`] it may be found prepared when the database is opened again.
+    pub fn prepare(mut self, global_id: &[u8]) -> Result<(), TxnError> {
+        self.check_usable()?;
+        let engine = Arc::clone(&self.session.engine);
+        let core = engine.core();
+        core.prepared.reserve(global_id)?;
+        let at = unix_seconds();
+        match self.log_prepare(global_id, at) {
+            Ok(lsn) => {
+                self.finished = true;
+                self.session.owner.release_shared();
+                let prepared = self.session.suspend(at);
+                self.leave_pipeline(false, lsn, true);
+                core.prepared.put(global_id, prepared);
+                Ok(())
+            }
+            Err(error) => {
+                // Rolled back first: the id stays in use as long as the records may be found.
+                drop(self);
+                core.prepared.forget(global_id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Logs the locks, then the PREPARE record; returns when that is durable.
+    fn log_prepare(&mut self, global_id: &[u8], at: u64) -> Result<Lsn, TxnError> {
+        let tables = self.session.intents().filter(|(_, mode)| mode.writes());
+        let tables = tables.map(|(table, mode)| LoggedLock::Table(table, mode));
+        let keys = self.session.owner.held_names().filter(|(_, mode)| mode.is_exclusive());
+        let locks: Vec<_> = tables.chain(keys.map(|(name, mode)| LoggedLock::Key(name, mode))).collect();
+        let mut attempts = 0;
+        let lsn = loop {
+            self.session.begin_change()?;
+            let logged = log_records(&mut self.session, &locks, global_id, at);
+            self.session.end_change();
+            attempts += 1;
+            match logged {
+                Ok(lsn) => break lsn,
+                // Records of the attempt stay in the chain, and mean nothing without the one that counts them.
+                Err(StorageError::LogFull { .. })
+                    if attempts <= LOG_FULL_RETRIES && self.wait_for_log_room()? => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let log = &self.session.core().log;
+        log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+        Ok(lsn)
+    }
+}
+
+fn log_records(session: &mut TxnSession, locks: &[LoggedLock], global_id: &[u8], at: u64) -> Result<Lsn> {
+    let mut pieces = 0;
+    for piece in locks.chunks(records::LOCKS_PER_RECORD) {
+        session.append(records::PREPARE_LOCKS, &[&records::encode_locks(piece)])?;
+        pieces += 1;
+    }
+    let known_name = session.core().locks.name(TableId::CATALOG, KNOWN_KEY);
+    let first = session.chain.first;
+    let prepare = Prepare { at, first, known_name, pieces, global_id: global_id.to_vec() };
+    session.append(records::PREPARE, &[&prepare.encode()])
+}
+
+impl TxnSession {
+    /// Takes everything out that a prepared transaction keeps.
+    fn suspend(&mut self, at: u64) -> Prepared {
+        let slot = self.slot.take().expect("whoever has logged something has a slot");
+        let (owner, chain) = (self.owner.hand_over(), mem::take(&mut self.chain));
+        Prepared { owner, first: chain.first, chain, slot, at }
+    }
+
+    fn resume(engine: &Arc<Engine>, prepared: Prepared) -> TxnSession {
+        let mut session = TxnSession::new(Arc::clone(engine), prepared.owner);
+        session.chain = prepared.chain;
+        session.slot = Some(prepared.slot);
+        session
+    }
+}
+
+impl Engine {
+    /// Commits a prepared transaction, durably.
+    ///
+    /// # Errors
+    /// [`TxnError::UnknownGlobalId`] if there is none, also because somebody has decided already;
+    /// [`TxnError::GlobalIdBusy`] while somebody does; [`TxnError::OutcomeUnknown`] when the log failed in between. After any
+    /// other error it is still prepared.
+    pub fn commit_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
+        let core = self.core();
+        core.check_open()?;
+        let prepared = core.prepared.take(global_id)?;
+        let at = prepared.at;
+        let mut session = TxnSession::resume(self, prepared);
+        let appended = session.begin_change().and_then(|()| session.append_last(records::COMMIT));
+        let lsn = match appended {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                session.end_change();
+                core.prepared.put(global_id, session.suspend(at));
+                return Err(error.into());
+            }
+        };
+        session.release_slot();
+        if core.early_lock_release == EarlyLockRelease::SharedAndExclusive {
+            session.owner.release_all(core.release_tags.then_some(lsn));
+        }
+        core.stats.count(Event::Commit);
+        core.note_log_growth(lsn);
+        let flushed = core.log.flush(lsn);
+        session.owner.release_all(None);
+        core.prepared.forget(global_id);
+        flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
+    }
+
+    /// Rolls a prepared transaction back, durably.
+    ///
+    /// # Errors
+    /// As [`Engine::commit_prepared`]. A rollback that fails stops the database; it may be found prepared when that is opened again.
+    pub fn rollback_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
+        let core = self.core();
+        core.check_open()?;
+        let mut session = TxnSession::resume(self, core.prepared.take(global_id)?);
+        let undone = rollback::undo_all(&mut session);
+        session.owner.release_all(None);
+        let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
+        core.prepared.forget(global_id);
+        flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
+    }
+
+    /// The transactions that are prepared, the oldest first.
+    pub fn prepared(&self) -> Result<Vec<PreparedTransaction>> {
+        self.core().check_open()?;
+        Ok(self.core().prepared.list())
+    }
+}
+
+/// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
+/// Before anybody else is there.
+pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
+    let mut payload = Vec::new();
+    let header = core.log.read(last, &mut payload)?;
+    if header.kind != records::PREPARE || header.txn != txn {
+        return Ok(false);
+    }
+    let prepare = Prepare::decode(&header, &payload)?;
+    let mut locks = Vec::new();
+    let mut next = header.prev;
+    for _ in 0..prepare.pieces {
+        let header = core.log.read(next, &mut payload)?;
+        if header.txn != txn {
+            return Err(StorageError::corrupt_log(next, "the locks of a prepared transaction are another's"));
+        }
+        records::decode_locks(&header, &payload, &mut locks)?;
+        next = header.prev;
+    }
+    let id = String::from_utf8_lossy(&prepare.global_id);
+    let label = Arc::from(format!("prepared {id}"));
+    let mut owner = core.locks.begin(txn, txn.0, Some(label)).map_err(|error| not_restored(&id, &error))?;
+    let names_hold = core.locks.name(TableId::CATALOG, KNOWN_KEY) == prepare.known_name;
+    if core.locking {
+        for lock in locks {
+            take(&mut owner, lock, names_hold).map_err(|error| not_restored(&id, &error))?;
+        }
+    }
+    let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
+    let slot = core.transactions.claim(txn, first)?;
+    core.transactions.end_change(slot, last);
+    let chain = TxnChain { txn, first, last };
+    core.prepared.reserve(&prepare.global_id).map_err(|error| {
+        StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
+    })?;
+    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at });
+    Ok(true)
+}
+
+/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
+fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
+    match lock {
+        LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
+        LoggedLock::Key(..) => Ok(()),
+        LoggedLock::Table(table, mode) => {
+            let whole = !names_hold && table != VOLUME;
+            let mode = if whole { IntentMode::X } else { mode };
+            owner.intent(table, mode, &WaitPolicy { no_wait: true, ..WaitPolicy::default() })
+        }
+    }
+}
+
+fn not_restored(id: &str, error: &LockError) -> StorageError {
+    match error {
+        LockError::TooManyLocks { limit } => StorageError::LimitExceeded {
+            what: "locks, and prepared transactions hold more",
+            limit: *limit as u64,
+            got: *limit as u64 + 1,
+        },
+        error => StorageError::Poisoned {
+            cause: format!("the prepared transaction {id} does not get its locks back: {error}"),
+        },
+    }
+}
