@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, error::Error, fmt, ops::Bound, ops::ControlFlow
 
 use serde::Serialize;
 
+use crate::workload::Worker;
+
 /// A table of an engine: its place in the list of names that the engine was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableIndex(pub u16);
@@ -30,6 +32,8 @@ pub enum AbortCause {
     LockTimeout,
     /// It would have had to wait and may not.
     WouldBlock,
+    /// It met a lock that was neither in its plan nor free.
+    PlanMiss,
     /// Anything else; such a failure ends the run.
     Other,
 }
@@ -43,6 +47,8 @@ pub struct AbortCounts {
     pub lock_timeout: u64,
     /// Waits that were not allowed.
     pub would_block: u64,
+    /// Planned transactions that met a lock which was neither in their plan nor free.
+    pub plan_miss: u64,
     /// All other causes.
     pub other: u64,
 }
@@ -54,13 +60,14 @@ impl AbortCounts {
             AbortCause::Deadlock => self.deadlock += 1,
             AbortCause::LockTimeout => self.lock_timeout += 1,
             AbortCause::WouldBlock => self.would_block += 1,
+            AbortCause::PlanMiss => self.plan_miss += 1,
             AbortCause::Other => self.other += 1,
         }
     }
 
     /// Aborts of every cause.
     pub fn total(&self) -> u64 {
-        self.deadlock + self.lock_timeout + self.would_block + self.other
+        self.deadlock + self.lock_timeout + self.would_block + self.plan_miss + self.other
     }
 
     /// Adds another thread's counts.
@@ -68,6 +75,7 @@ impl AbortCounts {
         self.deadlock += other.deadlock;
         self.lock_timeout += other.lock_timeout;
         self.would_block += other.would_block;
+        self.plan_miss += other.plan_miss;
         self.other += other.other;
     }
 }
@@ -177,6 +185,9 @@ pub trait EngineTxn {
 /// A transaction's code. It may run several times and must then do the same.
 pub type Body<'b> = dyn FnMut(&mut dyn EngineTxn) -> Result<(), Stop> + 'b;
 
+/// What a worker calls for each key that its transaction is going to touch: table, key, whether it writes it.
+pub type Foresee<'f> = dyn FnMut(TableIndex, &[u8], bool) + 'f;
+
 /// A store that runs transactions.
 pub trait Engine: Send + Sync {
     /// The name that selects it on the command line.
@@ -185,6 +196,12 @@ pub trait Engine: Send + Sync {
     /// Runs a transaction to its end, retrying as the engine sees fit. `Err` is a failure after which the engine
     /// must not be expected to work.
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure>;
+
+    /// Runs the transaction that a worker has drawn, as [`Engine::transact`] does; an engine that can make use of it asks the
+    /// worker first what the transaction will touch.
+    fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
+        self.transact(attempts, &mut |txn| worker.run(txn))
+    }
 
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {

@@ -97,6 +97,42 @@ impl FromStr for Isolation {
     }
 }
 
+/// How transactions come to their locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// Each when it is needed.
+    #[default]
+    Dynamic,
+    /// All before they run: from what the workload says, and by reconnaissance where it cannot tell.
+    Planned,
+    /// All before they run, always by reconnaissance.
+    Reconnaissance,
+}
+
+impl Execution {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Execution::Dynamic => "dynamic",
+            Execution::Planned => "planned",
+            Execution::Reconnaissance => "reconnaissance",
+        }
+    }
+}
+
+impl FromStr for Execution {
+    type Err = BenchError;
+
+    fn from_str(name: &str) -> Result<Execution, BenchError> {
+        match name {
+            "dynamic" => Ok(Execution::Dynamic),
+            "planned" => Ok(Execution::Planned),
+            "reconnaissance" => Ok(Execution::Reconnaissance),
+            _ => Err(BenchError::unknown("execution", name, "dynamic, planned, reconnaissance")),
+        }
+    }
+}
+
 /// How an engine is opened.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
@@ -106,6 +142,8 @@ pub struct EngineOptions {
     pub durability: Durability,
     /// The isolation of every transaction.
     pub isolation: Isolation,
+    /// How every transaction comes to its locks.
+    pub execution: Execution,
     /// The engine's own options, by name, with units: `("pool_bytes", "16MiB")`.
     pub settings: Vec<(String, String)>,
 }
@@ -116,6 +154,7 @@ impl EngineOptions {
         let mut options = BTreeMap::from([
             ("durability".to_owned(), self.durability.name().into()),
             ("isolation".to_owned(), self.isolation.name().into()),
+            ("execution".to_owned(), self.execution.name().into()),
         ]);
         options.extend(self.settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         options
@@ -130,6 +169,9 @@ pub fn open(
 ) -> Result<Box<dyn Engine>, BenchError> {
     match kind {
         EngineKind::Foreshore => Ok(Box::new(ForeshoreEngine::open(tables, options)?)),
+        EngineKind::BTreeMap if options.execution != Execution::Dynamic => {
+            Err(BenchError::invalid("the engine btreemap has no locks to plan; leave out --execution"))
+        }
         EngineKind::BTreeMap => match options.settings.first() {
             None => Ok(Box::new(BTreeMapEngine::new(tables.len()))),
             Some((name, _)) => {

@@ -27,10 +27,10 @@ mod tests;
 
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use engine::{
-    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex,
-    Visit,
+    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Stop,
+    TableIndex, Visit,
 };
-pub use engines::{Durability, EngineKind, EngineOptions, Isolation};
+pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation};
 pub use insert::Insert;
 pub use latch::{
     LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,

@@ -326,7 +326,7 @@ fn one(
     attempts: &mut Attempts,
 ) -> Result<(usize, Outcome), BenchError> {
     let kind = worker.next();
-    let outcome = engine.transact(attempts, &mut |txn| worker.run(txn))?;
+    let outcome = engine.run(attempts, worker)?;
     if matches!(outcome, Outcome::Committed) {
         worker.committed();
     }

@@ -14,8 +14,9 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale, Scan, Silent,
-    Stop, TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb, YcsbOptions, compare,
+    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale,
+    Scan, Silent, Stop, TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
+    YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
 };
@@ -120,9 +121,19 @@ fn a_run_of_iterations_repeats_exactly() {
 }
 
 fn open(directory: &Path, workload: &dyn Workload, pool: &str) -> ForeshoreEngine {
+    open_executing(directory, workload, pool, Execution::Dynamic)
+}
+
+fn open_executing(
+    directory: &Path,
+    workload: &dyn Workload,
+    pool: &str,
+    execution: Execution,
+) -> ForeshoreEngine {
     let options = EngineOptions {
         directory: directory.to_owned(),
         durability: Durability::Lazy,
+        execution,
         settings: vec![("pool_bytes".to_owned(), pool.to_owned())],
         ..EngineOptions::default()
     };
@@ -147,6 +158,25 @@ fn every_workload_runs_and_is_consistent_on_foreshore() {
         let checks = workload.check(&engine, None).unwrap();
         assert!(checks.iter().all(|check| check.holds), "{} reopened: {checks:#?}", workload.name());
         engine.close().unwrap();
+    }
+}
+
+/// The same transactions with their locks first: nobody falls victim to a deadlock.
+#[test]
+fn every_workload_is_consistent_when_it_is_planned() {
+    for execution in [Execution::Planned, Execution::Reconnaissance] {
+        for workload in workloads() {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("db");
+            let engine = open_executing(&path, workload.as_ref(), "1MiB", execution);
+            let options = RunOptions { threads: 3, length: SHORT, seed: 5 };
+            let report = run(&engine, workload.as_ref(), &options, &Silent).unwrap();
+            assert!(report.consistent, "{}: {:#?}", report.workload, report.checks);
+            assert!(report.commits > 0);
+            assert_eq!((report.given_up, report.aborts.plan_miss), (0, report.retries));
+            assert_eq!(report.counters["deadlocks"], 0, "{}", report.workload);
+            engine.close().unwrap();
+        }
     }
 }
 

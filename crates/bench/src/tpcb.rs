@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     BenchError,
-    engine::{Engine, EngineTxn, Failure, Stop},
+    engine::{Engine, EngineTxn, Failure, Foresee, Stop},
     random::{Random, mix},
     row::{Field, KeyBytes, TableSpec, begin_row, key_u32, strange_key},
     workload::{Check, Loader, Worker, Workload, visit_all},
@@ -277,6 +277,16 @@ impl Worker for TpcbWorker<'_> {
         self.input = Input { branch, teller, account, delta, reads };
         self.sequence += 1;
         0
+    }
+
+    fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        let Input { branch, teller, account, reads, .. } = self.input;
+        for (number, (table, id)) in
+            [(ACCOUNT, account), (TELLER, teller), (BRANCH, branch)].iter().enumerate()
+        {
+            touch(table.index, &key(*id), reads >> number & 1 == 0);
+        }
+        true
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {

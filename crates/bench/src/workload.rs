@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound, ops::ControlFlow};
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
-use crate::engine::{Attempts, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex};
+use crate::engine::{Attempts, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Stop, TableIndex};
 
 /// Rows that one loading or checking transaction touches: large enough to amortise its commit, small against the
 /// lock limits of an engine.
@@ -50,6 +50,12 @@ pub trait Worker: Send {
 
     /// Runs the transaction that was drawn last; again, with the same inputs, when the engine retries.
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop>;
+
+    /// Names the keys that the transaction drawn last is known to touch, new ones aside; false, perhaps after some of them,
+    /// if that cannot be told without reading.
+    fn foresee(&self, _touch: &mut Foresee<'_>) -> bool {
+        false
+    }
 
     /// Called when the transaction that was drawn last has committed; for workloads that keep their own books.
     fn committed(&mut self) {}

@@ -11,7 +11,7 @@ use foreshore_env::sync::{
 
 use crate::{
     BenchError,
-    engine::{Engine, EngineTxn, Failure, Stop, TableIndex},
+    engine::{Engine, EngineTxn, Failure, Foresee, Stop, TableIndex},
     random::{Chooser, Distribution, Random},
     row::{Field, KeyBytes, TableSpec},
     workload::{Check, Loader, Worker, Workload, visit_all},
@@ -223,6 +223,14 @@ impl Worker for YcsbWorker<'_> {
         }
         Ok(())
     }
+
+    fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        for &(record, modifies) in &self.operations {
+            touch(self.workload.table.index, &Ycsb::key(record), modifies);
+        }
+        true
+    }
+
     fn committed(&mut self) {
         self.modifications += self.operations.iter().filter(|(_, modifies)| *modifies).count() as u64;
     }

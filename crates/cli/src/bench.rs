@@ -14,8 +14,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use foreshore_bench::{
-    ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Insert, Isolation, Length,
-    Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
+    ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Execution, Insert, Isolation,
+    Length, Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
 
@@ -52,6 +52,7 @@ Examples:
   foreshore bench tpcc --set pool_bytes=16MiB        a database larger than the buffer pool
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
+  foreshore bench ycsb --distribution hot:64:20 --execution planned --durability lazy
   foreshore bench insert --threads 4 --engine btreemap
   foreshore bench scan --set pool_bytes=8MiB --set read_ahead=0   a table larger than the pool
   foreshore bench latch --mix contended --threads 1,2,8,32,128
@@ -185,9 +186,11 @@ pub(crate) struct CommonArgs {
     #[arg(long, default_value = "serializable",
           value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
     pub(crate) isolation: Isolation,
-    /// How transactions are executed.
-    #[arg(long, default_value = "conventional", value_parser = ["conventional"])]
-    pub(crate) execution: String,
+    /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them or,
+    /// where it cannot, by a first run without effect; or all before they run, always by such a run.
+    #[arg(long, default_value = "dynamic",
+          value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance"]))]
+    pub(crate) execution: Execution,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     pub(crate) settings: Vec<(String, String)>,
@@ -320,6 +323,7 @@ fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {
         directory: directory.path().to_owned(),
         durability: args.durability,
         isolation: args.isolation,
+        execution: args.execution,
         settings: args.settings.clone(),
     };
     let report = measure(workload.as_ref(), &args, &options)?;
@@ -340,7 +344,6 @@ fn measure(workload: &dyn Workload, args: &CommonArgs, options: &EngineOptions) 
     let mut report = result?;
     engine.close().map_err(BenchError::from)?;
     report.options.extend(options.describe());
-    report.options.insert("execution".to_owned(), args.execution.clone().into());
     Ok(report)
 }
 

@@ -83,6 +83,20 @@ fn iterations_are_exact() {
 }
 
 #[test]
+fn transactions_can_be_planned() {
+    for workload in ["ycsb --records 500 --distribution hot:4:50", "tpcb --branches 1 --accounts 100"] {
+        for execution in ["planned", "reconnaissance"] {
+            let report = report(&format!(
+                "bench {workload} --execution {execution} --seconds 0.1 --warm-up 0 --durability lazy --set pool_bytes=2MiB --json"
+            ));
+            assert_eq!(report["options"]["execution"], execution);
+            assert_eq!((&report["consistent"], &report["counters"]["deadlocks"]), (&true.into(), &0.into()));
+            assert!(report["commits"].as_u64().unwrap() > 0);
+        }
+    }
+}
+
+#[test]
 fn the_summary_names_the_checks() {
     let output = foreshore("bench tpcb --engine btreemap --branches 1 --accounts 100 --seconds 0.1");
     assert_eq!(output.status.code(), Some(0));
@@ -108,6 +122,8 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcb --set pool_bytes=big", "16MiB"),
         ("bench tpcb --branches 0", "1..=10000"),
         ("bench tpcc --mix all", "neworder-payment"),
+        ("bench ycsb --execution conventional", "reconnaissance"),
+        ("bench ycsb --engine btreemap --execution planned", "leave out --execution"),
         ("bench tpcc --seconds=-3", "seconds"),
         ("bench tpcc --iterations 5 --threads 2", "cannot be used with"),
         ("bench ycsb --distribution zipf:2", "(0, 1)"),

@@ -194,8 +194,8 @@ impl Database {
     /// # assert_eq!(order, 0);
     /// # Ok::<(), foreshore::Error>(())
     /// ```
-    pub fn plan(&self) -> Plan {
-        Plan::new(self.clone())
+    pub fn plan(&self) -> Plan<'_> {
+        Plan::new(self)
     }
 
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].

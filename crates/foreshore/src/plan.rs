@@ -1,6 +1,7 @@
 //! Transactions whose locks are known before they run.
 
 use std::{
+    borrow::Cow,
     ops::RangeBounds,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -12,7 +13,7 @@ use crate::{
     database::Database,
     error::{Error, Result},
     range::Bounds,
-    table::{TableDefinition, TableLock},
+    table::{CachedTable, TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
     transaction::{Transaction, encode_bound, encode_key},
     value::Value,
@@ -47,43 +48,43 @@ pub enum Execution {
 /// A plan that names nothing is found out by a first run of the closure: see [`Execution::Planned`].
 #[derive(Debug)]
 #[must_use = "a plan does nothing before it is run"]
-pub struct Plan {
-    database: Database,
+pub struct Plan<'d> {
+    database: &'d Database,
     options: TransactOptions,
     /// Or what was wrong with one of them.
-    steps: Result<Vec<Step>>,
+    steps: Result<Vec<Step<'d>>>,
 }
 
 /// A part of a plan.
 #[derive(Debug)]
-pub(crate) enum Step {
-    Key { table: TableInfo, key: Vec<u8>, kind: LockKind },
-    Range { table: TableInfo, bounds: Bounds, kind: LockKind },
-    Table { table: TableInfo, mode: IntentMode },
+pub(crate) enum Step<'d> {
+    Key { table: Cow<'d, CachedTable>, key: Vec<u8>, kind: LockKind },
+    Range { table: Cow<'d, CachedTable>, bounds: Bounds, kind: LockKind },
+    Table { table: Cow<'d, CachedTable>, mode: IntentMode },
 }
 
 #[allow(
     clippy::needless_pass_by_value,
     reason = "keys go in by value, as they do everywhere in a transaction"
 )]
-impl Plan {
-    pub(crate) fn new(database: Database) -> Plan {
+impl<'d> Plan<'d> {
+    pub(crate) fn new(database: &'d Database) -> Plan<'d> {
         Plan { database, options: TransactOptions::default(), steps: Ok(Vec::new()) }
     }
 
     /// How it runs. [`TransactOptions::execution`] is of no effect.
-    pub fn options(mut self, options: TransactOptions) -> Plan {
+    pub fn options(mut self, options: TransactOptions) -> Plan<'d> {
         self.options = options;
         self
     }
 
     /// It will read this key. (That it is absent, too: then what keeps it absent is locked when it is read.)
-    pub fn read<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: K) -> Plan {
+    pub fn read<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: K) -> Plan<'d> {
         self.key(table, &key, LockKind::Shared)
     }
 
     /// It will read this key, and insert, change or delete it.
-    pub fn write<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: K) -> Plan {
+    pub fn write<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: K) -> Plan<'d> {
         self.key(table, &key, LockKind::Exclusive)
     }
 
@@ -92,7 +93,7 @@ impl Plan {
         self,
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,
-    ) -> Plan {
+    ) -> Plan<'d> {
         self.range(table, range, LockKind::Shared)
     }
 
@@ -101,14 +102,14 @@ impl Plan {
         self,
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,
-    ) -> Plan {
+    ) -> Plan<'d> {
         self.range(table, range, LockKind::Exclusive)
     }
 
     /// It will use much of this table: see [`Transaction::lock_table`].
-    pub fn lock_table<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, lock: TableLock) -> Plan {
+    pub fn lock_table<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, lock: TableLock) -> Plan<'d> {
         self.step(|database| {
-            let table = database.inner().table(&table)?.info.clone();
+            let table = database.inner().table(&table)?;
             Ok(Step::Table { table, mode: lock.mode() })
         })
     }
@@ -123,15 +124,15 @@ impl Plan {
         let Plan { database, options, steps } = self;
         let steps = steps?;
         let planner = Some(Planner::new(&steps));
-        let session = Session::Alone(&database);
+        let session = Session::Alone(database);
         transact::run(session, &options, planner, body, Transaction::commit).map(|(result, ())| result)
     }
 
-    fn key<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: &K, kind: LockKind) -> Plan {
+    fn key<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: &K, kind: LockKind) -> Plan<'d> {
         self.step(|database| {
             let mut encoded = Vec::new();
             encode_key(key, &mut encoded)?;
-            let table = database.inner().table(&table)?.info.clone();
+            let table = database.inner().table(&table)?;
             Ok(Step::Key { table, key: encoded, kind })
         })
     }
@@ -141,17 +142,17 @@ impl Plan {
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,
         kind: LockKind,
-    ) -> Plan {
+    ) -> Plan<'d> {
         self.step(|database| {
             let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-            let table = database.inner().table(&table)?.info.clone();
+            let table = database.inner().table(&table)?;
             Ok(Step::Range { table, bounds, kind })
         })
     }
 
-    fn step(mut self, step: impl FnOnce(&Database) -> Result<Step>) -> Plan {
+    fn step(mut self, step: impl FnOnce(&'d Database) -> Result<Step<'d>>) -> Plan<'d> {
         if let Ok(steps) = &mut self.steps {
-            match step(&self.database) {
+            match step(self.database) {
                 Ok(step) => steps.push(step),
                 Err(error) => self.steps = Err(error),
             }
@@ -162,14 +163,14 @@ impl Plan {
 
 /// Plans the runs of one transaction.
 pub(crate) struct Planner<'p> {
-    steps: &'p [Step],
+    steps: &'p [Step<'p>],
     /// Of the last run, with what it met beside it.
     footprint: Option<Footprint>,
 }
 
 impl<'p> Planner<'p> {
     /// `steps`: what the caller declares; if nothing, the body is asked.
-    pub(crate) fn new(steps: &'p [Step]) -> Planner<'p> {
+    pub(crate) fn new(steps: &'p [Step<'p>]) -> Planner<'p> {
         Planner { steps, footprint: None }
     }
 
@@ -207,13 +208,13 @@ pub(crate) fn follow(tx: &mut Transaction, footprint: Footprint) -> Result<()> {
     tx.txn().follow(footprint).map_err(|error| tx.fail(error))
 }
 
-impl Step {
+impl Step<'_> {
     fn foresee(&self, tx: &mut Transaction) -> Result<()> {
         let foreseen = match self {
-            Step::Key { table, key, kind } => tx.txn().foresee(table, key, *kind),
-            Step::Table { table, mode } => tx.txn().lock_table(table, *mode),
+            Step::Key { table, key, kind } => tx.txn().foresee(&table.info, key, *kind),
+            Step::Table { table, mode } => tx.txn().lock_table(&table.info, *mode),
             Step::Range { table, bounds, kind } => {
-                return foresee_range(tx, table, bounds, *kind);
+                return foresee_range(tx, &table.info, bounds, *kind);
             }
         };
         foreseen.map_err(|error| tx.fail(error))

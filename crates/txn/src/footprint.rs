@@ -92,6 +92,7 @@ impl Footprint {
     /// Puts everything in the order in which it is granted, each name once (TXN-17).
     pub(crate) fn settle(&mut self, escalation: usize) {
         self.tables.sort_unstable_by_key(|part| part.table);
+        let recorded = self.keys.len();
         // Two keys may share a name: what counts is the name.
         self.keys.sort_unstable_by_key(|part| part.name.bits());
         self.keys.dedup_by(|later, kept| {
@@ -106,6 +107,10 @@ impl Footprint {
         }
         let mut keys = std::mem::take(&mut self.keys);
         keys.retain(|part| !self.is_covered(part.table, part.mode));
+        if keys.len() == recorded {
+            self.keys = keys;
+            return;
+        }
         // Keys that were recorded several times have left their bytes.
         let mut bytes = Vec::with_capacity(self.bytes.len());
         for range in keys.iter_mut().filter_map(|part| part.key.as_mut()) {

@@ -8,12 +8,13 @@ use std::{
 use ::foreshore as facade;
 use facade::{Database, Direction, Error, TableDefinition, TransactOptions, Transaction};
 
-use super::{Durability, EngineOptions, Isolation};
+use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
     engine::{
         AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit,
     },
+    workload::Worker,
 };
 
 /// See the module.
@@ -21,6 +22,7 @@ use crate::{
 pub struct ForeshoreEngine {
     database: Database,
     tables: Vec<String>,
+    execution: Execution,
     run: TransactOptions,
     load: TransactOptions,
 }
@@ -57,14 +59,24 @@ impl ForeshoreEngine {
         let run = TransactOptions {
             durability: Some(durability),
             isolation: Some(isolation),
+            execution: match options.execution {
+                // Or as the settings say.
+                Execution::Dynamic => None,
+                Execution::Planned | Execution::Reconnaissance => Some(facade::Execution::Planned),
+            },
             ..TransactOptions::default()
         };
-        let load = TransactOptions { durability: Some(facade::Durability::Lazy), ..run.clone() };
+        let load = TransactOptions {
+            durability: Some(facade::Durability::Lazy),
+            execution: Some(facade::Execution::Dynamic),
+            ..run.clone()
+        };
         // A table is made when it is first used: not while it is measured.
         for name in tables {
             database.transact(|tx| tx.get_with(definition(name), b"", |_| ())).map_err(failure)?;
         }
-        Ok(ForeshoreEngine { database, tables: tables.to_vec(), run, load })
+        let execution = options.execution;
+        Ok(ForeshoreEngine { database, tables: tables.to_vec(), execution, run, load })
     }
 
     /// The database, for whoever wants more of it than the workloads do.
@@ -78,9 +90,23 @@ impl ForeshoreEngine {
         attempts: &mut Attempts,
         body: &mut Body<'_>,
     ) -> Result<Outcome, Failure> {
-        let mut runs = 0;
+        // The first run of a transaction that is planned by reconnaissance is none.
+        let execution = options.execution.unwrap_or(self.database.options().execution);
+        let rehearsals = u64::from(execution == facade::Execution::Planned);
+        self.count(attempts, rehearsals, body, |body| self.database.transact_with(options, body))
+    }
+
+    /// Runs `body` by `transact`, which calls it at least `rehearsals` + 1 times, and counts what came of it.
+    fn count(
+        &self,
+        attempts: &mut Attempts,
+        rehearsals: u64,
+        body: &mut Body<'_>,
+        transact: impl FnOnce(&mut FacadeBody<'_>) -> facade::Result<()>,
+    ) -> Result<Outcome, Failure> {
+        let (mut runs, mut misses) = (0_u64, 0_u64);
         let mut wants_rollback = false;
-        let result = self.database.transact_with(options, |tx| {
+        let result = transact(&mut |tx| {
             runs += 1;
             wants_rollback = false;
             match body(&mut Txn { tx, tables: &self.tables }) {
@@ -89,13 +115,18 @@ impl ForeshoreEngine {
                     wants_rollback = true;
                     Err(Error::application("rolled back by the workload"))
                 }
-                Err(Stop::Failed(failure)) => Err(facade_error(failure)),
+                Err(Stop::Failed(failure)) => {
+                    misses += u64::from(failure.cause == AbortCause::PlanMiss);
+                    Err(facade_error(failure))
+                }
             }
         });
-        let retries: u64 = runs - u64::from(runs > 0);
+        let retries = runs.saturating_sub(1 + rehearsals);
         if retries > 0 {
-            // Deadlocks are the only aborts after which the facade runs a transaction again.
-            attempts.aborts.deadlock += retries;
+            // Deadlocks and misses are the only aborts after which the facade runs a transaction again. (Who falls victim
+            // while it gets the locks of its plan was not running; the engine's counters have it.)
+            attempts.aborts.deadlock += retries.saturating_sub(misses);
+            attempts.aborts.plan_miss += misses;
             attempts.retries += retries;
         }
         match result {
@@ -109,6 +140,9 @@ impl ForeshoreEngine {
         }
     }
 }
+
+/// A body as the facade takes it.
+type FacadeBody<'b> = dyn FnMut(&mut Transaction) -> facade::Result<()> + 'b;
 
 fn definition<'n, 'b>(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
     TableDefinition::new(name)
@@ -125,6 +159,7 @@ fn failure(error: Error) -> Failure {
         Error::Deadlock(_) => AbortCause::Deadlock,
         Error::LockTimeout(_) => AbortCause::LockTimeout,
         Error::WouldBlock(_) => AbortCause::WouldBlock,
+        Error::PlanMiss => AbortCause::PlanMiss,
         _ => AbortCause::Other,
     };
     Failure { cause, source: Box::new(error) }
@@ -222,6 +257,23 @@ impl Engine for ForeshoreEngine {
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.execute(&self.run, attempts, body)
+    }
+
+    fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
+        if self.execution == Execution::Planned {
+            let mut plan = Some(self.database.plan().options(self.run.clone()));
+            let known = worker.foresee(&mut |table, key, writes| {
+                plan = match (plan.take(), self.tables.get(usize::from(table.0))) {
+                    (Some(plan), Some(name)) if writes => Some(plan.write(definition(name), key)),
+                    (Some(plan), Some(name)) => Some(plan.read(definition(name), key)),
+                    _ => None,
+                };
+            });
+            if let (true, Some(plan)) = (known, plan) {
+                return self.count(attempts, 0, &mut |txn| worker.run(txn), |body| plan.run(body));
+            }
+        }
+        self.transact(attempts, &mut |txn| worker.run(txn))
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {

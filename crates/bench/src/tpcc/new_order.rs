@@ -9,7 +9,7 @@ use super::{
     worker::Scratch,
 };
 use crate::{
-    engine::{EngineTxn, Stop},
+    engine::{EngineTxn, Foresee, Stop},
     row::begin_row,
 };
 
@@ -32,6 +32,18 @@ pub(super) struct NewOrderInput {
 }
 
 impl NewOrderInput {
+    /// All but the new rows, whose keys have the district's next number in them.
+    pub(super) fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        touch(WAREHOUSE.index, &warehouse_key(self.home), false);
+        touch(DISTRICT.index, &district_key(self.home, self.district), true);
+        touch(CUSTOMER.index, &customer_key(self.home, self.district, self.customer), false);
+        for line in &self.lines[..self.count] {
+            touch(ITEM.index, &item_key(line.item), false);
+            touch(STOCK.index, &stock_key(line.supply, line.item), true);
+        }
+        true
+    }
+
     pub(super) fn run(&self, txn: &mut dyn EngineTxn, scratch: &mut Scratch) -> Result<(), Stop> {
         let lines = &self.lines[..self.count];
         WAREHOUSE.read(txn, &warehouse_key(self.home), &mut scratch.warehouse)?;

@@ -10,7 +10,7 @@ use super::{
     worker::{CustomerChoice, Scratch},
 };
 use crate::{
-    engine::{EngineTxn, Failure, Stop},
+    engine::{EngineTxn, Failure, Foresee, Stop},
     random::mix,
     row::{begin_row, push_text, text},
 };
@@ -33,6 +33,15 @@ pub(super) struct PaymentInput {
 }
 
 impl PaymentInput {
+    /// All but the row of history; a customer who is named by last name has to be looked up.
+    pub(super) fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        let CustomerChoice::Number(id) = self.customer else { return false };
+        touch(WAREHOUSE.index, &warehouse_key(self.home), true);
+        touch(DISTRICT.index, &district_key(self.home, self.district), true);
+        touch(CUSTOMER.index, &customer_key(self.customer_warehouse, self.customer_district, id), true);
+        true
+    }
+
     pub(super) fn run(&self, txn: &mut dyn EngineTxn, scratch: &mut Scratch) -> Result<(), Stop> {
         let warehouse_key = warehouse_key(self.home);
         WAREHOUSE.read_for_update(txn, &warehouse_key, &mut scratch.warehouse)?;

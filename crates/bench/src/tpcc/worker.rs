@@ -10,7 +10,7 @@ use super::{
     stock_level::StockLevelInput,
 };
 use crate::{
-    engine::{EngineTxn, Stop},
+    engine::{EngineTxn, Foresee, Stop},
     random::Random,
     workload::Worker,
 };
@@ -179,6 +179,15 @@ impl Worker for TpccWorker<'_> {
             }),
         };
         kind as usize
+    }
+
+    fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        match &self.input {
+            Input::NewOrder(input) => input.foresee(touch),
+            Input::Payment(input) => input.foresee(touch),
+            // Orders and names have to be looked up.
+            Input::OrderStatus(_) | Input::Delivery(_) | Input::StockLevel(_) => false,
+        }
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {

@@ -4,8 +4,8 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use foreshore_bench::{
-    ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Isolation, Variant,
-    Workload, compare,
+    ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Execution, Isolation,
+    Variant, Workload, compare,
 };
 use foreshore_env::time::Duration;
 
@@ -83,6 +83,7 @@ pub(super) fn run(
             directory: directory.path().to_owned(),
             durability: args.durability,
             isolation: args.isolation,
+            execution: Execution::Dynamic,
             settings: args.settings.clone(),
         },
     };

@@ -98,6 +98,7 @@ fn causes(report: &Report) -> String {
         (aborts.deadlock, "deadlock"),
         (aborts.lock_timeout, "lock time-out"),
         (aborts.would_block, "would block"),
+        (aborts.plan_miss, "plan miss"),
         (aborts.other, "other"),
     ];
     let parts: Vec<String> = causes

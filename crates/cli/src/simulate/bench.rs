@@ -137,6 +137,7 @@ fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, Machin
         directory: PathBuf::from("/bench"),
         durability: args.durability,
         isolation: args.isolation,
+        execution: args.execution,
         settings: args.settings.clone(),
     };
     let warm_up = match args.length() {
@@ -149,7 +150,6 @@ fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, Machin
     let mut report = foreshore_bench::run(engine.as_ref(), workload, &run, &watch)?;
     engine.close()?;
     report.options.extend(options.describe());
-    report.options.insert("execution".to_owned(), args.execution.clone().into());
     let seen = watch.seen.into_inner().expect("a machine reports when the checks begin");
     Ok((report, seen))
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use foreshore_bench::{
-    Attempts, Durability, Engine, EngineKind, EngineOptions, Isolation, Outcome, Workload, engines,
+    Attempts, Durability, Engine, EngineKind, EngineOptions, Execution, Isolation, Outcome, Workload, engines,
 };
 use foreshore_env::thread;
 
@@ -38,6 +38,7 @@ pub(crate) fn options(directory: &Path, settings: &[(String, String)]) -> Engine
         directory: directory.to_owned(),
         durability: if planted_loss { Durability::Lazy } else { Durability::Sync },
         isolation: Isolation::Serializable,
+        execution: Execution::Dynamic,
         settings: settings.to_vec(),
     }
 }
