@@ -20,7 +20,7 @@ use crate::{
     random::mix,
     report::{KindReport, Latency},
     rounds::median,
-    runner::{Measured, Sample, load, sample},
+    runner::{Measured, Sample, Window, load, sample},
     workload::{Check, Workload},
 };
 
@@ -76,6 +76,13 @@ pub struct ComparisonRow {
     pub of_peak: f64,
     /// The commits per second of each round.
     pub rounds_per_s: Vec<f64>,
+    /// For each second that threads computed, waits and background threads included: what a machine that is busy with other
+    /// things can still tell. The median of the rounds; `None` where nobody counts.
+    pub commits_per_computed_s: Option<f64>,
+    /// The same, relative to the variant's highest.
+    pub computed_of_peak: Option<f64>,
+    /// Processors that were busy with it, on average.
+    pub processors_busy: Option<f64>,
     /// Transactions that began and ended while measured.
     pub commits: u64,
     /// Attempts that the engine aborted meanwhile, by cause.
@@ -135,6 +142,9 @@ struct Contender<'v> {
 /// A variant with a number of threads.
 struct Series {
     rounds_per_s: Vec<f64>,
+    rounds_per_computed_s: Vec<f64>,
+    elapsed: Duration,
+    computed: Duration,
     measured: Measured,
     counters: BTreeMap<String, u64>,
 }
@@ -211,6 +221,9 @@ fn open_all<'v>(
         let empty = || -> Result<Series, BenchError> {
             Ok(Series {
                 rounds_per_s: Vec::new(),
+                rounds_per_computed_s: Vec::new(),
+                elapsed: Duration::ZERO,
+                computed: Duration::ZERO,
                 measured: Measured::new(kinds)?,
                 counters: COUNTERS.iter().map(|name| ((*name).to_owned(), 0)).collect(),
             })
@@ -262,7 +275,13 @@ impl Contender<'_> {
             *sum += commits;
         }
         let series = &mut self.series[place];
-        series.rounds_per_s.push(sample.ended as f64 / sample.elapsed.as_secs_f64());
+        let Window { elapsed, computed, ended } = sample.window;
+        series.rounds_per_s.push(ended as f64 / elapsed.as_secs_f64());
+        if let Some(computed) = computed {
+            series.rounds_per_computed_s.push(ended as f64 / computed.as_secs_f64());
+            series.computed += computed;
+        }
+        series.elapsed += elapsed;
         series.measured.add(&sample.measured)?;
         let after = self.engine.counters();
         for (name, grown) in &mut series.counters {
@@ -281,9 +300,11 @@ fn rows(
     let mut rows = Vec::new();
     for (place, &threads) in options.threads.iter().enumerate() {
         for Contender { variant, series, .. } in contenders {
-            let rate = |series: &Series| median(series.rounds_per_s.clone());
-            let peak = series.iter().map(rate).fold(0.0, f64::max);
             let own = &series[place];
+            let (commits_per_s, of_peak) = median_of_peak(series, place, |series| &series.rounds_per_s);
+            let counted = !own.rounds_per_computed_s.is_empty();
+            let computed =
+                counted.then(|| median_of_peak(series, place, |series| &series.rounds_per_computed_s));
             let measured = &own.measured;
             let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
             let commits: u64 = measured.commits.iter().sum();
@@ -292,9 +313,12 @@ fn rows(
             rows.push(ComparisonRow {
                 variant: variant.name.clone(),
                 threads,
-                commits_per_s: rate(own),
-                of_peak: if peak > 0.0 { rate(own) / peak } else { 0.0 },
+                commits_per_s,
+                of_peak,
                 rounds_per_s: own.rounds_per_s.clone(),
+                commits_per_computed_s: computed.map(|(rate, _)| rate),
+                computed_of_peak: computed.map(|(_, of_peak)| of_peak),
+                processors_busy: counted.then(|| own.computed.as_secs_f64() / own.elapsed.as_secs_f64()),
                 commits,
                 aborts,
                 abort_ratio: aborts.total() as f64 / attempts.max(1) as f64,
@@ -310,6 +334,13 @@ fn rows(
         }
     }
     rows
+}
+
+/// The median of the rounds with this number of threads, and its relation to the highest of all.
+fn median_of_peak(series: &[Series], place: usize, rounds: impl Fn(&Series) -> &Vec<f64>) -> (f64, f64) {
+    let rate = |series: &Series| median(rounds(series).clone());
+    let (own, peak) = (rate(&series[place]), series.iter().map(rate).fold(0.0, f64::max));
+    (own, if peak > 0.0 { own / peak } else { 0.0 })
 }
 
 /// Tells an observer of a part as a part of the whole.

@@ -320,9 +320,13 @@ impl Visit for Round {
                 thread::yield_now();
             }
             let (mut number, mut sum) = (0, 0_u64);
-            while phase.load(Ordering::Relaxed) == RUN {
+            // At least once, also when the time is over before this thread has begun.
+            loop {
                 sum = sum.wrapping_add(guarded.acquire(mix, number));
                 number += 1;
+                if phase.load(Ordering::Relaxed) != RUN {
+                    break;
+                }
             }
             std::hint::black_box(sum);
             number

@@ -1,13 +1,15 @@
 //! Workloads, engines and measurements: TPC-C, TPC-B, YCSB, record insertion and scans as library code over an [`Engine`]
 //! trait, so that rivals run the very same transactions, and so that tests and the torture run them too; and
-//! latches under load.
+//! latches and locks under load.
 #![forbid(unsafe_code)]
 
 mod comparison;
 mod engine;
 pub mod engines;
 mod insert;
+mod intent;
 mod latch;
+mod locks;
 mod log;
 mod observer;
 mod random;
@@ -16,6 +18,7 @@ mod rounds;
 mod row;
 mod runner;
 mod scan;
+mod tellers;
 mod tpcb;
 mod tpcc;
 mod txbench;
@@ -32,9 +35,14 @@ pub use engine::{
 };
 pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation};
 pub use insert::Insert;
+pub use intent::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 pub use latch::{
     LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,
     measure_latches,
+};
+pub use locks::{
+    LockMix, LockVariant, LocksOptions, LocksReport, LocksResult, MAX_LOCKS_MEASURED, count_locks,
+    measure_locks,
 };
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
 pub use observer::{Observer, Silent};
@@ -42,6 +50,7 @@ pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, RunOptions, load, run};
 pub use scan::Scan;
+pub use tellers::Tellers;
 pub use tpcb::{ACCOUNTS, Tpcb};
 pub use tpcc::{Mix, Scale, Tpcc};
 pub use txbench::{TXBENCH_KEYS, Txbench, TxbenchOptions};

@@ -1,10 +1,102 @@
-//! Measurements that are made in rounds.
+//! Measurements that are made in rounds, and threads that are measured together.
+
+use foreshore_env::{
+    CachePadded,
+    sync::atomic::{AtomicU8, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::BenchError;
 
 /// The middle value, or the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
     (low + high) / 2.0
+}
+
+const WAIT: u8 = 0;
+const WARM_UP: u8 = 1;
+const MEASURE: u8 = 2;
+const STOP: u8 = 3;
+
+/// What time it is for threads that are measured together.
+pub(crate) struct Clock {
+    /// One of the constants above; written by the main thread and by threads that fail, read by all. Relaxed: it carries
+    /// no data.
+    phase: CachePadded<AtomicU8>,
+    ready: AtomicUsize,
+}
+
+impl Clock {
+    /// Whether to go on, and if so whether that is measured.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> Option<bool> {
+        match self.phase.load(Ordering::Relaxed) {
+            STOP => None,
+            phase => Some(phase == MEASURE),
+        }
+    }
+}
+
+/// Stops the others when a thread ends for whatever reason, a panic included: none may be missing unnoticed (BENCH-4).
+struct StopOthers<'c>(&'c Clock);
+
+impl Drop for StopOthers<'_> {
+    fn drop(&mut self) {
+        self.0.phase.store(STOP, Ordering::Relaxed);
+    }
+}
+
+/// Lets so many threads work at the same time, until the clock says stop, after `warm_up` and `span`. Gives what they
+/// returned, and how long was measured.
+pub(crate) fn run_together<T: Send>(
+    threads: usize,
+    (warm_up, span): (Duration, Duration),
+    work: impl Fn(usize, &Clock) -> Result<T, BenchError> + Sync,
+) -> Result<(Vec<T>, Duration), BenchError> {
+    let clock = Clock { phase: CachePadded::new(AtomicU8::new(WAIT)), ready: AtomicUsize::new(0) };
+    let start = |number| {
+        let _stop_others = StopOthers(&clock);
+        clock.ready.fetch_add(1, Ordering::Relaxed);
+        while clock.phase.load(Ordering::Relaxed) == WAIT {
+            thread::yield_now();
+        }
+        work(number, &clock)
+    };
+    thread::scope(|scope| {
+        let start = &start;
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || start(number))).collect();
+        while clock.ready.load(Ordering::Relaxed) < threads {
+            thread::yield_now();
+        }
+        clock.phase.store(WARM_UP, Ordering::Relaxed);
+        thread::sleep(warm_up);
+        let begin = Instant::now();
+        // Not if a thread has stopped all of them already.
+        let _ = clock.phase.compare_exchange(WARM_UP, MEASURE, Ordering::Relaxed, Ordering::Relaxed);
+        thread::sleep(span);
+        clock.phase.store(STOP, Ordering::Relaxed);
+        let elapsed = begin.elapsed();
+        let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let results: Result<Vec<T>, BenchError> = results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        Ok((results?, elapsed))
+    })
+}
+
+/// What of a measurement cannot be done in any round.
+pub(crate) fn check_rounds(rounds: usize, seconds: Duration, threads: &[usize]) -> Result<(), BenchError> {
+    if rounds == 0 || seconds.is_zero() {
+        return Err(BenchError::invalid("a measurement takes some time and at least one round"));
+    }
+    if threads.is_empty() || threads.contains(&0) {
+        return Err(BenchError::invalid("at least one thread must run"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -16,5 +108,30 @@ mod tests {
         assert_eq!(median(vec![3.0]), 3.0);
         assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn threads_work_until_the_clock_stops_or_one_fails() {
+        let short = (Duration::from_millis(5), Duration::from_millis(20));
+        let count = |_, clock: &Clock| {
+            let (mut warm, mut measured) = (0_u64, 0_u64);
+            while let Some(counts) = clock.goes_on() {
+                *(if counts { &mut measured } else { &mut warm }) += 1;
+                thread::yield_now();
+            }
+            Ok((warm, measured))
+        };
+        let (counts, elapsed) = run_together(3, short, count).unwrap();
+        assert!(counts.len() == 3 && elapsed >= short.1);
+        assert!(counts.iter().map(|(warm, measured)| warm.min(measured)).sum::<u64>() > 0, "{counts:?}");
+
+        let fail = |number, clock: &Clock| {
+            if number == 1 {
+                return Err(BenchError::invalid("broken"));
+            }
+            count(number, clock)
+        };
+        let error = run_together(3, short, fail).err().unwrap();
+        assert_eq!(error.to_string(), "broken");
     }
 }

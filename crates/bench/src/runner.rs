@@ -8,7 +8,7 @@ use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, computed},
 };
 
 use crate::{
@@ -98,13 +98,27 @@ pub fn run(
     Ok(report)
 }
 
+/// The measured time of a run, seen as a whole.
+pub(crate) struct Window {
+    /// How long it was.
+    pub(crate) elapsed: Duration,
+    /// How long all threads of the program computed meanwhile; `None` where nobody counts.
+    pub(crate) computed: Option<Duration>,
+    /// Commits that ended then, also of transactions that began before: with hundreds of threads those are not few, and
+    /// as many are under way at its end.
+    pub(crate) ended: u64,
+}
+
+impl Window {
+    fn since(begin: Instant, before: Option<Duration>, ended: u64) -> Window {
+        let computed = computed().zip(before).map(|(now, before)| now.saturating_sub(before));
+        Window { elapsed: begin.elapsed(), computed, ended }
+    }
+}
+
 /// What threads did with a loaded workload.
 pub(crate) struct Sample {
-    /// How long was measured.
-    pub(crate) elapsed: Duration,
-    /// Commits that ended in that time, also of transactions that began before it: with hundreds of threads those are not
-    /// few, and as many are under way at its end.
-    pub(crate) ended: u64,
+    pub(crate) window: Window,
     /// Commits of every kind, warm-up included.
     pub(crate) all_commits: Vec<u64>,
     pub(crate) measured: Measured,
@@ -117,7 +131,7 @@ pub(crate) fn sample(
     options: &RunOptions,
     observer: &dyn Observer,
 ) -> Result<Sample, BenchError> {
-    let (elapsed, ended, tallies) = match options.length {
+    let (window, tallies) = match options.length {
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
@@ -131,7 +145,7 @@ pub(crate) fn sample(
             *sum += commits;
         }
     }
-    Ok(Sample { elapsed, ended, all_commits, measured })
+    Ok(Sample { window, all_commits, measured })
 }
 
 /// The commits that wrote, for each flush of the log, between two looks at an engine's counters.
@@ -154,7 +168,7 @@ fn report(
     sample: &Sample,
     checked: Checked,
 ) -> Report {
-    let seconds = sample.elapsed.as_secs_f64();
+    let seconds = sample.window.elapsed.as_secs_f64();
     let measured = &sample.measured;
     let mut together = measured.latency[0].clone();
     together.reset();
@@ -248,7 +262,7 @@ fn run_for_time(
     options: &RunOptions,
     (warm_up, measured): (Duration, Duration),
     observer: &dyn Observer,
-) -> Result<(Duration, u64, Vec<Tally>), BenchError> {
+) -> Result<(Window, Vec<Tally>), BenchError> {
     let shared = Shared { phase: AtomicU8::new(PHASE_WARM_UP) };
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
@@ -278,11 +292,11 @@ fn run_for_time(
         // Not if a worker has stopped the run already.
         let _ =
             shared.phase.compare_exchange(PHASE_WARM_UP, PHASE_MEASURE, Ordering::Relaxed, Ordering::Relaxed);
-        let (begin, before) = (Instant::now(), commits());
+        let (begin, computed, before) = (Instant::now(), computed(), commits());
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
-        let (elapsed, ended) = (begin.elapsed(), commits() - before);
-        Ok((elapsed, ended, join_all(workers)?))
+        let window = Window::since(begin, computed, commits() - before);
+        Ok((window, join_all(workers)?))
     })
 }
 
@@ -338,7 +352,7 @@ fn run_iterations(
     workload: &dyn Workload,
     options: &RunOptions,
     count: u64,
-) -> Result<(Duration, u64, Vec<Tally>), BenchError> {
+) -> Result<(Window, Vec<Tally>), BenchError> {
     if options.threads != 1 {
         return Err(BenchError::invalid(
             "a run of a number of iterations has one thread; leave out --threads",
@@ -347,13 +361,12 @@ fn run_iterations(
     let kinds = workload.kinds().len();
     let mut worker = workload.worker(0, 1, options.seed);
     let warm_up = iterate(engine, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
-    let begin = Instant::now();
+    let (begin, before) = (Instant::now(), computed());
     let measured = measured_iterations(engine, worker.as_mut(), count, Measured::new(kinds)?)?;
-    let elapsed = begin.elapsed();
+    let window = Window::since(begin, before, measured.commits.iter().sum());
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
-    let ended = measured.commits.iter().sum();
-    Ok((elapsed, ended, vec![Tally { all_commits, measured }]))
+    Ok((window, vec![Tally { all_commits, measured }]))
 }
 
 /// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts

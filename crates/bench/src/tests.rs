@@ -15,7 +15,7 @@ use foreshore_env::{
 use crate::{
     AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
     EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale,
-    Scan, Silent, Stop, TableIndex, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
+    Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
     YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
@@ -35,6 +35,7 @@ fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(ycsb(Distribution::Zipf(0.9), 50)),
         Box::new(ycsb(Distribution::HotSet { records: 8, share: 90 }, 90)),
         Box::new(Insert::new(3, 100, 100).unwrap()),
+        Box::new(Tellers::new(30, 5).unwrap()),
         Box::new(txbench(1.0)),
         Box::new(txbench(0.2)),
         Box::new(Scan::new(2000, 100, 300, Order::Ascending).unwrap()),
@@ -240,7 +241,7 @@ fn variants_are_compared_with_themselves_and_each_other() {
             .to_vec(),
         threads: vec![1, 5],
         rounds: 2,
-        measured: Duration::from_millis(80),
+        measured: Duration::from_millis(240),
         warm_up: Duration::from_millis(10),
         seed: 5,
         engine: EngineOptions {
@@ -260,11 +261,15 @@ fn variants_are_compared_with_themselves_and_each_other() {
     for row in &report.results {
         let (low, high) =
             (row.rounds_per_s[0].min(row.rounds_per_s[1]), row.rounds_per_s[0].max(row.rounds_per_s[1]));
-        assert!(row.rounds_per_s.len() == 2 && low > 0.0, "{row:#?}");
+        // A round is short: on a busy machine one thread may not get to run in it.
+        assert!(row.rounds_per_s.len() == 2 && high > 0.0, "{row:#?}");
         assert!((low..=high).contains(&row.commits_per_s) && row.commits > 0, "{row:#?}");
         assert_eq!(row.by_kind.keys().collect::<Vec<_>>(), ["read_only", "read_update"]);
         // Ten rows are read and some of the gaps between them, two are updated.
         assert!(row.counters["locks_released"] > 10 * row.commits, "{row:#?}");
+        let busy = row.processors_busy.unwrap();
+        assert!(busy > 0.0 && row.commits_per_computed_s.is_some_and(|rate| rate > 0.0), "{row:#?}");
+        assert!(row.computed_of_peak.is_some_and(|share| share > 0.0 && share <= 1.0), "{row:#?}");
         let peak = report.results.iter().filter(|other| other.variant == row.variant);
         let peak = peak.map(|other| other.commits_per_s).fold(0.0, f64::max);
         assert!((row.of_peak - row.commits_per_s / peak).abs() < 1e-9 && row.of_peak <= 1.0);
@@ -551,10 +556,14 @@ impl Engine for Unlucky {
 }
 
 /// BENCH-1: were a retried transaction another one, or did an aborted attempt leave something in its worker, sums and
-/// counts would not agree. Insertion is left out: a hundred operations would hardly ever get through.
+/// counts would not agree. Insertion is left out: a hundred operations would hardly ever get through; and so are
+/// scans, of one operation, which hardly ever do not.
 #[test]
 fn retries_change_nothing() {
-    for workload in workloads().into_iter().filter(|workload| workload.name() != "insert") {
+    for workload in workloads() {
+        if matches!(workload.name(), "insert" | "scan") {
+            continue;
+        }
         let engine =
             Unlucky { inner: BTreeMapEngine::new(workload.tables().len()), operations: AtomicU64::new(0) };
         let options = RunOptions { threads: 1, length: Length::Iterations(1500), seed: 5 };

@@ -1,7 +1,11 @@
 //! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
 
+mod bar;
 mod comparison;
+mod deadlocks;
+mod intent;
 mod latch;
+mod locks;
 mod log;
 mod progress;
 pub(crate) mod summary;
@@ -39,10 +43,18 @@ enum What {
     Workload(WorkloadArgs),
     /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
     Latch(latch::LatchArgs),
+    /// The lock manager alone: locks per second, by lock table, policy against deadlocks and number of threads.
+    Locks(locks::LocksArgs),
+    /// Intent locks alone: how long transactions take that only announce what they will lock.
+    Intent(intent::IntentArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
     /// Lock tables under many threads: range reads and updates of three tables, side by side (Jung et al. 2013).
     Txbench(txbench::TxbenchArgs),
+    /// Ways of waiting for locks: TPC-B, where nobody deadlocks, with Dreadlocks that spin, sleep or both (Kimura et al. 2012).
+    Dreadlocks(deadlocks::DreadlocksArgs),
+    /// Policies against deadlocks: transactions that update tellers in order, and who gives way for nothing.
+    Nodeadlock(deadlocks::NodeadlockArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -56,8 +68,11 @@ Examples:
   foreshore bench insert --threads 4 --engine btreemap
   foreshore bench scan --set pool_bytes=8MiB --set read_ahead=0   a table larger than the pool
   foreshore bench latch --mix contended --threads 1,2,8,32,128
+  foreshore bench locks --locks 10 --mix x --hot    the lock manager alone, lock tables beside each other
+  foreshore bench intent --absolute 0,1000          intent locks alone, in all the ways that they can be kept
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
+  foreshore bench nodeadlock                        policies against deadlocks beside each other, the same way
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -307,8 +322,12 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
     match args.what {
         What::Workload(workload) => run_workload(workload),
         What::Latch(args) => latch::run(&args),
+        What::Locks(args) => locks::run(&args),
+        What::Intent(args) => intent::run(&args),
         What::Log(args) => log::run(args),
         What::Txbench(args) => txbench::run(&args),
+        What::Dreadlocks(args) => deadlocks::run_dreadlocks(&args),
+        What::Nodeadlock(args) => deadlocks::run_nodeadlock(&args),
     }
 }
 

@@ -137,7 +137,14 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
 
 #[test]
 fn help_has_examples() {
-    for arguments in ["--help", "bench --help", "bench txbench --help"] {
+    for arguments in [
+        "--help",
+        "bench --help",
+        "bench txbench --help",
+        "bench locks --help",
+        "bench intent --help",
+        "bench nodeadlock --help",
+    ] {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("Examples:"), "{arguments}");
@@ -203,7 +210,7 @@ fn latches_report_a_result_for_each_combination() {
 
 #[test]
 fn txbench_compares_lock_tables() {
-    let quick = "--keys 400 --threads 1,4 --seconds 0.06 --rounds 2 --warm-up 0.01 --set pool_bytes=4MiB";
+    let quick = "--keys 400 --threads 1,4 --seconds 0.2 --rounds 2 --warm-up 0.01 --set pool_bytes=4MiB";
     let compared = report(&format!("bench txbench --rows 10 --updates 0.2 --hot 0.5 {quick} --json"));
     assert_eq!((&compared["experiment"], &compared["consistent"]), (&"txbench".into(), &true.into()));
     assert_eq!(
@@ -235,6 +242,117 @@ fn txbench_compares_lock_tables() {
         ("bench txbench --lock-tables listed", "global_mutex"),
         ("bench txbench --lock-tables latched --set lock_table=latched", "leave out"),
         ("bench txbench --lock-tables latched,latched", "itself"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn locks_report_a_result_for_each_combination() {
+    let measured = report(
+        "bench locks --policies dreadlocks,wait_die --locks 1,20 --mix x,mixed --threads 1,3 --seconds 0.02 --rounds 2 \
+         --json",
+    );
+    assert_eq!((&measured["experiment"], &measured["consistent"]), (&"locks".into(), &true.into()));
+    assert_eq!(measured["checks"].as_array().unwrap().len(), 4);
+    let results = measured["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3 * 2 * 2 * 2 * 2 * 2);
+    for result in results {
+        assert!(result["locks_per_s"].as_f64().unwrap() > 0.0, "{result}");
+        assert!(result["threads"] != 1 || result["abort_ratio"] == 0.0, "{result}");
+    }
+    for table in ["latched", "staged", "global_mutex"] {
+        assert_eq!(results.iter().filter(|result| result["table"] == table).count(), 32, "{table}");
+    }
+    let output =
+        foreshore("bench locks --hot --locks 3 --mix s --threads 1,2 --seconds 0.01 --rounds 1 --quiet");
+    let printed = text(&output.stdout);
+    for part in ["3 s, hot", "staged, dreadlocks", "2 threads", "consistent: all 4 checks hold"] {
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
+    }
+    let output = foreshore("bench locks --lock-tables latched --cold --locks 10 --mix x --iterations 20");
+    assert_eq!(text(&output.stdout), "latched, dreadlocks: 200 cold x locks by 10\n");
+    for (arguments, part) in [
+        ("bench locks --lock-tables listed", "global_mutex"),
+        ("bench locks --policies hope", "wound_wait"),
+        ("bench locks --locks 0", "give 1 to"),
+        ("bench locks --mix y", "mixed"),
+        ("bench locks --hot --cold", "cannot be used with"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn intent_locks_report_a_result_for_each_combination() {
+    let measured = report("bench intent --absolute 0,40 --transactions 1000 --threads 4 --rounds 2 --json");
+    assert_eq!((&measured["experiment"], &measured["consistent"]), (&"intent".into(), &true.into()));
+    let results = measured["results"].as_array().unwrap();
+    let found: Vec<_> = (results.iter())
+        .map(|result| (result["absolute"].as_u64().unwrap(), result["kind"].as_str().unwrap()))
+        .collect();
+    let kinds = ["in_table", "inherited", "lightweight", "private"];
+    assert_eq!(found, [0, 40].map(|absolute| kinds.map(|kind| (absolute, kind))).concat());
+    assert!(results.iter().all(|result| result["transactions_per_s"].as_f64().unwrap() > 0.0));
+    let output = foreshore(
+        "bench intent --kind private --absolute 5 --transactions 100 --threads 2 --rounds 1 --quiet",
+    );
+    let printed = text(&output.stdout);
+    assert!(printed.contains("private") && printed.contains("consistent: all 2 checks hold"), "{printed}");
+    let output = foreshore("bench intent --kind private --iterations 20");
+    assert_eq!(text(&output.stdout), "private: 20 transactions\n");
+    for (arguments, part) in [
+        ("bench intent --kind hopeful", "inherited"),
+        ("bench intent --absolute 200 --transactions 1000", "a tenth"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}
+
+/// Nobody deadlocks there, so whoever waits exactly (the road, the graph) never gives way, nor does who confirms.
+#[test]
+fn policies_against_deadlocks_are_compared_where_there_are_none() {
+    let quick = "--threads 1,6 --seconds 0.12 --rounds 2 --warm-up 0.01 --set pool_bytes=4MiB --json";
+    for (arguments, names, harmless) in [
+        (
+            "bench dreadlocks --branches 1 --accounts 50 --confirm",
+            vec!["road", "spin", "sleep", "backoff", "hybrid"],
+            vec!["road", "spin", "sleep", "backoff", "hybrid"],
+        ),
+        (
+            "bench nodeadlock --tellers 8",
+            vec!["dreadlocks", "backoff", "wait_for_graph", "wound_wait", "wait_die"],
+            vec!["dreadlocks", "wait_for_graph"],
+        ),
+    ] {
+        let compared = report(&format!("{arguments} {quick}"));
+        assert_eq!(compared["consistent"], true, "{compared}");
+        let results = compared["results"].as_array().unwrap();
+        let found: Vec<_> = (results.iter())
+            .map(|row| (row["threads"].as_u64().unwrap(), row["variant"].as_str().unwrap()))
+            .collect();
+        let expected = [1, 6].map(|threads| names.iter().map(|name| (threads, *name)).collect::<Vec<_>>());
+        assert_eq!(found, expected.concat());
+        for row in results {
+            assert!(row["commits_per_s"].as_f64().unwrap() > 0.0, "{row}");
+            let (aborts, counters) = (&row["aborts"]["deadlock"], &row["counters"]);
+            if row["threads"] == 1 || harmless.contains(&row["variant"].as_str().unwrap()) {
+                assert_eq!((aborts, &counters["deadlock_precautions"]), (&0.into(), &0.into()), "{row}");
+            }
+            assert_eq!(counters["deadlocks"], 0, "{row}");
+            assert!(row["threads"] == 1 || counters["lock_waits"].as_u64().unwrap() > 0, "{row}");
+        }
+    }
+    for (arguments, part) in [
+        ("bench dreadlocks --wait dream", "backoff"),
+        ("bench nodeadlock --policies hope", "wound_wait"),
+        ("bench nodeadlock --tellers 3", "tellers must be in 5"),
     ] {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");

@@ -137,7 +137,14 @@ fn write_report(out: &mut String, report: &ComparisonReport) -> std::fmt::Result
     for row in &report.results {
         let ComparisonRow { variant, threads, commits_per_s, of_peak, abort_ratio, .. } = row;
         write!(out, "  {threads:>7}  {variant:<width$}{commits_per_s:>12.0}")?;
-        write!(out, "{:>8.0}%{:>8.2}%", of_peak * 100.0, abort_ratio * 100.0)?;
+        write!(out, "{:>8.0}%", of_peak * 100.0)?;
+        match (row.commits_per_computed_s, row.computed_of_peak, row.processors_busy) {
+            (Some(rate), Some(of_peak), Some(busy)) => {
+                write!(out, "{rate:>12.0}{:>8.0}%{busy:>6.2}", of_peak * 100.0)?;
+            }
+            _ => write!(out, "{:>27}", "–")?,
+        }
+        write!(out, "{:>8.2}%", abort_ratio * 100.0)?;
         for name in ["lock_waits", "deadlocks", "deadlock_suspicions_refuted", "deadlock_precautions"] {
             write!(out, "{:>10}", row.counters.get(name).copied().unwrap_or(0))?;
         }

@@ -8,10 +8,9 @@ use foreshore_bench::{
     measure_latches,
 };
 use foreshore_env::time::Duration;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    bench::{names, parse_seconds},
+    bench::{bar::RoundsBar, names, parse_seconds},
     output::{CliError, json_line, line},
 };
 
@@ -95,16 +94,9 @@ fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
         seconds: args.seconds,
         rounds: usize::from(args.rounds),
     };
-    let bar = if args.json || args.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} rounds, {eta} left")
-    {
-        bar.set_style(style);
-    }
-    let report = measure_latches(&options, &mut |done, of| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
+    let bar = RoundsBar::new(!args.json && !args.quiet);
+    let report = measure_latches(&options, &mut |done, of| bar.show(done, of));
+    bar.finish();
     report
 }
 

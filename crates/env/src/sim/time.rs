@@ -105,3 +105,8 @@ impl Sub for Instant {
 pub fn unix_seconds() -> u64 {
     EPOCH + Instant::now().0 / 1_000_000_000
 }
+
+/// Nobody counts: what the cores of a simulated machine did is in its report.
+pub fn computed() -> Option<Duration> {
+    None
+}

@@ -182,6 +182,13 @@ pub mod time {
     pub fn unix_seconds() -> u64 {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
+
+    /// How long the threads of this program have computed by now, all together, the system's work for them included; for
+    /// measurements. `None` where nobody counts.
+    pub fn computed() -> Option<Duration> {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+    }
 }
 
 /// Hints to the processor and to the simulator.

@@ -1,0 +1,175 @@
+//! Tellers in order (Kimura et al., ADMS 2012, Figure 6; after the experiment without true deadlocks of Koskinen and
+//! Herlihy): a transaction updates a few tellers of TPC-B, always in the order of their keys. Nobody can wait for anybody
+//! in a circle, so whoever has to give way does so for nothing.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    BenchError,
+    engine::{Engine, EngineTxn, Failure, Stop, TableIndex},
+    random::Random,
+    row::{Field, KeyBytes, TableSpec, begin_row},
+    workload::{Check, Loader, Worker, Workload, visit_all},
+};
+
+const BALANCE: Field<i64> = Field::at(0);
+const ROW_BYTES: usize = 100;
+const TELLER: TableSpec = TableSpec { index: TableIndex(0), name: "teller", fixed: ROW_BYTES };
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct Tellers {
+    tellers: u32,
+    updates: u32,
+}
+
+fn key(teller: u32) -> KeyBytes {
+    KeyBytes::new().u32(teller)
+}
+
+impl Tellers {
+    /// Transactions of `updates` updates, 1 to 100, of different ones of so many tellers.
+    pub fn new(tellers: u32, updates: u32) -> Result<Tellers, BenchError> {
+        if !(1..=100).contains(&updates) {
+            return Err(BenchError::invalid(format!("updates must be in 1..=100, got {updates}")));
+        }
+        if !(updates..=1_000_000).contains(&tellers) {
+            return Err(BenchError::invalid(format!(
+                "tellers must be in {updates}..=1000000, got {tellers}"
+            )));
+        }
+        Ok(Tellers { tellers, updates })
+    }
+}
+
+impl Workload for Tellers {
+    fn name(&self) -> &'static str {
+        "tellers"
+    }
+
+    fn tables(&self) -> Vec<String> {
+        vec![TELLER.name.to_owned()]
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["tellers"]
+    }
+
+    fn options(&self) -> BTreeMap<String, serde_json::Value> {
+        BTreeMap::from([
+            ("tellers".to_owned(), self.tellers.into()),
+            ("updates".to_owned(), self.updates.into()),
+        ])
+    }
+
+    fn load_parts(&self) -> u64 {
+        1
+    }
+
+    fn load_rows(&self) -> u64 {
+        self.tellers.into()
+    }
+
+    fn load_part(&self, _part: u64, _seed: u64, loader: &mut Loader<'_>) -> Result<(), Failure> {
+        let mut row = Vec::new();
+        begin_row(&mut row, ROW_BYTES);
+        for teller in 0..self.tellers {
+            loader.row(TELLER.index, &key(teller), &row)?;
+        }
+        loader.flush()
+    }
+
+    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+        Box::new(TellersWorker {
+            workload: self,
+            random: Random::new(seed, (2 << 32) | thread as u64),
+            chosen: Vec::new(),
+            row: Vec::new(),
+        })
+    }
+
+    fn check(&self, engine: &dyn Engine, commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
+        let (mut rows, mut balances) = (0, 0_i64);
+        visit_all(engine, TELLER.index, b"", &mut |key, row| {
+            TELLER.check(key, row)?;
+            rows += 1;
+            balances = balances.wrapping_add(BALANCE.get(row));
+            Ok(())
+        })?;
+        let mut there = Check::new("tellers: as many as were loaded");
+        there.expect(rows == self.tellers, || format!("{rows} instead of {}", self.tellers));
+        let mut checks = vec![there];
+        if let Some(&[commits]) = commits {
+            let expected = (commits * u64::from(self.updates)) as i64;
+            let mut sum = Check::new("tellers: sum of balances = updates that were committed");
+            sum.expect_equal(&|| "all tellers".to_owned(), ("balances", balances), ("updates", expected));
+            checks.push(sum);
+        }
+        Ok(checks)
+    }
+}
+
+struct TellersWorker<'w> {
+    workload: &'w Tellers,
+    random: Random,
+    /// Ascending.
+    chosen: Vec<u32>,
+    row: Vec<u8>,
+}
+
+impl Worker for TellersWorker<'_> {
+    fn next(&mut self) -> usize {
+        self.chosen.clear();
+        while self.chosen.len() < self.workload.updates as usize {
+            let teller = self.random.below(u64::from(self.workload.tellers)) as u32;
+            if let Err(place) = self.chosen.binary_search(&teller) {
+                self.chosen.insert(place, teller);
+            }
+        }
+        0
+    }
+
+    fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
+        for &teller in &self.chosen {
+            let (key, row) = (key(teller), &mut self.row);
+            TELLER.read_for_update(txn, &key, row)?;
+            let balance = BALANCE.get(row);
+            BALANCE.set(row, balance.wrapping_add(1));
+            txn.put(TELLER.index, &key, row)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load};
+
+    #[test]
+    fn the_sum_agrees_and_what_is_lost_is_caught() {
+        let tellers = Tellers::new(20, 5).unwrap();
+        let engine = BTreeMapEngine::new(1);
+        load(&engine, &tellers, 1, 1, &Silent).unwrap();
+        let mut worker = tellers.worker(0, 1, 1);
+        for _ in 0..100 {
+            worker.next();
+            engine.transact(&mut Attempts::default(), &mut |txn| worker.run(txn)).unwrap();
+        }
+        let holds = |commits| -> Vec<bool> {
+            tellers.check(&engine, Some(&[commits])).unwrap().iter().map(|check| check.holds).collect()
+        };
+        assert_eq!((holds(100), holds(101)), (vec![true, true], vec![true, false]));
+        let mut delete = |txn: &mut dyn EngineTxn| Ok(TELLER.delete(txn, &key(3))?);
+        engine.transact(&mut Attempts::default(), &mut delete).unwrap();
+        assert!(!holds(100)[0]);
+    }
+
+    #[test]
+    fn senseless_shapes_are_refused() {
+        assert!(Tellers::new(5, 5).is_ok());
+        for (tellers, updates) in [(4, 5), (5, 0), (1000, 101), (1_000_001, 5)] {
+            assert!(Tellers::new(tellers, updates).is_err(), "{tellers} {updates}");
+        }
+    }
+}

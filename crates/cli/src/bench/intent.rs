@@ -1,0 +1,119 @@
+//! `foreshore bench intent`: intent locks alone, the kinds in turn.
+
+use std::{fmt::Write, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{IntentOptions, IntentReport, count_intents, measure_intents};
+
+use crate::{
+    bench::bar::RoundsBar,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct IntentArgs {
+    /// How intent locks are kept, as the option intent_locks has it.
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "in_table,inherited,lightweight,private"
+    )]
+    kind: Vec<String>,
+    /// Absolute locks during a run, each number measured by itself; at most a tenth of the transactions.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0,100,1000,10000")]
+    absolute: Vec<u64>,
+    /// Transactions of a run, by all threads together.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    transactions: u64,
+    /// Threads.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: u16,
+    /// Rounds in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
+    #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "transactions", "rounds", "threads", "json"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench intent                                  all kinds, 60 threads, a million transactions each
+  foreshore bench intent --kind private,lightweight --absolute 0 --threads 2
+  foreshore bench intent --kind private --iterations 20000  for callgrind
+
+A transaction locks the volume and four tables, every second one with IX and the others with IS.";
+
+/// Runs the subcommand.
+pub(super) fn run(args: &IntentArgs) -> Result<ExitCode, CliError> {
+    if let Some(transactions) = args.iterations {
+        for kind in &args.kind {
+            count_intents(kind, transactions)?;
+            line(format!("{kind}: {transactions} transactions"))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = IntentOptions {
+        kinds: args.kind.clone(),
+        absolute: args.absolute.clone(),
+        transactions: args.transactions,
+        threads: usize::from(args.threads),
+        rounds: usize::from(args.rounds),
+    };
+    let bar = RoundsBar::new(!args.json && !args.quiet);
+    let report = measure_intents(&options, &mut |done, of| bar.show(done, of));
+    bar.finish();
+    let report = report?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        line(text(&report).trim_end())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// The report for people: a line for each number of absolute locks and kind.
+fn text(report: &IntentReport) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_report(&mut out, report);
+    out
+}
+
+fn write_report(out: &mut String, report: &IntentReport) -> std::fmt::Result {
+    writeln!(
+        out,
+        "{} transactions by {} threads on {} processors, {} rounds in turn",
+        report.transactions, report.threads, report.processors, report.rounds
+    )?;
+    writeln!(
+        out,
+        "\n  {:>10}  {:<12}{:>12}{:>18}{:>10}",
+        "absolute", "kind", "seconds", "transactions/s", "waits"
+    )?;
+    for result in &report.results {
+        writeln!(
+            out,
+            "  {:>10}  {:<12}{:>12.3}{:>18.0}{:>10}",
+            result.absolute, result.kind, result.elapsed_s, result.transactions_per_s, result.waits
+        )?;
+    }
+    out.push('\n');
+    for check in report.checks.iter().filter(|check| !check.holds) {
+        let failure = check.first_failure.as_deref().unwrap_or_default();
+        writeln!(out, "FAILS  {}: {} times; {failure}", check.name, check.failures)?;
+    }
+    match report.consistent {
+        true => writeln!(out, "consistent: all {} checks hold", report.checks.len()),
+        false => writeln!(out, "INCONSISTENT"),
+    }
+}

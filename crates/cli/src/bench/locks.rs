@@ -1,0 +1,182 @@
+//! `foreshore bench locks`: the lock manager alone, lock tables and policies in turn.
+
+use std::{fmt::Write, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{
+    BenchError, LockMix, LockVariant, LocksOptions, LocksReport, LocksResult, count_locks, measure_locks,
+};
+use foreshore_env::time::Duration;
+
+use crate::{
+    bench::{bar::RoundsBar, names, parse_seconds},
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct LocksArgs {
+    /// Lock tables to compare.
+    #[arg(
+        long,
+        value_name = "TABLE,…",
+        value_delimiter = ',',
+        default_value = "latched,staged,global_mutex"
+    )]
+    lock_tables: Vec<String>,
+    /// Policies against deadlocks to compare, as the option deadlock_policy has them.
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', default_value = "dreadlocks")]
+    policies: Vec<String>,
+    /// Locks of a transaction.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,10,100")]
+    locks: Vec<usize>,
+    /// Shared locks, exclusive ones, or every fifth exclusive.
+    #[arg(long, value_delimiter = ',', default_value = "s,x,mixed",
+          value_parser = names::<LockMix>(&["s", "x", "mixed"]))]
+    mix: Vec<LockMix>,
+    /// Only keys that all threads use.
+    #[arg(long, conflicts_with = "cold")]
+    hot: bool,
+    /// Only keys that a thread has for itself, each used once in a million times.
+    #[arg(long)]
+    cold: bool,
+    /// Numbers of threads, each measured by itself.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: Vec<u16>,
+    /// How long each combination is measured, all rounds together.
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Rounds in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Run so many transactions of one thread and measure nothing; for callgrind.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench locks                                            all tables, 1, 10 and 100 locks, 1, 2 and 8 threads
+  foreshore bench locks --locks 10 --mix x --hot --threads 1,2,32,500
+  foreshore bench locks --lock-tables latched --policies dreadlocks,wait_for_graph,wait_die,wound_wait --hot";
+
+impl LocksArgs {
+    fn variants(&self) -> Result<Vec<LockVariant>, BenchError> {
+        let tables = self.lock_tables.iter();
+        tables
+            .flat_map(|table| self.policies.iter().map(|policy| LockVariant::named(table, policy)))
+            .collect()
+    }
+
+    fn hot(&self) -> Vec<bool> {
+        match (self.hot, self.cold) {
+            (true, _) => vec![true],
+            (_, true) => vec![false],
+            _ => vec![true, false],
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &LocksArgs) -> Result<ExitCode, CliError> {
+    let options = LocksOptions {
+        variants: args.variants()?,
+        locks: args.locks.clone(),
+        mixes: args.mix.clone(),
+        hot: args.hot(),
+        threads: args.threads.iter().copied().map(usize::from).collect(),
+        seconds: args.seconds,
+        rounds: usize::from(args.rounds),
+    };
+    if let Some(transactions) = args.iterations {
+        return count(&options, transactions);
+    }
+    let bar = RoundsBar::new(!args.json && !args.quiet);
+    let report = measure_locks(&options, &mut |done, of| bar.show(done, of));
+    bar.finish();
+    let report = report?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        line(text(&report).trim_end())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn count(options: &LocksOptions, transactions: u64) -> Result<ExitCode, CliError> {
+    for variant in &options.variants {
+        for &hot in &options.hot {
+            for &mix in &options.mixes {
+                for &locks in &options.locks {
+                    let counted = count_locks(variant, (mix, hot, locks), transactions)?;
+                    let keys = if hot { "hot" } else { "cold" };
+                    line(format!("{variant}: {counted} {keys} {} locks by {locks}", mix.name()))?;
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The report for people: a table for each mix, kind of keys and number of locks; a line for each variant.
+fn text(report: &LocksReport) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_report(&mut out, report);
+    out
+}
+
+fn write_report(out: &mut String, report: &LocksReport) -> std::fmt::Result {
+    writeln!(
+        out,
+        "ns for a lock by a thread, waiting included (million locks/s by all)\n\
+         {} processors, {} rounds in turn, {} s each combination",
+        report.processors, report.rounds, report.seconds
+    )?;
+    let load = |result: &LocksResult| (result.keys, result.mix, result.locks);
+    let name = |result: &LocksResult| format!("{}, {}", result.table, result.policy);
+    let first = report.results.first().map_or(0, |result| result.threads);
+    let width = report.results.iter().map(|result| name(result).len()).max().unwrap_or(0);
+    let mut loads: Vec<_> = report.results.iter().map(load).collect();
+    loads.truncate(report.results.iter().filter(|result| result.threads == first).count());
+    loads.dedup();
+    for wanted in loads {
+        let (keys, mix, locks) = wanted;
+        let results: Vec<&LocksResult> =
+            report.results.iter().filter(|result| load(result) == wanted).collect();
+        let mut threads: Vec<usize> = results.iter().map(|result| result.threads).collect();
+        threads.dedup();
+        write!(out, "\n  {:<width$}", format!("{locks} {mix}, {keys}"))?;
+        for threads in &threads {
+            write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }))?;
+        }
+        writeln!(out, "{:>10}", "aborts")?;
+        for line in results.iter().filter(|result| result.threads == first) {
+            write!(out, "  {:<width$}", name(line))?;
+            let own = results.iter().filter(|result| name(result) == name(line));
+            let mut aborts: f64 = 0.0;
+            for result in own {
+                write!(out, "{:>12.1} ({:>7.2})", result.ns, result.locks_per_s / 1e6)?;
+                aborts = aborts.max(result.abort_ratio);
+            }
+            writeln!(out, "{:>9.2}%", aborts * 100.0)?;
+        }
+    }
+    out.push('\n');
+    for check in report.checks.iter().filter(|check| !check.holds) {
+        let failure = check.first_failure.as_deref().unwrap_or_default();
+        writeln!(out, "FAILS  {}: {} times; {failure}", check.name, check.failures)?;
+    }
+    match report.consistent {
+        true => writeln!(out, "consistent: all {} checks hold", report.checks.len()),
+        false => writeln!(out, "INCONSISTENT"),
+    }
+}
