@@ -12,6 +12,7 @@ use foreshore_pages::{ExclusivePage, OptimisticPage, SlottedView};
 use crate::{
     hold::HeldNode,
     node::{self, Hop, Target, damaged},
+    session::Session,
     tree::Tree,
 };
 
@@ -47,6 +48,19 @@ impl<'a> Tree<'a> {
             Some(landing) => Ok(landing),
             None => Err(damaged(self.root, "the tree has no leaves")),
         }
+    }
+
+    /// The leaf of `key`, if the session was there before: a node in use at this level that encloses the key is the one
+    /// (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
+    #[inline]
+    pub(crate) fn leaf_at_finger(&self, session: &impl Session, key: &[u8]) -> Option<Landing<'a>> {
+        let leaf = session.finger(self.table)?;
+        if !self.is_optimistic() {
+            return None;
+        }
+        let page = self.env.pool.optimistic_now(leaf)?;
+        let here = node::is_node(page.view(), self.table, 0) && page.view().encloses(key);
+        (here && page.validate()).then_some(Landing { page, foster: None })
     }
 
     /// The node of `target` at `level`; `None` when the root is below that level.
@@ -204,7 +218,7 @@ impl<'a> Tree<'a> {
     /// Waits for the node's latch. Whatever happened meanwhile, a node in use at this level that encloses the target is
     /// the one (BTREE-6).
     #[cold]
-    fn latch_slowly(
+    pub(crate) fn latch_slowly(
         &self,
         patience: Patience<'_>,
         page: PageId,

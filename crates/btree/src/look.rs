@@ -98,6 +98,7 @@ impl<'a> Tree<'a> {
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
             let landing = self.leaf(session.patience(), Target::Key(key))?;
             let (page, view) = (landing.page, landing.page.view());
+            session.point(self.table, page.id());
             let place = Place::of(view, key);
             if let Place::Absent(slot) = place
                 && isolation.locks_gaps()

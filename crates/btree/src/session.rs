@@ -1,6 +1,6 @@
 //! The seam between data and concurrency control: whom a tree asks for locks, and in whose name it logs.
 
-use foreshore_base::{Lsn, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, TableId, TxnId};
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 
@@ -26,6 +26,20 @@ pub trait Session {
     #[inline]
     fn patience(&self) -> Patience<'_> {
         Patience::ENDLESS
+    }
+
+    /// The leaf that [`Session::point`] named last, if that was of this table: finger search, for those who read a key
+    /// before they write it.
+    #[inline]
+    fn finger(&self, table: TableId) -> Option<PageId> {
+        let _ = table;
+        None
+    }
+
+    /// Takes note of the leaf where an operation on `table` found its key.
+    #[inline]
+    fn point(&mut self, table: TableId, leaf: PageId) {
+        let _ = (table, leaf);
     }
 
     /// Where the transaction's records are in the log.

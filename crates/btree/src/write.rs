@@ -118,8 +118,12 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = Name::new();
         loop {
-            let landing = self.leaf(session.patience(), target)?;
-            // A look that is not validated: it only decides what to lock. What counts is looked at again under a lock.
+            let landing = match self.leaf_at_finger(session, key) {
+                Some(landing) => landing,
+                None => self.leaf(session.patience(), target)?,
+            };
+            session.point(self.table, landing.page.id());
+            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was.
             let seen = Place::of(landing.page.view(), key);
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
@@ -133,8 +137,17 @@ impl<'a> Tree<'a> {
                 continue;
             }
             session.acquire(self.table, KeyRef::Key(key), Mode::XN)?;
-            let Some(page) = self.latch(session.patience(), landing.page, target, 0)? else { continue };
-            match self.write_latched(session, page, key, value, verb, &mut gap)? {
+            let (page, place) = match landing.page.upgrade() {
+                Some(page) => (page, seen),
+                None => match self.latch_slowly(session.patience(), landing.page.id(), target, 0)? {
+                    Some(page) => {
+                        let place = Place::of(page.view(), key);
+                        (page, place)
+                    }
+                    None => continue,
+                },
+            };
+            match self.write_latched(session, page, place, key, value, verb, &mut gap)? {
                 Attempt::Done(written) => {
                     self.adopt_on_the_way(session.patience(), landing.foster, target);
                     return Ok(written);
@@ -146,20 +159,21 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// One attempt with the leaf latched and XN held on the key: whether it is a record or a ghost stays so.
+    /// One attempt with the leaf latched, where the key has `place`, and XN held on the key: whether it is a record or
+    /// a ghost stays so.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a key, its value, its place, and what is to be done")]
     fn write_latched(
         &self,
         session: &mut impl Session,
-        page: ExclusivePage<'a>,
+        mut page: ExclusivePage<'a>,
+        mut place: Place,
         key: &[u8],
         value: Value<'_>,
         verb: Verb,
         gap: &mut Name,
     ) -> Result<Attempt> {
-        let mut page = page;
         loop {
-            let place = Place::of(page.view(), key);
             let room = match (verb, place) {
                 (Verb::Insert, Place::Live(_)) => return Ok(Attempt::Done(Written::nothing(true))),
                 (Verb::Update | Verb::Delete, Place::Ghost(_)) => {
@@ -204,7 +218,10 @@ impl<'a> Tree<'a> {
                 }
             };
             match room {
-                Room::Purged(purged) => page = purged,
+                Room::Purged(purged) => {
+                    page = purged;
+                    place = Place::of(page.view(), key);
+                }
                 Room::Fits(_) | Room::Split => return Ok(Attempt::Again),
             }
         }

@@ -157,13 +157,18 @@ impl TableCache {
         TableCache { entries: (0..REMEMBERED).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Where to look for a name, by FNV-1a: names are short.
+    /// Where to look for a name: a multiplicative hash, eight bytes at a time.
+    #[inline]
     fn places(name: &str) -> impl Iterator<Item = usize> {
-        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-        for byte in name.bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
-        }
-        (0..PROBES).map(move |probe| ((hash >> 32) as usize + probe) % REMEMBERED)
+        let (words, rest) = name.as_bytes().as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let rest = rest.iter().map(|byte| u64::from(*byte));
+        let hash = words.chain(rest).fold(0xCBF2_9CE4_8422_2325_u64, |hash, part| {
+            // The upper half into the lower one: of a product the upper bits depend on all of both factors.
+            let mixed = (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            mixed ^ mixed >> 32
+        });
+        (0..PROBES).map(move |probe| (hash as usize + probe) % REMEMBERED)
     }
 
     #[inline]

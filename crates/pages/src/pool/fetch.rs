@@ -21,14 +21,22 @@ impl BufferPool {
     /// [`StorageError::WaitEnded`] then. A page that is read from the file is waited for all the same.
     #[inline]
     pub fn optimistic_within(&self, id: PageId, patience: Patience<'_>) -> Result<OptimisticPage<'_>> {
-        if let Some(place) = self.resident(id)
-            && let Some(version) = place.frame.latch.optimistic()
-            && place.frame.holds(id)
-        {
-            place.frame.touch();
-            return Ok(OptimisticPage { place, version, id });
+        match self.optimistic_now(id) {
+            Some(page) => Ok(page),
+            None => self.shared_within(id, patience).map(SharedPage::release),
         }
-        self.shared_within(id, patience).map(SharedPage::release)
+    }
+
+    /// The page, if it is in the pool and nobody has it latched exclusively: no wait, no read from the file, no error.
+    #[inline]
+    pub fn optimistic_now(&self, id: PageId) -> Option<OptimisticPage<'_>> {
+        let place = self.resident(id)?;
+        let version = place.frame.latch.optimistic()?;
+        if !place.frame.holds(id) {
+            return None;
+        }
+        place.frame.touch();
+        Some(OptimisticPage { place, version, id })
     }
 
     /// The page, latched shared.

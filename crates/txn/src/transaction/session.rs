@@ -1,7 +1,7 @@
 //! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
 //! for what is planned in `planned.rs`.
 
-use foreshore_base::{Lsn, Result, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Patience, Session, TxnChain};
 use foreshore_env::{sync::Arc, time::Instant};
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
@@ -53,6 +53,8 @@ pub(crate) struct TxnSession {
     escalation: Escalation,
     /// One of them is S, SIX or X, so some key locks are needless.
     absolute: bool,
+    /// The leaf that was used last, and its table.
+    finger: (TableId, PageId),
 }
 
 impl TxnSession {
@@ -72,6 +74,7 @@ impl TxnSession {
             intents: Vec::with_capacity(USUAL_INTENTS),
             escalation,
             absolute: false,
+            finger: (VOLUME, PageId::NONE),
         }
     }
 
@@ -274,6 +277,16 @@ impl Session for TxnSession {
     fn patience(&self) -> Patience<'_> {
         let Waiting { deadline, cancel, .. } = &self.waiting;
         Patience { deadline: *deadline, cancelled: cancel.as_ref().map(CancelToken::flag) }
+    }
+
+    #[inline]
+    fn finger(&self, table: TableId) -> Option<PageId> {
+        (self.finger.0 == table).then_some(self.finger.1)
+    }
+
+    #[inline]
+    fn point(&mut self, table: TableId, leaf: PageId) {
+        self.finger = (table, leaf);
     }
 
     #[inline]

@@ -8,7 +8,9 @@ use foreshore_env::sync::{MutexGuard, atomic::Ordering};
 
 use super::{Core, LAST_POSITION, OPEN, POISONED, wait::Waiting};
 use crate::{
-    frame::{self, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded},
+    frame::{
+        self, Gathered, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded,
+    },
     insert::{Claimed, Purpose, Refused, Request},
 };
 
@@ -40,8 +42,13 @@ impl Claim<'_> {
         if let Some(position) = self.claimed.place.segment_end {
             core.end_segment(position);
         }
-        let checksum = core.seal.checksum(length, header, payload);
-        core.ring.write(self.start(), frame::first_word(length, checksum), header, payload);
+        if let Some(gathered) = Gathered::new(length, header, payload) {
+            let first_word = frame::first_word(length, core.seal.checksum_gathered(&gathered));
+            core.ring.write(self.start(), first_word, header, &[gathered.payload()]);
+        } else {
+            let first_word = frame::first_word(length, core.seal.checksum(length, header, payload));
+            core.ring.write(self.start(), first_word, header, payload);
+        }
         std::mem::forget(self);
     }
 
