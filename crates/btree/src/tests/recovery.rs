@@ -217,7 +217,7 @@ fn rollback_has_room_when_the_log_is_full() {
     let options = LogOptions {
         segment_bytes: 128 << 10,
         buffer_bytes: 256 << 10,
-        capacity_bytes: 4 << 20,
+        capacity_bytes: 6 << 20,
         ..LogOptions::default()
     };
     let log = Log::create(Arc::clone(&disk), Path::new("db/log"), 7, &options).unwrap();

@@ -6,6 +6,7 @@ mod drop;
 mod early_release;
 mod escalation;
 mod faults;
+mod finger;
 mod log_space;
 mod matrix;
 mod model;
