@@ -1,10 +1,13 @@
 //! Inserting, updating and deleting one record (Kimura et al. 2012, Algorithm 1, and its two siblings).
 
+mod verb;
+
 use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
 use foreshore_wal::RecordKind;
 
+pub(crate) use self::verb::{Value, Verb, Written};
 use crate::{
     bytes::{SmallBytes, difference},
     env::Urgency,
@@ -18,53 +21,6 @@ use crate::{
     session::{Isolation, Session},
     tree::Tree,
 };
-
-/// What is to be done with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// Add a record, if there is none.
-    Insert,
-    /// Replace the value, if there is a record.
-    Update,
-    /// Either of both.
-    Put,
-    /// Make the record a ghost, if there is one.
-    Delete,
-}
-
-impl Verb {
-    /// Whether nothing is to be done, and the presence or absence of the key is the answer.
-    #[inline]
-    fn is_answered_by(self, live: bool) -> bool {
-        match self {
-            Verb::Insert => live,
-            Verb::Put => false,
-            Verb::Update | Verb::Delete => !live,
-        }
-    }
-}
-
-/// A value as it is stored in its leaf.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Value<'v> {
-    pub(crate) bytes: &'v [u8],
-    pub(crate) overflow: bool,
-}
-
-/// What a write has done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Written {
-    /// The key had a record before.
-    pub(crate) existed: bool,
-    /// The long value that the record had before: nothing refers to it now.
-    pub(crate) replaced: Option<Reference>,
-}
-
-impl Written {
-    fn nothing(existed: bool) -> Written {
-        Written { existed, replaced: None }
-    }
-}
 
 /// How an attempt under the leaf's latch ended.
 enum Attempt {
@@ -390,13 +346,6 @@ impl<'a> Tree<'a> {
         }
         page.applied(lsn);
         Ok(())
-    }
-}
-
-impl Written {
-    /// The value was written over itself: whatever it refers to is in use.
-    fn keeping(self) -> Written {
-        Written { replaced: None, ..self }
     }
 }
 
