@@ -3,6 +3,7 @@
 //! latches and locks under load.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod comparison;
 mod engine;
 pub mod engines;
@@ -28,6 +29,7 @@ mod ycsb;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::{CheckpointOptions, CheckpointReport, TailLatency, measure_checkpoints};
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use engine::{
     AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Stop,

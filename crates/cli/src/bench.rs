@@ -1,6 +1,7 @@
 //! `foreshore bench`: loads a workload, runs it, prints what it measured and whether the data is consistent.
 
 mod bar;
+mod checkpoint;
 mod comparison;
 mod deadlocks;
 mod intent;
@@ -49,6 +50,8 @@ enum What {
     Intent(intent::IntentArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
+    /// Latency of commits with and without checkpoints, in turn.
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Lock tables under many threads: range reads and updates of three tables, side by side (Jung et al. 2013).
     Txbench(txbench::TxbenchArgs),
     /// Ways of waiting for locks: TPC-B, where nobody deadlocks, with Dreadlocks that spin, sleep or both (Kimura et al. 2012).
@@ -71,6 +74,7 @@ Examples:
   foreshore bench locks --locks 10 --mix x --hot    the lock manager alone, lock tables beside each other
   foreshore bench intent --absolute 0,1000          intent locks alone, in all the ways that they can be kept
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
+  foreshore bench checkpoint tpcb                   what checkpoints do to the latency of commits
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
   foreshore bench nodeadlock                        policies against deadlocks beside each other, the same way
 
@@ -325,6 +329,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Locks(args) => locks::run(&args),
         What::Intent(args) => intent::run(&args),
         What::Log(args) => log::run(args),
+        What::Checkpoint(args) => checkpoint::run(args),
         What::Txbench(args) => txbench::run(&args),
         What::Dreadlocks(args) => deadlocks::run_dreadlocks(&args),
         What::Nodeadlock(args) => deadlocks::run_nodeadlock(&args),

@@ -359,3 +359,28 @@ fn policies_against_deadlocks_are_compared_where_there_are_none() {
         assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn checkpoint_tells_latencies_with_and_without() {
+    let quick = "bench checkpoint --rounds 1 --rest 0.01 tpcb --branches 1 --accounts 500 --seconds 0.2";
+    let measured = report(&format!("{quick} --json"));
+    assert_eq!((&measured["workload"], &measured["own_checkpoints"]), (&"tpcb".into(), &0.into()));
+    for side in ["without", "during"] {
+        assert!(measured[side]["transactions"].as_u64().unwrap() > 0, "{measured}");
+        assert!(measured[side]["p50"].as_f64() <= measured[side]["p999"].as_f64(), "{measured}");
+    }
+    assert!(measured["p999_ratio"].as_f64().unwrap() > 0.0 && measured["checkpoints"].as_u64() > Some(0));
+    let output = foreshore(&format!("{quick} --quiet"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(printed.contains("p99.9 during checkpoints: ") && printed.contains("pages each"), "{printed}");
+    for (arguments, part) in [
+        ("bench checkpoint tpcb --engine btreemap", "takes checkpoints"),
+        ("bench checkpoint tpcb --iterations 5", "--seconds"),
+        ("bench checkpoint --rounds 0 tpcb", "1..=1000"),
+    ] {
+        let output = foreshore(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}

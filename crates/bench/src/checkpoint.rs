@@ -1,0 +1,261 @@
+//! What checkpoints do to the latency of commits: the same workload with and without them, in turn.
+
+use foreshore_env::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use crate::{
+    BenchError,
+    engine::{Attempts, Body, Engine, Failure, Outcome},
+    observer::Observer,
+    runner::{self, Length, RunOptions},
+    workload::Workload,
+};
+
+/// Latencies above this are recorded as this.
+const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
+
+/// How checkpoints are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckpointOptions {
+    /// Threads, length and seed. The length is that of one half of a round: without checkpoints, then with them.
+    pub run: RunOptions,
+    /// How often both halves are run.
+    pub rounds: u32,
+    /// From the end of a checkpoint to the beginning of the next.
+    pub rest: Duration,
+}
+
+/// Latencies of transactions in microseconds, retries included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TailLatency {
+    /// How many there were.
+    pub transactions: u64,
+    /// Half took at most this.
+    pub p50: f64,
+    /// 99 of a hundred took at most this.
+    pub p99: f64,
+    /// 999 of a thousand took at most this.
+    pub p999: f64,
+    /// All took at most this.
+    pub max: f64,
+}
+
+/// What checkpoints do to latency.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CheckpointReport {
+    /// The workload's name.
+    pub workload: String,
+    /// Threads that ran transactions.
+    pub threads: usize,
+    /// In the halves without checkpoints.
+    pub without: TailLatency,
+    /// In the other halves, while there was none.
+    pub between: TailLatency,
+    /// While there was one, for a part of the transaction at least.
+    pub during: TailLatency,
+    /// `during` to `without`, of the 99.9th percentiles.
+    pub p999_ratio: f64,
+    /// Checkpoints that were taken.
+    pub checkpoints: u64,
+    /// How long one took on average, in milliseconds.
+    pub checkpoint_ms: f64,
+    /// Pages that they wrote, on average; 0 if the engine does not tell.
+    pub checkpoint_pages: f64,
+    /// Checkpoints that the engine took by itself in the halves without: with these the comparison says less.
+    pub own_checkpoints: u64,
+}
+
+/// Loads a workload and measures it: see [`CheckpointReport`]. The engine should be told to take no checkpoints by itself.
+pub fn measure_checkpoints(
+    engine: &dyn Engine,
+    workload: &dyn Workload,
+    options: &CheckpointOptions,
+    observer: &dyn Observer,
+) -> Result<CheckpointReport, BenchError> {
+    if options.rounds == 0 || options.run.threads == 0 {
+        return Err(BenchError::invalid("at least one round and one thread must run"));
+    }
+    if matches!(options.run.length, Length::Iterations(_)) {
+        return Err(BenchError::invalid(
+            "checkpoints are measured for a time, not for a number of transactions",
+        ));
+    }
+    runner::load(engine, workload, options.run.threads, options.run.seed, observer)?;
+    let watched = Watched::new(engine)?;
+    let (mut checkpoints, mut taking, mut pages, mut own) = (0, Duration::ZERO, 0, 0);
+    for round in 0..u64::from(options.rounds) {
+        let run = RunOptions { seed: options.run.seed + round, ..options.run };
+        engine.settle()?;
+        let before = counter(engine, "checkpoints");
+        watched.side.store(Side::Without as u64, Ordering::Relaxed);
+        runner::sample(&watched, workload, &run, observer)?;
+        own += counter(engine, "checkpoints") - before;
+
+        engine.settle()?;
+        let before = counter(engine, "pool_sweep_writes");
+        watched.side.store(Side::Between as u64, Ordering::Relaxed);
+        let stop = AtomicBool::new(false);
+        let taken = thread::scope(|scope| {
+            let taker = scope.spawn(|| watched.take_checkpoints(&stop, options.rest));
+            let sampled = runner::sample(&watched, workload, &run, observer);
+            stop.store(true, Ordering::Relaxed);
+            let taken = taker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sampled.map(|_| taken)
+        })??;
+        checkpoints += taken.0;
+        taking += taken.1;
+        pages += counter(engine, "pool_sweep_writes") - before;
+    }
+    let [without, between, during] = watched.latencies();
+    let each = |sum: f64| if checkpoints > 0 { sum / checkpoints as f64 } else { 0.0 };
+    Ok(CheckpointReport {
+        workload: workload.name().to_owned(),
+        threads: options.run.threads,
+        without,
+        between,
+        during,
+        p999_ratio: if without.p999 > 0.0 { during.p999 / without.p999 } else { 0.0 },
+        checkpoints,
+        checkpoint_ms: each(taking.as_secs_f64() * 1000.0),
+        checkpoint_pages: each(pages as f64),
+        own_checkpoints: own,
+    })
+}
+
+fn counter(engine: &dyn Engine, name: &str) -> u64 {
+    engine.counters().get(name).copied().unwrap_or(0)
+}
+
+/// What a transaction met.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Without,
+    Between,
+    During,
+}
+
+/// An engine whose transactions are timed by what they met.
+struct Watched<'e> {
+    engine: &'e dyn Engine,
+    /// [`Side::Without`] or [`Side::Between`]. Relaxed: written between two runs.
+    side: AtomicU64,
+    /// Odd while a checkpoint is taken; grows. Relaxed: a transaction at the very edge may count for either side.
+    checkpoints: AtomicU64,
+    /// In nanoseconds, by side. Guarded by the mutex, held for one record.
+    latency: Mutex<[Histogram<u64>; 3]>,
+}
+
+impl<'e> Watched<'e> {
+    fn new(engine: &'e dyn Engine) -> Result<Watched<'e>, BenchError> {
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, 3)
+                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
+        };
+        Ok(Watched {
+            engine,
+            side: AtomicU64::new(Side::Without as u64),
+            checkpoints: AtomicU64::new(0),
+            latency: Mutex::new([histogram()?, histogram()?, histogram()?]),
+        })
+    }
+
+    /// Takes checkpoints until it is to stop; gives how many, and how long they took together.
+    fn take_checkpoints(&self, stop: &AtomicBool, rest: Duration) -> Result<(u64, Duration), BenchError> {
+        let (mut count, mut taking) = (0, Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            self.checkpoints.fetch_add(1, Ordering::Relaxed);
+            let taken = self.engine.settle();
+            self.checkpoints.fetch_add(1, Ordering::Relaxed);
+            taken?;
+            count += 1;
+            taking += begun.elapsed();
+            thread::sleep(rest);
+        }
+        Ok((count, taking))
+    }
+
+    fn latencies(&self) -> [TailLatency; 3] {
+        let latency = self.latency.lock();
+        [Side::Without, Side::Between, Side::During].map(|side| {
+            let histogram = &latency[side as usize];
+            let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+            TailLatency {
+                transactions: histogram.len(),
+                p50: at(0.5),
+                p99: at(0.99),
+                p999: at(0.999),
+                max: histogram.max() as f64 / 1000.0,
+            }
+        })
+    }
+}
+
+impl Engine for Watched<'_> {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        let before = self.checkpoints.load(Ordering::Relaxed);
+        let begun = Instant::now();
+        let outcome = self.engine.transact(attempts, body)?;
+        let took = begun.elapsed();
+        let after = self.checkpoints.load(Ordering::Relaxed);
+        if matches!(outcome, Outcome::Committed) {
+            let met = before % 2 == 1 || after != before;
+            let side = if met { Side::During as usize } else { self.side.load(Ordering::Relaxed) as usize };
+            let took = took.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64;
+            self.latency.lock()[side].saturating_record(took);
+        }
+        Ok(outcome)
+    }
+
+    fn settle(&self) -> Result<(), Failure> {
+        self.engine.settle()
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        self.engine.counters()
+    }
+
+    fn close(&self) -> Result<(), Failure> {
+        self.engine.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineKind, EngineOptions, Silent, Tpcb, engines};
+
+    #[test]
+    fn transactions_are_told_apart_by_what_they_met() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions { directory: directory.path().join("db"), ..EngineOptions::default() };
+        let workload = Tpcb::new(1, 1000, 0).unwrap();
+        let engine = engines::open(EngineKind::Foreshore, &workload.tables(), &options).unwrap();
+        let length = Length::Time { warm_up: Duration::ZERO, measured: Duration::from_millis(150) };
+        let run = RunOptions { threads: 2, length, seed: 1 };
+        let options = CheckpointOptions { run, rounds: 2, rest: Duration::from_millis(5) };
+        let report = measure_checkpoints(engine.as_ref(), &workload, &options, &Silent).unwrap();
+        for side in [report.without, report.between, report.during] {
+            assert!(side.transactions > 0, "{report:?}");
+            assert!(side.p50 <= side.p99 && side.p99 <= side.p999 && side.p999 <= side.max, "{report:?}");
+        }
+        assert!(report.checkpoints >= 2 && report.own_checkpoints == 0 && report.checkpoint_ms > 0.0);
+        let by_count =
+            CheckpointOptions { run: RunOptions { length: Length::Iterations(5), ..run }, ..options };
+        assert!(measure_checkpoints(engine.as_ref(), &workload, &by_count, &Silent).is_err());
+        engine.close().unwrap();
+    }
+}
