@@ -15,7 +15,10 @@ use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::output::{CliError, json_line, line};
+use crate::{
+    output::{CliError, json_line, line},
+    recovery,
+};
 use sink::Sink;
 use source::{Columns, Form};
 
@@ -103,7 +106,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     for (name, value) in &args.settings {
         builder = builder.set(name, value)?;
     }
-    let db = builder.open(&args.directory)?;
+    let db = recovery::open(builder, &args.directory)?;
 
     let begin = Instant::now();
     let progress = Progress::new(length, !args.json && !args.quiet);

@@ -10,6 +10,7 @@ mod dump;
 mod load;
 mod output;
 mod prepared;
+mod recovery;
 mod script;
 mod simulate;
 mod stat;
@@ -54,7 +55,18 @@ enum Command {
     Script(script::ScriptArgs),
 }
 
+/// A file that would grow beyond the shell's limit (`ulimit -f`) is to be an error that names the file, not the end of the
+/// program: a write fails so when the signal is caught.
+#[cfg(not(foreshore_sim))]
+fn catch_file_size_signal() {
+    use foreshore_env::sync::{Arc, atomic::AtomicBool};
+    // If that fails, the program ends at the limit, as programs do.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
+
 fn main() -> ExitCode {
+    #[cfg(not(foreshore_sim))]
+    catch_file_size_signal();
     let result = match Cli::parse().command {
         Command::Simulate(args) => simulate::run(*args),
         _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),

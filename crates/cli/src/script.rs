@@ -17,6 +17,7 @@ use foreshore::Database;
 use crate::{
     load::setting,
     output::{CHECK_FAILED, CliError},
+    recovery,
 };
 use input::Line;
 use stage::Stage;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
     for (name, value) in &args.settings {
         builder = builder.set(name, value)?;
     }
-    let db = builder.open(&args.directory)?;
+    let db = recovery::open(builder, &args.directory)?;
     let stage = Stage::new(db.clone(), Box::new(io::stdout()));
     let played = play(&stage);
     // Whatever happened, nobody may stay waiting.

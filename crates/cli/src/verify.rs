@@ -9,7 +9,10 @@ use std::{
 use foreshore::{Database, Error, VerifyReport};
 use serde::Serialize;
 
-use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use crate::{
+    output::{CHECK_FAILED, CliError, json_line, line},
+    recovery,
+};
 
 /// Checks everything in a database: pages, trees, free space and the log.
 ///
@@ -99,7 +102,7 @@ const LOOKING_POOL_BYTES: usize = 32 << 20;
 
 /// Opens a database that must be there, for one pass over it.
 pub(crate) fn open_to_look(directory: &Path) -> foreshore::Result<Database> {
-    Database::builder().create(false).pool_bytes(LOOKING_POOL_BYTES).open(directory)
+    recovery::open(Database::builder().create(false).pool_bytes(LOOKING_POOL_BYTES), directory)
 }
 
 fn check(args: &VerifyArgs) -> foreshore::Result<VerifyReport> {

@@ -364,3 +364,19 @@ fn a_reader_that_goes_away_is_no_error() {
     // Ended early, but in good order.
     scene.succeed("verify db");
 }
+
+/// The limit of the shell is an error that names the file, and what was committed before is kept.
+#[test]
+fn a_file_size_limit_is_an_error_and_not_the_end() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let rows: String = (0..20_000).map(|number| format!("{number},{number}\n")).collect();
+    scene.write("rows.csv", format!("id,name\n{rows}"));
+    let limited = format!("ulimit -f 64; exec {} load db rows.csv", env!("CARGO_BIN_EXE_foreshore"));
+    let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("too large"), "{said}");
+    assert!(scene.succeed("stat db").contains("2 entries"));
+    scene.succeed("verify db");
+}

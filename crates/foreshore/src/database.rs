@@ -11,7 +11,10 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::{Engine, LockManager, PreparedTransaction, TableInfo, Txn, TxnError, VERIFY_WAIT};
+use foreshore_txn::{
+    Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
+    Txn, TxnError, VERIFY_WAIT,
+};
 
 use crate::{
     error::{Error, Result},
@@ -64,6 +67,7 @@ impl Drop for Inner {
 pub struct Builder {
     options: Options,
     disk: Arc<dyn Disk>,
+    recovery_observer: Option<RecoveryObserver>,
 }
 
 impl Builder {
@@ -94,6 +98,14 @@ impl Builder {
         self
     }
 
+    /// Calls `observe` while a database that was not closed in good order is recovered: at the beginning and the end of each phase,
+    /// and now and then in between. It runs in the thread that opens, and recovery waits for it.
+    #[must_use]
+    pub fn on_recovery(mut self, observe: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Builder {
+        self.recovery_observer = Some(RecoveryObserver::new(observe));
+        self
+    }
+
     /// Puts another disk under the database; for tests.
     #[doc(hidden)]
     #[must_use]
@@ -106,8 +118,9 @@ impl Builder {
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
         self.options.check()?;
-        let engine = Engine::open(self.disk, &path, &self.options.engine())
-            .map_err(|error| Error::from_storage(error, &path))?;
+        let options = EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
+        let engine =
+            Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
         let inner = Inner { engine, tables: TableCache::new(), options: self.options, path };
         Ok(Database { inner: Arc::new(inner) })
     }
@@ -132,7 +145,7 @@ impl Database {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     pub fn builder() -> Builder {
-        Builder { options: Options::default(), disk: Arc::new(RealDisk) }
+        Builder { options: Options::default(), disk: Arc::new(RealDisk), recovery_observer: None }
     }
 
     /// Runs a transaction: calls `body`, and commits when it returns `Ok`, durably when this returns. When `body`
@@ -352,7 +365,8 @@ impl Database {
     }
 
     /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next
-    /// opening would have to recover. Everything that is called later fails with [`Error::Closed`].
+    /// opening would have to recover. Everything that is called later fails with [`Error::Closed`], but for
+    /// [`Database::stats`]: `cut_off` says how many transactions had written and were still open. They are undone.
     pub fn close(&self) -> Result<()> {
         self.inner.engine.close().map_err(|error| self.inner.error(error))
     }

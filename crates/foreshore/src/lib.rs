@@ -183,8 +183,8 @@ pub use foreshore_base::{
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
     Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogFullPolicy,
-    LogInsert, Mode, PreparedTransaction, TransitKind as Transit, TranslationKind as Translation,
-    VictimPolicy, VictimReason,
+    LogInsert, Mode, PreparedTransaction, RecoveryPhase, RecoveryProgress, TransitKind as Transit,
+    TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{

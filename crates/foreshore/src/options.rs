@@ -57,6 +57,11 @@ pub struct Options {
     /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
     /// logged after the last one must be gone through when the database is opened after a crash. Default: 256 MiB.
     pub checkpoint_bytes: u64,
+    /// What recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far as the disk is
+    /// fast enough, and never more rarely than [`Options::checkpoint_bytes`] says. `recovery_estimate_ns` in
+    /// [`Stats`](crate::Stats) is what it would take now. An estimate, from what the last recovery took. Zero: no matter.
+    /// Default: 30 s.
+    pub recovery_target: Duration,
     /// What becomes of the locks of a transaction that has committed and waits for the disk. Default: shared_and_exclusive.
     pub early_lock_release: EarlyLockRelease,
     /// How many transactions a [`Pipeline`](crate::Pipeline) completes before it waits for the disk: 1 to 100,000. Default:
@@ -140,6 +145,7 @@ impl Default for Options {
             log_full: LogFullPolicy::default(),
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,
+            recovery_target: Duration::from_secs(30),
             early_lock_release: EarlyLockRelease::default(),
             pipeline_length: MAX_PIPELINE_LENGTH,
             victim_policy: VictimPolicy::default(),
@@ -182,6 +188,7 @@ impl Options {
         "log_full",
         "flush_interval",
         "checkpoint_bytes",
+        "recovery_target",
         "early_lock_release",
         "pipeline_length",
         "victim_policy",
@@ -231,6 +238,7 @@ impl Options {
             "log_full" => self.log_full = choice(name, value)?,
             "flush_interval" => self.flush_interval = time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
+            "recovery_target" => self.recovery_target = time()?,
             "early_lock_release" => self.early_lock_release = choice(name, value)?,
             "pipeline_length" => {
                 self.pipeline_length = parsed(name, value, u32::try_from(count()?).ok(), "1 to 100000")?;
@@ -291,6 +299,7 @@ impl Options {
             "log_full" => self.log_full.name(),
             "flush_interval" => units::format_duration(self.flush_interval),
             "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
+            "recovery_target" => units::format_duration(self.recovery_target),
             "early_lock_release" => self.early_lock_release.name(),
             "pipeline_length" => self.pipeline_length.to_string(),
             "victim_policy" => self.victim_policy.name(),
@@ -365,6 +374,8 @@ impl Options {
             pipeline_length: self.pipeline_length,
             release_tags: self.release_tags,
             checkpoint_bytes: self.checkpoint_bytes,
+            recovery_target: self.recovery_target,
+            recovery_observer: None,
             escalation_locks: self.escalation_locks,
             escalation_bytes: self.escalation_bytes,
             log_full: self.log_full,
@@ -421,6 +432,8 @@ mod tests {
             options.set("log_insert", &insert.name()).unwrap();
             assert_eq!(options.engine().log.insert, insert);
         }
+        options.set("recovery_target", "7s").unwrap();
+        assert_eq!(options.engine().recovery_target, Duration::from_secs(7));
         for policy in LogFullPolicy::ALL {
             options.set("log_full", &policy.name()).unwrap();
             assert_eq!(options.engine().log_full, policy);

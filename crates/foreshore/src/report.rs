@@ -41,6 +41,8 @@ stats! {
     writers_open: |stats| stats.writers_open as u64,
     /// Transactions that are prepared and wait for a decision.
     prepared: |stats| stats.prepared as u64,
+    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0 before.
+    cut_off: |stats| stats.cut_off as u64,
     /// Checkpoints.
     checkpoints: |stats| stats.checkpoints,
     /// Tables, without those that the database keeps for itself.
@@ -119,6 +121,8 @@ stats! {
     recovery_records: |stats| stats.recovery.records_read,
     /// Transactions that were undone when the database was opened.
     recovery_losers: |stats| stats.recovery.losers,
+    /// What recovery would take if the power failed now, as far as one can tell.
+    recovery_estimate_ns: |stats| u64::try_from(stats.recovery_estimate.as_nanos()).unwrap_or(u64::MAX),
     /// How long recovery took when the database was opened.
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
 }

@@ -421,6 +421,21 @@ fn a_closed_database_says_so() {
     clone.close().unwrap();
 }
 
+#[test]
+fn a_close_tells_how_many_transactions_it_cut_off() {
+    let (_directory, db) = filled();
+    let mut writer = db.begin().unwrap();
+    writer.put(NUMBERS, 100, "lost").unwrap();
+    let mut prepared = db.begin().unwrap();
+    prepared.put(NUMBERS, 101, "kept").unwrap();
+    prepared.prepare("kept").unwrap();
+    let mut reader = db.begin().unwrap();
+    reader.get(NUMBERS, 1).unwrap();
+    assert_eq!(db.stats().cut_off, 0);
+    db.close().unwrap();
+    assert_eq!(db.stats().cut_off, 1, "one has lost its changes");
+}
+
 /// A transaction found the database closed, was rolled back, and its changes were there at the next opening: its rollback
 /// was refused, and the last checkpoint did not know of it any more.
 #[test]

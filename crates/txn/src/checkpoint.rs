@@ -10,6 +10,8 @@
 //! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of every
 //! open transaction, and only when the control file that says so is durable in both slots.
 
+mod target;
+
 use foreshore_base::{Lsn, Result, TxnId};
 use foreshore_env::{
     sync::{
@@ -18,6 +20,8 @@ use foreshore_env::{
     },
     time::{Duration, Instant},
 };
+
+pub(crate) use target::Target;
 
 use crate::{
     control::{Control, ControlFile},
@@ -40,8 +44,7 @@ enum Work {
 /// How much the log has grown since the last checkpoint, and the checkpointer that waits for it.
 #[derive(Debug)]
 pub(crate) struct Growth {
-    /// Growth that asks for a checkpoint.
-    interval: u64,
+    target: Target,
     /// The log's tail at the last checkpoint, or at the last attempt. Relaxed: a late look costs a checkpoint too many or too
     /// late.
     since: AtomicU64,
@@ -66,9 +69,9 @@ struct Wanted {
 }
 
 impl Growth {
-    pub(crate) fn new(interval: u64, redo: Lsn) -> Growth {
+    pub(crate) fn new(target: Target, redo: Lsn) -> Growth {
         Growth {
-            interval,
+            target,
             since: AtomicU64::new(redo.0),
             redo: AtomicU64::new(redo.0),
             asked: AtomicBool::new(false),
@@ -79,7 +82,7 @@ impl Growth {
 
     #[inline]
     pub(crate) fn note(&self, lsn: Lsn) {
-        if lsn.0.saturating_sub(self.since.load(Ordering::Relaxed)) >= self.interval {
+        if lsn.0.saturating_sub(self.since.load(Ordering::Relaxed)) >= self.target.interval() {
             self.ask();
         }
     }
@@ -122,6 +125,16 @@ impl Growth {
     /// Where recovery would begin to redo.
     pub(crate) fn redo(&self) -> Lsn {
         Lsn(self.redo.load(Ordering::Relaxed))
+    }
+
+    /// What a recovery would take if the power failed now.
+    pub(crate) fn recovery_estimate(&self, tail: Lsn) -> Duration {
+        self.target.estimate(self.redo(), tail)
+    }
+
+    /// The recovery that opened the database is over: it may tell what the next one will take.
+    pub(crate) fn set_target(&mut self, target: Target) {
+        self.target = target;
     }
 
     /// Why the checkpointer's last attempt failed, if it did.
@@ -235,6 +248,7 @@ impl Core {
         let content = Control { clean, checkpoint, redo, log_from, ..control.content() };
         control.write(content).inspect_err(|error| self.log.poison(&error.to_string()))?;
         self.growth.redo.store(redo.0, Ordering::Relaxed);
+        self.growth.target.note_sweep(self.log.tail().0.saturating_sub(redo.0));
         self.stats.count(Event::Checkpoint);
         self.growth.wanted.lock().failure = None;
         self.log.release_before(log_from)

@@ -4,7 +4,7 @@ use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_btree::TreeEnv;
 use foreshore_env::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
@@ -51,6 +51,9 @@ pub(crate) struct Core {
     pub(crate) escalation_locks: usize,
     /// Bytes of locks of one transaction from which on that is tried; 0: never.
     pub(crate) escalation_bytes: usize,
+    /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is read
+    /// for reports.
+    pub(crate) cut_off: AtomicUsize,
     /// Set once by close, with release; read with acquire by whoever begins anything.
     pub(crate) closed: AtomicBool,
 }

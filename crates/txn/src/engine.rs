@@ -177,7 +177,8 @@ impl Engine {
     }
 
     /// Closes the database: what was committed is durable when this returns, and everybody may open it again.
-    /// Transactions that are still open find it closed; the next opening undoes them. Closing again does nothing.
+    /// Transactions that are still open find it closed; the next opening undoes them, and
+    /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
     pub fn close(&self) -> Result<()> {
         let mut running = self.running.lock();
         let Some(Running { checkpointer, committer, _lock }) = running.take() else { return Ok(()) };
@@ -204,6 +205,9 @@ impl Core {
         let checkpoint = self.final_checkpoint();
         self.pool.close();
         let log = self.log.close();
+        // From here on nobody can end any more.
+        let cut_off = self.transactions.open_count().saturating_sub(self.prepared.len());
+        self.cut_off.store(cut_off, Ordering::Relaxed);
         checkpoint.and(log)
     }
 }

@@ -75,7 +75,7 @@ mod api {
         },
         pipeline::Pipeline,
         prepared::PreparedTransaction,
-        recovery::RecoveryReport,
+        recovery::{RecoveryObserver, RecoveryPhase, RecoveryProgress, RecoveryReport},
         retention::{LogHold, LogHolder, LogRetention},
         stats::EngineStats,
         ticket::CommitTicket,

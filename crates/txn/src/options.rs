@@ -1,13 +1,12 @@
 //! How an engine and its transactions are set up.
 
 use foreshore_btree::LatchMode;
-use foreshore_env::sync::Arc;
+use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_lock::LockOptions;
 use foreshore_pages::PoolOptions;
 use foreshore_wal::LogOptions;
 
-/// The least growth of the log between two checkpoints of the background thread.
-const MIN_CHECKPOINT_BYTES: u64 = 64 << 10;
+use crate::recovery::RecoveryObserver;
 
 /// How an engine is set up. Everything may differ from one opening of a database to the next.
 #[derive(Clone, Debug)]
@@ -24,6 +23,11 @@ pub struct EngineOptions {
     pub latch_mode: LatchMode,
     /// The log's growth after which the background thread takes a checkpoint; at most an eighth of the log's capacity.
     pub checkpoint_bytes: u64,
+    /// What a recovery after a crash may take: checkpoints come often enough for that, as far as the disk lets them. Zero: no
+    /// matter.
+    pub recovery_target: Duration,
+    /// Who is told how far the recovery is, while the database is opened.
+    pub recovery_observer: Option<RecoveryObserver>,
     /// What becomes of the locks of a transaction that has its commit record and waits for the flush.
     pub early_lock_release: EarlyLockRelease,
     /// How many transactions a [`crate::Pipeline`] completes at most before it waits for their flush; at least 1, at most
@@ -57,6 +61,8 @@ impl Default for EngineOptions {
             locks: LockOptions::default(),
             latch_mode: LatchMode::default(),
             checkpoint_bytes: 256 << 20,
+            recovery_target: Duration::from_secs(30),
+            recovery_observer: None,
             log_full: LogFullPolicy::default(),
             early_lock_release: EarlyLockRelease::default(),
             pipeline_length: MAX_PIPELINE_LENGTH,
@@ -73,7 +79,7 @@ impl EngineOptions {
     /// [`EngineOptions::checkpoint_bytes`] within its limits: appends are refused at three eighths of the capacity, and the
     /// log cannot be shortened before a checkpoint is complete.
     pub(crate) fn checkpoint_interval(&self) -> u64 {
-        self.checkpoint_bytes.min(self.log.capacity_bytes / 8).max(MIN_CHECKPOINT_BYTES)
+        self.checkpoint_bytes.min(self.log.capacity_bytes / 8)
     }
 }
 

@@ -10,6 +10,8 @@
 //! Nothing else here needs locks: nobody else is there, and undo touches only what a loser had locked exclusively when it died
 //! (locks are given back after the commit record, TXN-2).
 
+mod progress;
+
 use std::{
     collections::{BTreeMap, BinaryHeap},
     mem,
@@ -31,6 +33,9 @@ use crate::{
     records::{self, Checkpoint, Owner},
     rollback,
 };
+
+use progress::Reports;
+pub use progress::{RecoveryObserver, RecoveryPhase, RecoveryProgress};
 
 /// What opening a database took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +118,7 @@ pub(crate) fn repeat_history(
     pool: &BufferPool,
     trees: &TreeEnv,
     control: &Control,
+    observer: Option<&RecoveryObserver>,
 ) -> Result<History> {
     let mut payload = Vec::new();
     let header = log.read(control.checkpoint, &mut payload)?;
@@ -125,13 +131,17 @@ pub(crate) fn repeat_history(
     let mut history = History::new(&checkpoint);
     let mut reader = log.reader(checkpoint.analysis);
     let mut newest = Lsn::ZERO;
+    let length = log.tail().0.saturating_sub(checkpoint.analysis.0);
+    let mut reports = Reports::begin(observer, RecoveryPhase::Redo, length);
     while let Some(header) = reader.next(&mut payload)? {
+        reports.at(checkpoint.analysis, header.lsn);
         history.note(&header, &payload)?;
         if header.lsn >= checkpoint.redo {
             redo(pool, trees, &header, &payload)?;
         }
         newest = header.lsn;
     }
+    reports.end();
     pool.finish_redo()?;
     history.report.clean = control.clean && newest == control.checkpoint;
     history.report.redo_from = checkpoint.redo;
@@ -171,7 +181,11 @@ fn unknown(header: &RecordHeader) -> StorageError {
 }
 
 /// Undo, and a checkpoint after it.
-pub(crate) fn undo_losers(core: &mut Core, mut history: History) -> Result<()> {
+pub(crate) fn undo_losers(
+    core: &mut Core,
+    mut history: History,
+    observer: Option<&RecoveryObserver>,
+) -> Result<()> {
     core.catalog.load(&core.trees, history.next_table)?;
     // Before anything is undone: what stands under their locks stays (TXN-20).
     for (txn, last) in mem::take(&mut history.losers) {
@@ -183,7 +197,9 @@ pub(crate) fn undo_losers(core: &mut Core, mut history: History) -> Result<()> {
     }
     if !history.losers.is_empty() {
         history.report.losers = history.losers.len() as u64;
-        history.report.records_undone = undo(core, &history.losers)?;
+        let mut reports = Reports::begin(observer, RecoveryPhase::Undo, history.report.losers);
+        history.report.records_undone = undo(core, &history.losers, &mut reports)?;
+        reports.end();
         // Without the tables whose creation was among them.
         core.catalog.load(&core.trees, history.next_table)?;
     }
@@ -198,7 +214,7 @@ pub(crate) fn undo_losers(core: &mut Core, mut history: History) -> Result<()> {
 }
 
 /// Undoes the newest record of all losers, again and again; gives how many it undid.
-fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>) -> Result<u64> {
+fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -> Result<u64> {
     let roots = |table: TableId| -> Option<PageId> { core.catalog.root(table) };
     let mut chains: BTreeMap<TxnId, TxnChain> =
         losers.iter().map(|(&txn, &last)| (txn, TxnChain { txn, first: Lsn::ZERO, last })).collect();
@@ -213,6 +229,7 @@ fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>) -> Result<u64> {
             next.push((earlier, txn));
         } else {
             core.log.append_rollback(txn, chain.last, records::END, &[])?;
+            reports.one_more();
         }
     }
     Ok(undone)

@@ -3,6 +3,7 @@
 use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 use foreshore_lock::LockStats;
 use foreshore_pages::PoolStats;
@@ -55,12 +56,17 @@ pub struct EngineStats {
     pub plan_misses: u64,
     /// Planned transactions that missed so often that they locked whole tables.
     pub plan_fallbacks: u64,
+    /// What a recovery would take if the power failed now, as far as one can tell (see
+    /// [`EngineOptions::recovery_target`](crate::EngineOptions::recovery_target)).
+    pub recovery_estimate: Duration,
     /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
     pub checkpoint_failure: Option<String>,
     /// Open transactions that have written.
     pub writers_open: usize,
     /// Transactions that are prepared and wait for a decision.
     pub prepared: usize,
+    /// Transactions that had written and were open when the database was closed: the next opening undoes them. 0 before.
+    pub cut_off: usize,
     /// Tables, without the engine's own.
     pub tables: usize,
     /// Dropped tables whose pages are not all free yet.
@@ -94,9 +100,11 @@ impl Core {
             checkpoints: self.stats.of(Event::Checkpoint),
             plan_misses: self.stats.of(Event::PlanMiss),
             plan_fallbacks: self.stats.of(Event::PlanFallback),
+            recovery_estimate: self.growth.recovery_estimate(self.log.tail()),
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),
             prepared: self.prepared.len(),
+            cut_off: self.cut_off.load(Ordering::Relaxed),
             tables: self.catalog.len(),
             tables_dropped: self.catalog.dropped().len(),
             log_used_bytes: self.log.used_bytes(),

@@ -22,7 +22,10 @@ use foreshore_btree::{BTree, TreeEnv};
 use foreshore_env::{
     disk::Disk,
     random,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize},
+    },
 };
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_pages::BufferPool;
@@ -30,7 +33,7 @@ use foreshore_wal::Log;
 
 use crate::{
     catalog::Catalog,
-    checkpoint::Growth,
+    checkpoint::{Growth, Target},
     committer::Committer,
     control::{Control, ControlFile},
     core::Core,
@@ -224,12 +227,18 @@ impl Place<'_> {
         }
         let trees = self.trees(&below);
         trees.set_overflow(&BTree::open(&trees, TableId::OVERFLOW, content.overflow_root));
-        let history = recovery::repeat_history(&below.log, &below.pool, &trees, &content)?;
+        let observer = self.options.recovery_observer.as_ref();
+        let history = recovery::repeat_history(&below.log, &below.pool, &trees, &content, observer)?;
         let catalog = BTree::open(&trees, TableId::CATALOG, content.catalog_root);
         let mut core = self.assemble(&below, trees, catalog, control, history.next_txn, history.report());
-        recovery::undo_losers(&mut core, history)?;
+        recovery::undo_losers(&mut core, history, observer)?;
+        core.growth.set_target(self.target(&core.recovery));
         below.keep();
         Ok(core)
+    }
+
+    fn target(&self, recovery: &RecoveryReport) -> Target {
+        Target::new(self.options.checkpoint_interval(), self.options.recovery_target, recovery)
     }
 
     fn trees(&self, below: &Below) -> Arc<TreeEnv> {
@@ -259,7 +268,7 @@ impl Place<'_> {
             locks: LockManager::new(&locks),
             transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
             catalog: Catalog::new(catalog, content.overflow_root),
-            growth: Growth::new(self.options.checkpoint_interval(), content.redo),
+            growth: Growth::new(self.target(&recovery), content.redo),
             committer: Committer::default(),
             log_full: self.options.log_full,
             prepared: PreparedTable::default(),
@@ -272,6 +281,7 @@ impl Place<'_> {
             pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),
             escalation_locks: self.options.escalation_locks,
             escalation_bytes: self.options.escalation_bytes,
+            cut_off: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         }
     }

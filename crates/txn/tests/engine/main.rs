@@ -14,6 +14,7 @@ mod opening;
 mod pipelines;
 mod prepared;
 mod probe;
+mod restart;
 mod threads;
 mod transactions;
 

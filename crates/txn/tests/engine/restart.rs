@@ -1,0 +1,91 @@
+//! How long a recovery takes, and what is told about it.
+
+use foreshore_env::{
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_testkit::CrashMode;
+use foreshore_txn::{RecoveryObserver, RecoveryPhase, RecoveryProgress};
+
+use super::*;
+
+/// Writes about so many bytes of log, a thousand at a time.
+fn write_log(engine: &Arc<Engine>, table: &TableInfo, bytes: u64) {
+    let until = engine.stats().log_tail + bytes;
+    for number in 0_u32.. {
+        if engine.stats().log_tail >= until {
+            return;
+        }
+        put(engine, table, &(number % 50).to_be_bytes(), &number.to_be_bytes().repeat(250));
+    }
+}
+
+fn options(recovery_target: Duration) -> EngineOptions {
+    let pool = PoolOptions { bytes: 8 << 20, ..tiny().pool };
+    EngineOptions { recovery_target, pool, node_capacity: usize::MAX, ..tiny() }
+}
+
+/// With a target, checkpoints come as often as it needs, and the log that a crash leaves to recovery is as short.
+#[test]
+fn a_recovery_target_takes_checkpoints_as_often_as_it_needs() {
+    let target = Duration::from_millis(10);
+    let left_by = |recovery_target| {
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &options(recovery_target)).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        let before = engine.stats().checkpoints;
+        write_log(&engine, &table, 3 << 20);
+        // The checkpointer is a thread that has to get its turn.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !recovery_target.is_zero() && engine.stats().recovery_estimate > recovery_target {
+            assert!(Instant::now() < deadline, "{:?}", engine.stats());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (estimate, checkpoints) = (engine.stats().recovery_estimate, engine.stats().checkpoints - before);
+        let again = open_with(&disk.after_crash(CrashMode::DropUnsynced), &tiny()).unwrap();
+        let report = again.stats().recovery;
+        (estimate, checkpoints, report.log_end.0 - report.redo_from.0)
+    };
+    let (estimate, checkpoints, bytes) = left_by(Duration::ZERO);
+    assert!(checkpoints == 0 && bytes > 3 << 20 && estimate > target, "{checkpoints} {bytes} {estimate:?}");
+    let (estimate, checkpoints, bytes) = left_by(target);
+    assert!(checkpoints > 3 && bytes < 1 << 20 && estimate <= target, "{checkpoints} {bytes} {estimate:?}");
+}
+
+#[test]
+fn recovery_tells_how_far_it_is() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options(Duration::ZERO)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let losers: Vec<Txn> = (0..3_u8)
+        .map(|number| {
+            let mut txn = begin(&engine);
+            txn.put(&table, &[b'l', number], b"lost").unwrap();
+            txn
+        })
+        .collect();
+    write_log(&engine, &table, 4 << 20);
+    let left = disk.after_crash(CrashMode::KeepAll);
+    drop(losers);
+
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&told);
+    let observer = RecoveryObserver::new(move |progress| note.lock().push(progress));
+    let options = EngineOptions { recovery_observer: Some(observer), ..options(Duration::ZERO) };
+    let engine = open_with(&left, &options).unwrap();
+    assert_eq!(engine.stats().recovery.losers, 3);
+    let told = told.lock();
+    let of =
+        |phase| told.iter().filter(|told| told.phase == phase).copied().collect::<Vec<RecoveryProgress>>();
+    let (redo, undo) = (of(RecoveryPhase::Redo), of(RecoveryPhase::Undo));
+    assert_eq!([&redo[..], &undo].concat(), *told, "one after the other");
+    for phase in [&redo, &undo] {
+        assert!(phase.iter().all(|told| told.total == phase[0].total), "{phase:?}");
+        assert!(phase.is_sorted_by(|one, next| one.done < next.done), "{phase:?}");
+        assert!(phase[0].done == 0 && phase.last().is_some_and(|last| last.done == last.total), "{phase:?}");
+    }
+    assert!(redo.len() > 4, "now and then: {redo:?}");
+    assert_eq!(undo.len(), 4, "the beginning, and each loser");
+    assert_sound(&engine, "observed");
+}
