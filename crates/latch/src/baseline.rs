@@ -38,7 +38,10 @@ pub use tas::Tas;
 pub use ticket::Ticket;
 pub use ttas::Ttas;
 
-use crate::HybridLatch;
+use foreshore_env::thread;
+use foreshore_env::time::{Duration, Instant};
+
+use crate::{HybridLatch, Patience};
 
 /// Failed optimistic reads in a row until [`Latch::read`] takes the latch (the paper's `MAX-ATTEMPTS`).
 pub const MAX_ATTEMPTS: u32 = 8;
@@ -73,6 +76,22 @@ pub trait Latch: Default + Send + Sync + 'static {
         self.try_exclusive(read)
     }
 
+    /// As [`Latch::exclusive`], but as long as `patience` lasts; `None` when it ends. A latch that is free is taken even then.
+    ///
+    /// By default by attempts, again and again: who waits so leaves nothing behind, holds nobody off, and may starve.
+    #[inline]
+    fn exclusive_within<R>(&self, patience: &Patience<'_>, change: impl FnOnce() -> R) -> Option<R> {
+        let mut change = Some(change);
+        again(patience, || self.try_exclusive(|| change.take().map(|change| change())).flatten())
+    }
+
+    /// As [`Latch::shared`], with the ends of [`Latch::exclusive_within`].
+    #[inline]
+    fn shared_within<R>(&self, patience: &Patience<'_>, read: impl FnOnce() -> R) -> Option<R> {
+        let mut read = Some(read);
+        again(patience, || self.try_shared(|| read.take().map(|read| read())).flatten())
+    }
+
     /// Runs `read` without a latch, and gives what it saw if nobody changed anything meanwhile. `None` otherwise, or if
     /// there are no optimistic reads.
     #[inline]
@@ -93,6 +112,26 @@ pub trait Latch: Default + Send + Sync + 'static {
         }
         self.shared(read)
     }
+}
+
+/// Attempts that follow each other with nothing but a turn for others between them.
+const EAGER_ATTEMPTS: u32 = 100;
+/// Between later ones.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Makes attempts until one succeeds or `patience` ends.
+fn again<R>(patience: &Patience<'_>, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+    for number in 0_u32.. {
+        if let Some(result) = attempt() {
+            return Some(result);
+        }
+        let over = patience.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if over || patience.is_cancelled() {
+            break;
+        }
+        if number < EAGER_ATTEMPTS { thread::yield_now() } else { thread::sleep(PAUSE) }
+    }
+    None
 }
 
 /// The latches that there are.

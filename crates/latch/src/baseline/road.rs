@@ -1,7 +1,7 @@
 //! The road's latch under the gallery's contract, and what it is without its optimistic mode.
 
 use super::Latch;
-use crate::HybridLatch;
+use crate::{HybridLatch, Patience};
 
 impl Latch for HybridLatch {
     const SHARES: bool = true;
@@ -28,6 +28,18 @@ impl Latch for HybridLatch {
     #[inline]
     fn try_shared<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let _guard = HybridLatch::try_shared(self)?;
+        Some(read())
+    }
+
+    #[inline]
+    fn exclusive_within<R>(&self, patience: &Patience<'_>, change: impl FnOnce() -> R) -> Option<R> {
+        let _guard = self.exclusive_until(patience.deadline, &mut || !patience.is_cancelled()).ok()?;
+        Some(change())
+    }
+
+    #[inline]
+    fn shared_within<R>(&self, patience: &Patience<'_>, read: impl FnOnce() -> R) -> Option<R> {
+        let _guard = self.shared_until(patience.deadline, &mut || !patience.is_cancelled()).ok()?;
         Some(read())
     }
 
@@ -65,5 +77,15 @@ impl Latch for HybridShared {
     #[inline]
     fn try_shared<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         Latch::try_shared(&self.0, read)
+    }
+
+    #[inline]
+    fn exclusive_within<R>(&self, patience: &Patience<'_>, change: impl FnOnce() -> R) -> Option<R> {
+        Latch::exclusive_within(&self.0, patience, change)
+    }
+
+    #[inline]
+    fn shared_within<R>(&self, patience: &Patience<'_>, read: impl FnOnce() -> R) -> Option<R> {
+        Latch::shared_within(&self.0, patience, read)
     }
 }

@@ -12,6 +12,7 @@ use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
 use super::{Latch, LatchKind, Visit};
+use crate::Patience;
 
 /// What no wait here may take.
 const FAR: Duration = Duration::from_secs(60);
@@ -45,6 +46,7 @@ over_all! {
     a_panic_lets_the_latch_go,
     no_change_is_lost_and_no_read_is_torn,
     nobody_is_forgotten,
+    waits_end_when_patience_does,
 }
 
 mod suite {
@@ -170,6 +172,66 @@ mod suite {
         assert!(latch.try_exclusive(|| ()).is_some(), "{name}: something was left");
     }
 
+    /// At the deadline, and when somebody cancels; whoever has given up has left nothing, and who has not enters.
+    pub(super) fn waits_end_when_patience_does<L: Latch>(name: &str) {
+        let latch = L::default();
+        let cancelled = AtomicBool::new(true);
+        let (ended, released) = (AtomicBool::new(false), AtomicBool::new(false));
+        let over = Patience { deadline: Some(Instant::now()), cancelled: Some(&cancelled) };
+        assert_eq!(latch.exclusive_within(&over, || 1), Some(1), "{name}: free, and refused to a writer");
+        assert_eq!(latch.shared_within(&over, || 2), Some(2), "{name}: free, and refused to a reader");
+        thread::scope(|scope| {
+            let (latch, cancelled, released) = (&latch, &cancelled, &released);
+            let ended = &ended;
+            let holder = scope.spawn(move || {
+                latch.exclusive(|| {
+                    released.store(true, Release);
+                    while !ended.load(Acquire) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            });
+            while !released.load(Acquire) {
+                thread::yield_now();
+            }
+            for shared in [false, true] {
+                let wait = move |patience: &Patience<'_>| {
+                    if shared {
+                        latch.shared_within(patience, || ())
+                    } else {
+                        latch.exclusive_within(patience, || ())
+                    }
+                };
+                let deadline = Instant::now() + Duration::from_millis(15);
+                let until = Patience { deadline: Some(deadline), cancelled: None };
+                assert!(wait(&until).is_none(), "{name}: two alone");
+                assert!(Instant::now() >= deadline, "{name}: gave up too early");
+                // The best of some: the machine may be busy.
+                let mut best = FAR;
+                for _ in 0..4 {
+                    cancelled.store(false, Release);
+                    let gave_up_at = scope.spawn(move || {
+                        let patience = Patience { deadline: None, cancelled: Some(cancelled) };
+                        assert!(wait(&patience).is_none(), "{name}: two alone");
+                        Instant::now()
+                    });
+                    thread::sleep(Duration::from_millis(3));
+                    assert!(!gave_up_at.is_finished(), "{name}: nobody has cancelled");
+                    let began = Instant::now();
+                    cancelled.store(true, Release);
+                    best = best.min(gave_up_at.join().unwrap().saturating_duration_since(began));
+                }
+                assert!(best < Duration::from_millis(20), "{name}: {best:?} to cancel a wait");
+            }
+            let patient = scope.spawn(|| latch.exclusive_within(&Patience::ENDLESS, || 3));
+            thread::sleep(Duration::from_millis(3));
+            ended.store(true, Release);
+            holder.join().unwrap();
+            assert_eq!(patient.join().unwrap(), Some(3), "{name}: its patience did not end");
+        });
+        assert!(latch.try_exclusive(|| ()).is_some(), "{name}: something was left");
+    }
+
     /// Whoever waits enters in the end: many rounds by writers and readers that all want in at once. The threads are not
     /// joined before they say that they are done, so that a lost wake-up fails the test instead of hanging it.
     pub(super) fn nobody_is_forgotten<L: Latch>(name: &str) {
@@ -237,14 +299,24 @@ fn names_stand_for_kinds() {
 #[test]
 fn sizes_are_those_of_the_paper() {
     let sizes = [
-        (LatchKind::Optimistic, 8),
         (LatchKind::Hybrid, 16),
-        (LatchKind::SpinRw, 8),
+        (LatchKind::HybridShared, 16),
+        (LatchKind::Optimistic, 8),
         (LatchKind::Tas, 8),
+        (LatchKind::Ttas, 8),
+        (LatchKind::TtasBackoff, 8),
         (LatchKind::Ticket, 8),
         (LatchKind::Mcs, 8),
+        (LatchKind::SpinRw, 8),
         (LatchKind::QueuingRw, 16),
+        (LatchKind::StdMutex, 8),
+        (LatchKind::StdRwLock, 12),
+        #[cfg(feature = "parking_lot")]
+        (LatchKind::ParkingLotMutex, 1),
+        #[cfg(feature = "parking_lot")]
+        (LatchKind::ParkingLotRwLock, 8),
     ];
+    assert_eq!(sizes.map(|(kind, _)| kind), LatchKind::ALL, "each has its size");
     for (kind, size) in sizes {
         assert_eq!(kind.size(), size, "{kind}");
     }

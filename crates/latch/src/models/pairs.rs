@@ -2,7 +2,7 @@
 
 use foreshore_env::time::Instant;
 
-use super::{Content, pair, pair_bounded};
+use super::{Content, pair, pair_bounded, two};
 use crate::WaitEnded;
 
 fn change(content: &Content) {
@@ -217,4 +217,48 @@ fn downgrade_with_shared_deadline() {
 #[test]
 fn exclusive_with_giving_up() {
     pair("exclusive/giving up", change, give_up_sharing, |content| content.assert_rest(1, 1));
+}
+
+fn try_to_change(content: &Content) {
+    if let Some(guard) = content.latch.try_exclusive() {
+        content.add_under(&guard);
+    }
+}
+
+fn try_to_share(content: &Content) {
+    if let Some(_guard) = content.latch.try_shared() {
+        let (first, second) = content.read();
+        assert_eq!(first, second);
+    }
+}
+
+fn give_up_changing(content: &Content) {
+    match content.latch.exclusive_until(None, &mut || false) {
+        Ok(guard) => content.add_under(&guard),
+        Err(ended) => assert_eq!(ended, WaitEnded::GaveUp),
+    }
+}
+
+/// All of them, also those that have no test of their own above, with a bound: nothing is torn, lost or left.
+#[test]
+fn every_pair_of_operations() {
+    const OPERATIONS: [(&str, fn(&Content)); 12] = [
+        ("exclusive", change),
+        ("shared", share),
+        ("optimistic", look_optimistically),
+        ("upgrade", upgrade),
+        ("shared_if", share_if),
+        ("downgrade", downgrade),
+        ("exclusive deadline", change_before_deadline),
+        ("shared deadline", share_before_deadline),
+        ("giving up exclusive", give_up_changing),
+        ("giving up shared", give_up_sharing),
+        ("try_exclusive", try_to_change),
+        ("try_shared", try_to_share),
+    ];
+    for (place, (one, run_one)) in OPERATIONS.into_iter().enumerate() {
+        for (other, run_other) in OPERATIONS.into_iter().skip(place) {
+            two(&format!("{one}/{other}"), Some(3), run_one, run_other, consistent);
+        }
+    }
 }
