@@ -382,7 +382,7 @@ impl Visit for Count {
     }
 }
 
-/// Never inlined, so that its instructions can be counted by name.
+/// Never inlined, so that the loop is the same whoever calls it.
 #[inline(never)]
 fn measured_acquisitions(iterations: u64, acquire: impl Fn(u64) -> u64) -> u64 {
     (0..iterations).fold(0, |sum, number| sum.wrapping_add(std::hint::black_box(acquire(number))))
