@@ -25,6 +25,7 @@ use lightweight::Lightweight;
 pub use mode::IntentMode;
 use private::Private;
 pub(crate) use published::Published;
+use waiters::{Waiter, Waiters};
 
 use crate::deadlock::SlotSet;
 use crate::error::LockMode;
@@ -146,6 +147,15 @@ impl IntentLocks {
         }
     }
 
+    /// Runs `operation` on those who wait for an entry, under its latch; `None` if they wait in the lock table.
+    fn with_waiters<R>(&self, index: EntryIndex, operation: impl FnOnce(&Waiters) -> R) -> Option<R> {
+        match self {
+            IntentLocks::Lightweight(locks) => Some(locks.with_waiters(index, operation)),
+            IntentLocks::Private(locks) => Some(locks.with_waiters(index, operation)),
+            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => None,
+        }
+    }
+
     /// If `slot` is still in the wait `word`, for this entry: whom it waits for. `see` is called under the latch.
     pub(crate) fn blockers(
         &self,
@@ -155,11 +165,7 @@ impl IntentLocks {
         index: EntryIndex,
         see: impl FnOnce(&SlotSet),
     ) -> Option<SlotSet> {
-        match self {
-            IntentLocks::Lightweight(locks) => locks.blockers(slots, slot, word, index, see),
-            IntentLocks::Private(locks) => locks.blockers(slots, slot, word, index, see),
-            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => None,
-        }
+        self.with_waiters(index, |waiters| waiters.blockers_of(slots, index, slot, word, see)).flatten()
     }
 
     /// Makes `slot` a victim if it is still in the wait `word`, for this entry.
@@ -171,11 +177,7 @@ impl IntentLocks {
         index: EntryIndex,
         judge: impl FnOnce(),
     ) -> bool {
-        match self {
-            IntentLocks::Lightweight(locks) => locks.make_victim(slots, slot, word, index, judge),
-            IntentLocks::Private(locks) => locks.make_victim(slots, slot, word, index, judge),
-            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => false,
-        }
+        self.with_waiters(index, |_| slots.wait_of(slot).make_victim(word, judge)).unwrap_or(false)
     }
 
     /// Who is in the way of a wish, which may be waited for already.
@@ -186,11 +188,8 @@ impl IntentLocks {
         hold: IntentHold,
         wanted: IntentMode,
     ) -> Vec<(SlotId, LockMode)> {
-        match self {
-            IntentLocks::Lightweight(locks) => locks.holders(slots, index, hold, wanted),
-            IntentLocks::Private(locks) => locks.holders(slots, index, hold, wanted),
-            IntentLocks::InTable(_) | IntentLocks::Inherited(_) => Vec::new(),
-        }
+        let waiter = Waiter { hold, wanted };
+        self.with_waiters(index, |waiters| waiters.holders(slots, index, &waiter)).unwrap_or_default()
     }
 
     /// Whether they are requests in the lock table.

@@ -2,6 +2,7 @@
 //!
 //! The contract, which the tests beside this file check over every implementation, is that of the operations below.
 
+mod buckets;
 mod check;
 mod global;
 mod latched;
@@ -272,7 +273,7 @@ impl LockTable {
         match &self.queues {
             Queues::Latched(latched) => latched.is_bucket_empty(name),
             Queues::GlobalMutex(_) => false,
-            Queues::Staged(staged) => staged.is_place_empty(staged.place(name)),
+            Queues::Staged(staged) => staged.is_place_empty(staged.buckets.place(name)),
         }
     }
 

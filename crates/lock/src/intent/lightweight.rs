@@ -15,11 +15,9 @@ use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use foreshore_latch::{HybridLatch, rank};
 
 use super::entries::{Entries, Tags};
-use super::waiters::{Waiter, Waiters};
+use super::waiters::Waiters;
 use super::{EntryIndex, IntentHold, IntentMode};
-use crate::deadlock::SlotSet;
-use crate::error::LockMode;
-use crate::slot::{SlotId, Slots, Subject, WaitWord};
+use crate::slot::{SlotId, Slots, WaitWord};
 use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 
 /// The locks on one table.
@@ -72,27 +70,15 @@ impl Lightweight {
         wanted: IntentMode,
     ) -> Result<Lsn, WaitWord> {
         self.alone(index, |entry| {
-            entry.try_request(slots, index, hold, wanted).ok_or_else(|| {
-                let waiter = Waiter { hold, wanted };
-                let blockers = entry.waiters.blockers(slots, index, &waiter);
-                entry.waiters.push(waiter);
-                slots.wait_of(hold.slot).begin(Subject::Table(index), &blockers)
-            })
+            let granted = entry.try_request(slots, index, hold, wanted);
+            granted.ok_or_else(|| entry.waiters.begin_wait(slots, index, hold, wanted))
         })
     }
 
     pub(super) fn withdraw(&self, slots: &Slots, index: EntryIndex, slot: SlotId) -> Withdrawn {
         let mut wakes = Wakes::default();
         let withdrawn = self.alone(index, |entry| {
-            let wait = slots.wait_of(slot);
-            let word = wait.word();
-            wait.leave();
-            if word.is_granted() {
-                return Withdrawn::Granted;
-            }
-            let holds = entry.waiters.remove(slot).is_some_and(|waiter| waiter.hold.held.is_some());
-            entry.pass(slots, index, (!holds).then_some(slot), &mut wakes);
-            if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
+            entry.waiters.end_wait(slots, slot, |left| entry.pass(slots, index, left, &mut wakes))
         });
         self.wake(slots, index, wakes);
         withdrawn
@@ -134,36 +120,9 @@ impl Lightweight {
         self.entries.get(index).tags.tag(mode)
     }
 
-    pub(super) fn blockers(
-        &self,
-        slots: &Slots,
-        slot: SlotId,
-        word: WaitWord,
-        index: EntryIndex,
-        see: impl FnOnce(&SlotSet),
-    ) -> Option<SlotSet> {
-        self.alone(index, |entry| entry.waiters.blockers_of(slots, index, slot, word, see))
-    }
-
-    pub(super) fn make_victim(
-        &self,
-        slots: &Slots,
-        slot: SlotId,
-        word: WaitWord,
-        index: EntryIndex,
-        judge: impl FnOnce(),
-    ) -> bool {
-        self.alone(index, |_| slots.wait_of(slot).make_victim(word, judge))
-    }
-
-    pub(super) fn holders(
-        &self,
-        slots: &Slots,
-        index: EntryIndex,
-        hold: IntentHold,
-        wanted: IntentMode,
-    ) -> Vec<(SlotId, LockMode)> {
-        self.alone(index, |entry| entry.waiters.holders(slots, index, &Waiter { hold, wanted }))
+    /// Runs `operation` on those who wait for an entry, under its latch.
+    pub(super) fn with_waiters<R>(&self, index: EntryIndex, operation: impl FnOnce(&Waiters) -> R) -> R {
+        self.alone(index, |entry| operation(&entry.waiters))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -37,11 +37,9 @@ use foreshore_env::sync::atomic::{
 use foreshore_latch::{HybridLatch, rank};
 
 use super::entries::{Entries, Tags};
-use super::waiters::{self, Waiter, Waiters};
+use super::waiters::{self, Waiters};
 use super::{EntryIndex, IntentHold, IntentMode};
-use crate::deadlock::SlotSet;
-use crate::error::LockMode;
-use crate::slot::{SLOTS, SlotId, Slots, Subject, WaitWord};
+use crate::slot::{SLOTS, SlotId, Slots, WaitWord};
 use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 
 /// The locks on one table, as far as they are not in the lines of those who hold them.
@@ -179,10 +177,7 @@ impl Private {
             if entry.try_request(slots, index, hold, wanted) {
                 return Ok(());
             }
-            let waiter = Waiter { hold, wanted };
-            let blockers = entry.waiters.blockers(slots, index, &waiter);
-            entry.waiters.push(waiter);
-            Err(slots.wait_of(hold.slot).begin(Subject::Table(index), &blockers))
+            Err(entry.waiters.begin_wait(slots, index, hold, wanted))
         });
         asked.map(|()| self.tag(slots, index, wanted))
     }
@@ -190,15 +185,7 @@ impl Private {
     pub(super) fn withdraw(&self, slots: &Slots, index: EntryIndex, slot: SlotId) -> Withdrawn {
         let mut wakes = Wakes::default();
         let withdrawn = self.alone(index, |entry| {
-            let wait = slots.wait_of(slot);
-            let word = wait.word();
-            wait.leave();
-            if word.is_granted() {
-                return Withdrawn::Granted;
-            }
-            let holds = entry.waiters.remove(slot).is_some_and(|waiter| waiter.hold.held.is_some());
-            entry.pass(slots, index, (!holds).then_some(slot), &mut wakes);
-            if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
+            entry.waiters.end_wait(slots, slot, |left| entry.pass(slots, index, left, &mut wakes))
         });
         self.wake(slots, index, wakes);
         withdrawn
@@ -254,36 +241,9 @@ impl Private {
         slots.used().fold(tag, |tag, (slot, _)| tag.max(Lsn(self.own_tags[slot.index()].get(index))))
     }
 
-    pub(super) fn blockers(
-        &self,
-        slots: &Slots,
-        slot: SlotId,
-        word: WaitWord,
-        index: EntryIndex,
-        see: impl FnOnce(&SlotSet),
-    ) -> Option<SlotSet> {
-        self.alone(index, |entry| entry.waiters.blockers_of(slots, index, slot, word, see))
-    }
-
-    pub(super) fn make_victim(
-        &self,
-        slots: &Slots,
-        slot: SlotId,
-        word: WaitWord,
-        index: EntryIndex,
-        judge: impl FnOnce(),
-    ) -> bool {
-        self.alone(index, |_| slots.wait_of(slot).make_victim(word, judge))
-    }
-
-    pub(super) fn holders(
-        &self,
-        slots: &Slots,
-        index: EntryIndex,
-        hold: IntentHold,
-        wanted: IntentMode,
-    ) -> Vec<(SlotId, LockMode)> {
-        self.alone(index, |entry| entry.waiters.holders(slots, index, &Waiter { hold, wanted }))
+    /// Runs `operation` on those who wait for an entry, under its latch.
+    pub(super) fn with_waiters<R>(&self, index: EntryIndex, operation: impl FnOnce(&Waiters) -> R) -> R {
+        self.alone(index, |entry| operation(&entry.waiters))
     }
 
     pub(super) fn is_empty(&self, slots: &Slots) -> bool {

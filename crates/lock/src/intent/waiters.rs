@@ -7,8 +7,8 @@ use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::{EntryIndex, IntentHold, IntentMode};
 use crate::deadlock::SlotSet;
 use crate::error::LockMode;
-use crate::slot::{SlotId, Slots, WaitWord};
-use crate::table::Wakes;
+use crate::slot::{SlotId, Slots, Subject, WaitWord};
+use crate::table::{Wakes, Withdrawn};
 
 /// A transaction that waits for an entry.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +38,43 @@ impl Waiters {
         self.count() == 0 || self.list.lock().iter().all(|waiter| waiter.wanted.compatible(wanted))
     }
 
-    pub(super) fn push(&self, waiter: Waiter) {
+    /// Begins the wait of somebody who cannot be granted what it wants.
+    pub(super) fn begin_wait(
+        &self,
+        slots: &Slots,
+        index: EntryIndex,
+        hold: IntentHold,
+        wanted: IntentMode,
+    ) -> WaitWord {
+        let waiter = Waiter { hold, wanted };
+        let blockers = self.blockers(slots, index, &waiter);
         let mut list = self.list.lock();
         list.push(waiter);
         self.count.store(list.len() as u32, Relaxed);
+        slots.wait_of(hold.slot).begin(Subject::Table(index), &blockers)
+    }
+
+    /// Ends the wait of a slot, however it stands (LOCK-6). If it was not granted, `pass` grants to the others what can be
+    /// granted; it is told who has gone, unless that one stays as a holder.
+    pub(super) fn end_wait(
+        &self,
+        slots: &Slots,
+        slot: SlotId,
+        pass: impl FnOnce(Option<SlotId>),
+    ) -> Withdrawn {
+        let wait = slots.wait_of(slot);
+        let word = wait.word();
+        wait.leave();
+        if word.is_granted() {
+            return Withdrawn::Granted;
+        }
+        let holds = self.remove(slot).is_some_and(|waiter| waiter.hold.held.is_some());
+        pass((!holds).then_some(slot));
+        if word.is_victim() { Withdrawn::Victim } else { Withdrawn::Gone }
     }
 
     /// Takes a waiter off the list.
-    pub(super) fn remove(&self, slot: SlotId) -> Option<Waiter> {
+    fn remove(&self, slot: SlotId) -> Option<Waiter> {
         let mut list = self.list.lock();
         let place = list.iter().position(|waiter| waiter.hold.slot == slot);
         let removed = place.map(|place| list.remove(place));

@@ -5,6 +5,7 @@ use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
+use super::buckets::Buckets;
 use super::list::Linked;
 use super::queue::{Queue, View};
 use super::wakes::Wakes;
@@ -16,7 +17,7 @@ use crate::slot::SlotId;
 /// A bucket, two to a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
-struct Bucket {
+pub(super) struct Bucket {
     latch: HybridLatch,
     /// Guarded by the latch, but for a lone request and the tag.
     queue: Queue<Linked>,
@@ -25,46 +26,29 @@ struct Bucket {
 #[cfg(not(foreshore_loom))]
 const _: () = assert!(size_of::<Bucket>() == 32);
 
-/// Buckets, chosen by the upper bits of a name.
+/// The table.
 #[derive(Debug)]
 pub(super) struct Latched {
-    buckets: Box<[Bucket]>,
-    shift: u32,
+    pub(super) buckets: Buckets<Bucket>,
 }
 
 impl Latched {
     /// `buckets` is a power of two.
     pub(super) fn new(buckets: usize) -> Latched {
-        let shift = u64::BITS - buckets.ilog2();
-        Latched { buckets: (0..buckets).map(|_| Bucket::default()).collect(), shift }
-    }
-
-    /// The number of a name's bucket.
-    #[inline]
-    pub(super) fn place(&self, name: LockName) -> usize {
-        name.place(self.shift)
-    }
-
-    pub(super) fn places(&self) -> usize {
-        self.buckets.len()
-    }
-
-    #[inline]
-    fn bucket(&self, name: LockName) -> &Bucket {
-        &self.buckets[self.place(name)]
+        Latched { buckets: Buckets::new(buckets) }
     }
 
     #[inline]
     pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.bucket(name).alone(operation)
+        self.buckets.of(name).alone(operation)
     }
 
     pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.bucket(name).beside(operation)
+        self.buckets.of(name).beside(operation)
     }
 
     pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
-        self.buckets[place].beside(operation)
+        self.buckets.all()[place].beside(operation)
     }
 
     /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty.
@@ -77,7 +61,7 @@ impl Latched {
         request: RequestIndex,
         mode: Mode,
     ) -> Option<Lsn> {
-        self.bucket(name).try_request(requests, name, slot, request, mode)
+        self.buckets.of(name).try_request(requests, name, slot, request, mode)
     }
 
     /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket.
@@ -89,25 +73,25 @@ impl Latched {
         tag: Option<Lsn>,
         wakes: &mut Wakes,
     ) {
-        self.bucket(view.name).release(view, request, tag, wakes);
+        self.buckets.of(view.name).release(view, request, tag, wakes);
     }
 
     /// Without the latch; `false` when in doubt.
     #[inline]
     pub(super) fn is_bucket_empty(&self, name: LockName) -> bool {
-        self.is_place_empty(self.place(name))
+        self.is_place_empty(self.buckets.place(name))
     }
 
     /// As [`Latched::is_bucket_empty`].
     #[inline]
     pub(super) fn is_place_empty(&self, place: usize) -> bool {
-        self.buckets[place].queue.list.is_open_and_bare()
+        self.buckets.all()[place].queue.list.is_open_and_bare()
     }
 
     /// Tags only grow, and one that matters was stored before the caller could know that it does.
     #[inline]
     pub(super) fn tag(&self, name: LockName) -> Lsn {
-        self.bucket(name).queue.tag()
+        self.buckets.of(name).queue.tag()
     }
 }
 

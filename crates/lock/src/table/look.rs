@@ -26,18 +26,18 @@ impl LockTable {
     /// In how many places the requests are.
     pub(crate) fn places(&self) -> usize {
         match &self.queues {
-            Queues::Latched(latched) => latched.places(),
+            Queues::Latched(latched) => latched.buckets.all().len(),
             Queues::GlobalMutex(global) => global.places(),
-            Queues::Staged(staged) => staged.places(),
+            Queues::Staged(staged) => staged.buckets.all().len(),
         }
     }
 
     /// The place of a name.
     pub(crate) fn place(&self, name: LockName) -> usize {
         match &self.queues {
-            Queues::Latched(latched) => latched.place(name),
+            Queues::Latched(latched) => latched.buckets.place(name),
             Queues::GlobalMutex(global) => global.place(name),
-            Queues::Staged(staged) => staged.place(name),
+            Queues::Staged(staged) => staged.buckets.place(name),
         }
     }
 

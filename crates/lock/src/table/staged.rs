@@ -34,6 +34,7 @@ use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 use foreshore_latch::{HybridLatch, rank};
 
 use super::QUEUE_RANK;
+use super::buckets::Buckets;
 use super::queue::{Change, Queue, View, obstructs};
 use super::wakes::Wakes;
 use crate::mode::Mode;
@@ -58,64 +59,44 @@ pub(super) fn order() {
 /// A bucket, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Bucket {
+pub(super) struct Bucket {
     latch: HybridLatch,
     queue: Queue<Chain>,
 }
 
-/// Buckets, chosen by the upper bits of a name.
+/// The table.
 #[derive(Debug)]
 pub(super) struct Staged {
-    buckets: Box<[Bucket]>,
-    shift: u32,
+    pub(super) buckets: Buckets<Bucket>,
 }
 
 impl Staged {
     /// `buckets` is a power of two.
     pub(super) fn new(buckets: usize) -> Staged {
-        let shift = u64::BITS - buckets.ilog2();
-        Staged { buckets: (0..buckets).map(|_| Bucket::default()).collect(), shift }
-    }
-
-    /// The number of a name's bucket.
-    #[inline]
-    pub(super) fn place(&self, name: LockName) -> usize {
-        name.place(self.shift)
-    }
-
-    pub(super) fn places(&self) -> usize {
-        self.buckets.len()
-    }
-
-    #[inline]
-    fn bucket(&self, name: LockName) -> &Bucket {
-        &self.buckets[self.place(name)]
+        Staged { buckets: Buckets::new(buckets) }
     }
 
     /// Runs `operation` while nobody waits, wakes, converts or cleans.
     pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        self.bucket(name).alone(operation)
+        self.buckets.of(name).alone(operation)
     }
 
     pub(super) fn beside<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        self.beside_place(self.place(name), operation)
+        self.buckets.of(name).beside(operation)
     }
 
     pub(super) fn beside_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
-        let bucket = &self.buckets[place];
-        let _rank = rank::enter(QUEUE_RANK);
-        let _guard = bucket.latch.shared();
-        operation(&bucket.queue)
+        self.buckets.all()[place].beside(operation)
     }
 
     #[inline]
     pub(super) fn is_place_empty(&self, place: usize) -> bool {
-        self.buckets[place].queue.list.is_bare()
+        self.buckets.all()[place].queue.list.is_bare()
     }
 
     #[inline]
     pub(super) fn tag(&self, name: LockName) -> Lsn {
-        self.bucket(name).queue.tag()
+        self.buckets.of(name).queue.tag()
     }
 
     /// Grants a new request if nobody is in its way; otherwise leaves nothing of consequence. Without a wake-up to owe,
@@ -129,7 +110,7 @@ impl Staged {
         mode: Mode,
         wakes: &mut Wakes,
     ) -> Option<Lsn> {
-        self.bucket(view.name).try_request(view, slot, request, mode, wakes)
+        self.buckets.of(view.name).try_request(view, slot, request, mode, wakes)
     }
 
     #[inline]
@@ -140,12 +121,12 @@ impl Staged {
         tag: Option<Lsn>,
         wakes: &mut Wakes,
     ) {
-        self.bucket(view.name).release(view, request, tag, wakes);
+        self.buckets.of(view.name).release(view, request, tag, wakes);
     }
 
     /// Unlinks everything obsolete in every chain, but for tails behind requests of consequence.
     pub(super) fn sweep(&self, requests: &crate::request::Requests) {
-        for bucket in &self.buckets {
+        for bucket in self.buckets.all() {
             if !bucket.queue.list.is_bare() {
                 bucket.alone(|queue| queue.list.clean(requests));
             }
@@ -163,6 +144,12 @@ impl Bucket {
     fn alone<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
         let _rank = rank::enter(QUEUE_RANK);
         let _guard = self.latch.exclusive();
+        operation(&self.queue)
+    }
+
+    fn beside<R>(&self, operation: impl FnOnce(&Queue<Chain>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        let _guard = self.latch.shared();
         operation(&self.queue)
     }
 

@@ -1,0 +1,36 @@
+//! The buckets of a lock table, chosen by the upper bits of a name.
+
+use crate::name::LockName;
+
+/// A power of two of them.
+#[derive(Debug)]
+pub(super) struct Buckets<B> {
+    buckets: Box<[B]>,
+    shift: u32,
+}
+
+impl<B: Default> Buckets<B> {
+    /// `count` is a power of two.
+    pub(super) fn new(count: usize) -> Buckets<B> {
+        let shift = u64::BITS - count.ilog2();
+        Buckets { buckets: (0..count).map(|_| B::default()).collect(), shift }
+    }
+
+    /// The number of a name's bucket.
+    #[inline]
+    pub(super) fn place(&self, name: LockName) -> usize {
+        name.place(self.shift)
+    }
+
+    /// The bucket of a name.
+    #[inline]
+    pub(super) fn of(&self, name: LockName) -> &B {
+        &self.buckets[self.place(name)]
+    }
+
+    /// All of them, by their numbers.
+    #[inline]
+    pub(super) fn all(&self) -> &[B] {
+        &self.buckets
+    }
+}
