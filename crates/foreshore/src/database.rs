@@ -243,6 +243,8 @@ impl Database {
     /// What a transaction can change of itself, as the options have it.
     pub(crate) fn set_up(&self, txn: &mut Txn, options: &TransactOptions, deadline: Option<Instant>) {
         txn.set_deadline(deadline);
+        let default = Some(self.inner.options.lock_timeout).filter(|timeout| !timeout.is_zero());
+        txn.set_lock_timeout(options.lock_timeout.or(default));
         txn.set_no_wait(options.no_wait);
         txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));
     }

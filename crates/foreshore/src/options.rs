@@ -86,6 +86,9 @@ pub struct Options {
     pub deadlock_confirmation: bool,
     /// Under the policy `timeout`, how long a transaction waits for a lock before it gives way. Default: 1 s.
     pub deadlock_timeout: Duration,
+    /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes. Deadlocks
+    /// are found without that. Default: 0s.
+    pub lock_timeout: Duration,
     /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
     /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
     pub lock_notes: bool,
@@ -157,6 +160,7 @@ impl Default for Options {
             deadlock_digests: DigestKind::default(),
             deadlock_confirmation: true,
             deadlock_timeout: Duration::from_secs(1),
+            lock_timeout: Duration::ZERO,
             lock_notes: false,
             escalation_locks: 100_000,
             escalation_bytes: 16 << 20,
@@ -200,6 +204,7 @@ impl Options {
         "deadlock_digests",
         "deadlock_confirmation",
         "deadlock_timeout",
+        "lock_timeout",
         "lock_notes",
         "escalation_locks",
         "escalation_bytes",
@@ -252,6 +257,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
             "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
             "deadlock_timeout" => self.deadlock_timeout = time()?,
+            "lock_timeout" => self.lock_timeout = time()?,
             "lock_notes" => self.lock_notes = flag()?,
             "escalation_locks" => self.escalation_locks = count()?,
             "escalation_bytes" => self.escalation_bytes = size()?,
@@ -311,6 +317,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests.name(),
             "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
             "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
+            "lock_timeout" => units::format_duration(self.lock_timeout),
             "lock_notes" => self.lock_notes.to_string(),
             "escalation_locks" => self.escalation_locks.to_string(),
             "escalation_bytes" => units::format_bytes(self.escalation_bytes as u64),

@@ -40,6 +40,8 @@ pub struct TransactOptions {
     pub retries: u32,
     /// How long it may wait for locks, from its beginning, over all attempts. Default: as long as it takes.
     pub deadline: Option<Duration>,
+    /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`].
+    pub lock_timeout: Option<Duration>,
     /// When its commit counts.
     pub durability: Option<Durability>,
     /// What it is kept apart from.
@@ -65,6 +67,7 @@ impl Default for TransactOptions {
         TransactOptions {
             retries: 1000,
             deadline: None,
+            lock_timeout: None,
             durability: None,
             isolation: None,
             execution: None,

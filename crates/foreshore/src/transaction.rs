@@ -2,6 +2,7 @@
 
 mod append;
 mod end;
+mod waiting;
 
 use std::{borrow::Borrow, ops::Bound, ops::ControlFlow, ops::RangeBounds};
 
@@ -9,7 +10,7 @@ use foreshore_base::{
     key::Key,
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
-use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_env::sync::Arc;
 use foreshore_txn::{CancelToken, DeadlockReport, Direction, LockError, LockKind, TableInfo, Txn, TxnError};
 
 use crate::{
@@ -20,6 +21,8 @@ use crate::{
     table::{TableDefinition, TableLock, undecodable},
     value::{Value, ValueDecodeError},
 };
+
+pub use waiting::CancelHandle;
 
 /// A transaction: everything it did happens at its commit, or nothing does. Dropped without a commit, also by a panic,
 /// it is rolled back.
@@ -57,23 +60,6 @@ pub struct Transaction {
 /// A place in a transaction to which it can be rolled back. Made by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(foreshore_txn::Savepoint);
-
-/// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
-#[derive(Clone, Debug)]
-pub struct CancelHandle(CancelToken);
-
-impl CancelHandle {
-    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later wait and the commit
-    /// fail with [`Error::Cancelled`]. A commit that has begun is not stopped.
-    pub fn cancel(&self) {
-        self.0.cancel();
-    }
-
-    /// Whether the transaction was cancelled.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-}
 
 /// A key in the order-preserving encoding, refused when it is too long (DB-2, DB-7).
 pub(crate) fn encode_key<K: Key>(key: &K, out: &mut Vec<u8>) -> Result<()> {
@@ -421,25 +407,9 @@ impl Transaction {
         self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
     }
 
-    /// Until when this transaction may wait for locks; `None`, as long as it takes.
-    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.txn.set_deadline(deadline);
-    }
-
-    /// Whether to fail with [`Error::WouldBlock`] instead of waiting for a lock. The failed operation changed
-    /// nothing, and the transaction goes on.
-    pub fn set_no_wait(&mut self, no_wait: bool) {
-        self.txn.set_no_wait(no_wait);
-    }
-
     /// The isolation of the operations that follow.
     pub fn set_isolation(&mut self, isolation: Isolation) {
         self.txn.set_isolation(isolation);
-    }
-
-    /// A handle with which another thread can cancel this transaction.
-    pub fn cancel_handle(&mut self) -> CancelHandle {
-        CancelHandle(self.cancel.get_or_insert_with(|| self.txn.cancel_token()).clone())
     }
 
     /// Its number. Numbers ascend in the order in which transactions began, and are not used again.

@@ -528,6 +528,7 @@ fn a_transaction_commits_as_it_was_told() {
     let (_directory, db) = filled();
     let options = TransactOptions {
         deadline: Some(Duration::from_secs(10)),
+        lock_timeout: Some(Duration::from_secs(5)),
         durability: Some(Durability::Lazy),
         isolation: Some(foreshore::Isolation::ReadCommitted),
         execution: None,

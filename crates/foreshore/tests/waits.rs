@@ -18,10 +18,36 @@ const SOON: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_millis(60);
 
 fn open() -> (tempfile::TempDir, Database) {
+    open_with(&[])
+}
+
+fn open_with(settings: &[(&str, &str)]) -> (tempfile::TempDir, Database) {
     let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path().join("db")).unwrap();
+    let mut builder = Database::builder();
+    for (name, value) in settings {
+        builder = builder.set(name, value).unwrap();
+    }
+    let db = builder.open(directory.path().join("db")).unwrap();
     db.transact(|tx| (1..=5).try_for_each(|key| tx.put(TABLE, key * 10, key).map(|_| ()))).unwrap();
     (directory, db)
+}
+
+/// Runs a test over every lock table with every kind of intent locks, beside each other. `further`: other settings.
+fn over_all_kinds(further: &[(&str, &str)], test: impl Fn(&Database) + Sync) {
+    thread::scope(|scope| {
+        for table in ["latched", "global_mutex", "staged"] {
+            for intents in ["private", "lightweight", "in_table", "inherited"] {
+                let test = &test;
+                scope.spawn(move || {
+                    let kinds = [("pool_bytes", "2MiB"), ("lock_table", table), ("intent_locks", intents)];
+                    let (_directory, db) = open_with(&[&kinds, further].concat());
+                    test(&db);
+                    // What a failed assertion says does not name the kinds; this does.
+                    println!("{table}, {intents}: as it should be");
+                });
+            }
+        }
+    });
 }
 
 type Operation = fn(&mut Transaction) -> Result<()>;
@@ -69,7 +95,10 @@ fn assert_no_lock_is_left(db: &Database) {
 
 #[test]
 fn at_its_deadline() {
-    let (_directory, db) = open();
+    over_all_kinds(&[], waits_end_at_deadlines);
+}
+
+fn waits_end_at_deadlines(db: &Database) {
     for (obstacle, block, stops_absent) in OBSTACLES {
         let mut holder = db.begin_with(&labelled("holder")).unwrap();
         block(&mut holder).unwrap();
@@ -86,14 +115,17 @@ fn at_its_deadline() {
             tx.rollback().unwrap();
         }
         holder.rollback().unwrap();
-        assert_no_lock_is_left(&db);
+        assert_no_lock_is_left(db);
     }
     assert_eq!(db.transact(|tx| tx.range(TABLE, ..)?.collect::<Result<Vec<_>>>()).unwrap().len(), 5);
 }
 
 #[test]
 fn at_once_when_it_may_not_wait_and_the_transaction_goes_on() {
-    let (_directory, db) = open();
+    over_all_kinds(&[], nobody_waits_who_may_not);
+}
+
+fn nobody_waits_who_may_not(db: &Database) {
     for (obstacle, block, stops_absent) in OBSTACLES {
         let mut holder = db.begin_with(&labelled("holder")).unwrap();
         block(&mut holder).unwrap();
@@ -109,16 +141,20 @@ fn at_once_when_it_may_not_wait_and_the_transaction_goes_on() {
             operation(&mut tx).unwrap_or_else(|error| panic!("{name} after {obstacle}: {error}"));
         }
         tx.rollback().unwrap();
-        assert_no_lock_is_left(&db);
+        assert_no_lock_is_left(db);
     }
 }
 
 #[test]
 fn when_it_is_cancelled() {
-    let (_directory, db) = open();
+    over_all_kinds(&[], waits_end_by_cancellation);
+}
+
+fn waits_end_by_cancellation(db: &Database) {
     for (obstacle, block, stops_absent) in OBSTACLES {
         let mut holder = db.begin_with(&labelled("holder")).unwrap();
         block(&mut holder).unwrap();
+        let mut best = SOON;
         for (name, operation) in stopped(stops_absent) {
             let mut tx = db.begin().unwrap();
             let handle = tx.cancel_handle();
@@ -136,12 +172,93 @@ fn when_it_is_cancelled() {
             });
             assert!(matches!(error, Error::Cancelled), "{name} behind {obstacle}: {error}");
             assert!(took < SOON, "{took:?}");
+            best = best.min(took);
             assert!(handle.is_cancelled());
             assert!(matches!(tx.commit(), Err(Error::Cancelled)), "a cancelled transaction does not commit");
         }
+        // The machine may be busy at some of them.
+        assert!(best < Duration::from_millis(20), "{best:?} to cancel a wait behind {obstacle}");
         holder.rollback().unwrap();
-        assert_no_lock_is_left(&db);
+        assert_no_lock_is_left(db);
     }
+}
+
+/// A limit for each wait, beside the deadline for all.
+#[test]
+fn each_wait_at_its_own_limit() {
+    over_all_kinds(&[("lock_timeout", "40ms")], |db| {
+        let mut holder = db.begin_with(&labelled("holder")).unwrap();
+        holder.put(TABLE, 20, 0).unwrap();
+        let waits = |tx: &mut Transaction, least: u64| {
+            let begin = Instant::now();
+            let error = tx.get(TABLE, 20).unwrap_err();
+            assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+            let waited = begin.elapsed();
+            assert!(waited >= Duration::from_millis(least) && waited < SOON, "{waited:?} of {least} ms");
+            waited
+        };
+        // As the database says, again and again.
+        let mut tx = db.begin().unwrap();
+        waits(&mut tx, 40);
+        waits(&mut tx, 40);
+        tx.rollback().unwrap();
+        // As the transaction says.
+        let own = Some(Duration::from_millis(80));
+        let mut tx =
+            db.begin_with(&TransactOptions { lock_timeout: own, ..TransactOptions::default() }).unwrap();
+        waits(&mut tx, 80);
+        tx.set_lock_timeout(Some(Duration::from_millis(5)));
+        waits(&mut tx, 5);
+        // Whichever comes first.
+        tx.set_lock_timeout(Some(SOON));
+        tx.set_deadline(Some(Instant::now() + Duration::from_millis(10)));
+        waits(&mut tx, 9);
+        tx.set_deadline(None);
+        tx.set_lock_timeout(None);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || tx.get(TABLE, 20));
+            thread::sleep(Duration::from_millis(50));
+            assert!(!waiter.is_finished(), "without a limit it waits");
+            holder.rollback().unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), Some(2));
+        });
+        assert_no_lock_is_left(db);
+    });
+}
+
+/// Many locks on keys become one on their table, if nobody is in the way; else they go on.
+#[test]
+fn escalation_over_all_kinds() {
+    over_all_kinds(&[("escalation_locks", "50")], |db| {
+        let writes = |tx: &mut Transaction, keys: std::ops::Range<u32>| {
+            keys.for_each(|key| assert!(!tx.put(TABLE, key * 10 + 1, key).unwrap()));
+        };
+        let other =
+            || db.begin_with(&TransactOptions { no_wait: true, ..TransactOptions::default() }).unwrap();
+        let mut reader = other();
+        assert_eq!(reader.get(TABLE, 30).unwrap(), Some(3));
+        let mut writer = db.begin().unwrap();
+        writes(&mut writer, 10..400);
+        let stats = db.stats();
+        assert_eq!(stats.lock_escalations, 0, "a reader is in the way");
+        assert!(stats.lock_escalations_refused > 0);
+        assert_eq!(reader.get(TABLE, 40).unwrap(), Some(4), "and goes on");
+        reader.rollback().unwrap();
+        writes(&mut writer, 400..1200);
+        assert_eq!(db.stats().lock_escalations, 1);
+        let mut reader = other();
+        assert!(matches!(reader.get(TABLE, 40), Err(Error::WouldBlock(_))), "all of the table is locked");
+        reader.rollback().unwrap();
+        // Who waits for the table is set free by the end.
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| db.transact(|tx| tx.get(TABLE, 40)));
+            thread::sleep(Duration::from_millis(20));
+            assert!(!waiter.is_finished());
+            writer.rollback().unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), Some(4));
+        });
+        assert_no_lock_is_left(db);
+    });
 }
 
 #[test]
@@ -293,10 +410,13 @@ fn retries_are_bounded() {
 /// Who may have a table at the same time (Gray et al. 1976), and that a transaction that shares it may change keys.
 #[test]
 fn locks_on_tables_get_along_as_they_should() {
+    over_all_kinds(&[], table_locks_get_along);
+}
+
+fn table_locks_get_along(db: &Database) {
     use TableLock::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
     const LOCKS: [TableLock; 5] = [IntentShared, IntentExclusive, Shared, SharedIntentExclusive, Exclusive];
     const TOGETHER: [&str; 5] = ["++++-", "++---", "+-+--", "+----", "-----"];
-    let (_directory, db) = open();
     for (row, one) in LOCKS.into_iter().enumerate() {
         for (column, other) in LOCKS.into_iter().enumerate() {
             let mut first = db.begin().unwrap();

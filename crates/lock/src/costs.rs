@@ -81,7 +81,8 @@ fn settings(cores: usize) -> Settings {
 }
 
 const TABLE: TableId = TableId(16);
-const NO_WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: true, cancel: None };
+const NO_WAIT: WaitPolicy<'static> =
+    WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
 
 /// One lock, for a key by its number.
 fn lock(owner: &mut LockOwner, number: u64, mode: Mode) {

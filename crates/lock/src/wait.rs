@@ -23,10 +23,20 @@ const NAP: Duration = Duration::from_millis(10);
 pub struct WaitPolicy<'a> {
     /// Until when, at the latest. `None`: until it is granted, a victim or cancelled.
     pub deadline: Option<Instant>,
+    /// For how long, at most, each wait; it ends as at a deadline. `None`: no limit.
+    pub timeout: Option<Duration>,
     /// Not at all.
     pub no_wait: bool,
     /// Ends the wait when it is cancelled, within 20 ms.
     pub cancel: Option<&'a CancelToken>,
+}
+
+impl WaitPolicy<'_> {
+    /// Until when a wait lasts that begins at this time.
+    fn deadline_from(&self, began: Instant) -> Option<Instant> {
+        let own = self.timeout.and_then(|timeout| began.checked_add(timeout));
+        self.deadline.into_iter().chain(own).min()
+    }
 }
 
 /// Cancels the lock waits of a transaction from another thread. Clones are the same token. Once cancelled, every wait
@@ -72,6 +82,7 @@ impl LockManager {
     pub(crate) fn wait(&self, slot: SlotId, word: WaitWord, policy: &WaitPolicy<'_>) -> Stopped {
         rank::assert_none();
         let began = Instant::now();
+        let deadline = policy.deadline_from(began);
         let own = self.slots.wait_of(slot);
         for _ in 0..if self.processors > 1 { SPINS } else { 0 } {
             if own.word() != word {
@@ -88,7 +99,7 @@ impl LockManager {
                 break Stopped::Cancelled;
             }
             let now = Instant::now();
-            if policy.deadline.is_some_and(|deadline| deadline <= now) {
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 break Stopped::Deadline;
             }
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
@@ -101,7 +112,7 @@ impl LockManager {
                 }
                 continue;
             }
-            let wake_up = policy.deadline.map_or(now + NAP, |deadline| deadline.min(now + NAP));
+            let wake_up = deadline.map_or(now + NAP, |deadline| deadline.min(now + NAP));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
             // the address then, so a sleeper is either seen or sees the change.
             parking::park(own.address(), || own.word() == word, Some(wake_up), || true);

@@ -10,7 +10,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, Reaped, Session, TreeError, TxnChain};
 use foreshore_env::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 
@@ -81,7 +81,7 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
 /// The volume, as a writer has it; given back on drop.
 fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
     let mut owner = core.locks.begin(txn, txn.0, Some(Arc::from("reaper"))).ok()?;
-    let wait = WaitPolicy { deadline: Some(Instant::now() + LOCK_WAIT), no_wait: false, cancel: None };
+    let wait = WaitPolicy { timeout: Some(LOCK_WAIT), ..WaitPolicy::default() };
     owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
     Some(owner)
 }

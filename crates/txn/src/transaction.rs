@@ -11,7 +11,10 @@ use std::ops::Bound;
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_btree::{BTree, Cursor, Direction, Isolation, LockKind, TreeError};
-use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_env::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
@@ -97,6 +100,11 @@ impl Txn {
     /// Until when it waits for locks; no end by default (deadlocks are found).
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.session.waiting.deadline = deadline;
+    }
+
+    /// How long it waits for a lock; no limit by default.
+    pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
+        self.session.waiting.timeout = timeout;
     }
 
     /// Whether it gets [`LockError::WouldBlock`] instead of waiting for a lock.

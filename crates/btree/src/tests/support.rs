@@ -215,7 +215,12 @@ impl Session for Locking {
             return Ok(());
         }
         let deadline = Some(Instant::now() + Duration::from_secs(60));
-        self.owner.acquire(table, key, mode, &WaitPolicy { deadline, no_wait: self.no_wait, cancel: None })
+        self.owner.acquire(
+            table,
+            key,
+            mode,
+            &WaitPolicy { deadline, no_wait: self.no_wait, ..WaitPolicy::default() },
+        )
     }
 
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {

@@ -73,6 +73,17 @@ fn tables_and_policies() -> Vec<LockOptions> {
     product().into_iter().filter(|options| options.intents == IntentLockKind::default()).collect()
 }
 
+fn is_default(deadlock: DeadlockPolicy, digests: DigestKind) -> bool {
+    (deadlock, digests) == Default::default()
+}
+
+/// Runs a test over every lock table with every kind of intent locks, a few at a time.
+fn over_all_kinds(test: impl Fn(&LockOptions) + Sync) {
+    let kinds: Vec<_> =
+        product().into_iter().filter(|options| is_default(options.deadlock, options.digests)).collect();
+    side_by_side(&kinds, test);
+}
+
 /// Runs a test with all settings, a few at a time: it waits more than it computes.
 fn side_by_side(settings: &[LockOptions], test: impl Fn(&LockOptions) + Sync) {
     let next = AtomicUsize::new(0);
@@ -88,9 +99,10 @@ fn side_by_side(settings: &[LockOptions], test: impl Fn(&LockOptions) + Sync) {
 }
 
 /// Waits without end.
-const WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: false, cancel: None };
+const WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, timeout: None, no_wait: false, cancel: None };
 /// Does not wait.
-const NO_WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: true, cancel: None };
+const NO_WAIT: WaitPolicy<'static> =
+    WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
 
 fn wait_for(milliseconds: u64) -> WaitPolicy<'static> {
     WaitPolicy { deadline: Some(Instant::now() + Duration::from_millis(milliseconds)), ..WAIT }

@@ -162,7 +162,7 @@ fn table(name: &str) -> TableId {
 
 /// Takes a step and says what came of it.
 fn run_command(owner: &mut LockOwner, token: &CancelToken, command: &[String]) -> String {
-    let wait = WaitPolicy { deadline: None, no_wait: false, cancel: Some(token) };
+    let wait = WaitPolicy { cancel: Some(token), ..WaitPolicy::default() };
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let result = match words[..] {
         ["lock", on, with] => owner.acquire(TABLE, key_of(on), mode(with), &wait),

@@ -9,18 +9,11 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager,
-    LockMode, LockOptions, LockOwner, LockTarget, LockView, Mode, VictimReason, WaitPolicy, WaitView,
+    CancelToken, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager, LockMode, LockOptions,
+    LockOwner, LockTarget, LockView, Mode, VictimReason, WaitPolicy, WaitView,
 };
 
-use super::{NO_WAIT, TABLE, WAIT, key, over_all_tables, until_waiting};
-
-/// Runs a test over every lock table with every kind of intent locks.
-fn over_all_kinds(test: impl Fn(LockOptions)) {
-    over_all_tables(|options| {
-        IntentLockKind::ALL.into_iter().for_each(|intents| test(LockOptions { intents, ..options.clone() }));
-    });
-}
+use super::{NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
 
 fn with_notes(options: &LockOptions) -> LockOptions {
     LockOptions { keep_notes: true, ..options.clone() }
@@ -79,7 +72,7 @@ impl Drop for Cancels {
 #[test]
 fn a_view_shows_every_lock_with_key_modes_and_origin() {
     over_all_kinds(|options| {
-        let manager = LockManager::new(&with_notes(&options));
+        let manager = LockManager::new(&with_notes(options));
         let line = line!() + 1;
         let mut reader = begin(&manager, 7, "reader");
         let mut writer = begin(&manager, 9, "writer");
@@ -132,7 +125,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
 #[test]
 fn a_view_has_a_limit_and_says_what_it_left_out() {
     over_all_kinds(|options| {
-        let manager = LockManager::new(&with_notes(&options));
+        let manager = LockManager::new(&with_notes(options));
         let mut owner = begin(&manager, 1, "many");
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
         for number in 0..5000u32 {
@@ -235,7 +228,7 @@ fn a_wait_names_everybody_in_the_way_and_how() {
 #[test]
 fn a_wait_for_a_table_names_holders_and_who_came_first() {
     over_all_kinds(|options| {
-        let manager = LockManager::new(&options);
+        let manager = LockManager::new(options);
         let token = CancelToken::new();
         thread::scope(|scope| {
             let _cancels = Cancels(token.clone());
@@ -270,7 +263,7 @@ fn a_wait_for_a_table_names_holders_and_who_came_first() {
 #[test]
 fn a_view_of_tables_shows_conversions_and_nothing_that_has_gone() {
     over_all_kinds(|options| {
-        let manager = LockManager::new(&options);
+        let manager = LockManager::new(options);
         let mut gone = begin(&manager, 1, "gone");
         let mut writer = begin(&manager, 2, "writer");
         gone.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
@@ -333,7 +326,7 @@ fn a_view_shows_the_modes_of_the_set_that_is_used() {
 #[test]
 fn a_deadlock_report_says_where_they_began_and_why_the_victim() {
     over_all_kinds(|options| {
-        let manager = LockManager::new(&options);
+        let manager = LockManager::new(options);
         thread::scope(|scope| {
             let (mut one, mut two) = (begin(&manager, 1, "one"), begin(&manager, 2, "two"));
             one.acquire(TABLE, key(b"a"), Mode::XN, &NO_WAIT).unwrap();

@@ -3,7 +3,10 @@
 
 use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Patience, Session, TxnChain};
-use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_env::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 use foreshore_wal::RecordKind;
 
@@ -23,6 +26,7 @@ const USUAL_INTENTS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) deadline: Option<Instant>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) no_wait: bool,
     pub(crate) cancel: Option<CancelToken>,
 }
@@ -30,7 +34,8 @@ pub(crate) struct Waiting {
 impl Waiting {
     #[inline]
     pub(super) fn policy(&self) -> WaitPolicy<'_> {
-        WaitPolicy { deadline: self.deadline, no_wait: self.no_wait, cancel: self.cancel.as_ref() }
+        let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
+        WaitPolicy { deadline, timeout, no_wait, cancel: cancel.as_ref() }
     }
 }
 
@@ -331,7 +336,7 @@ mod tests {
     use std::path::Path;
 
     use IntentMode::{IS, IX, S, SIX, X};
-    use foreshore_env::{disk::Disk, thread, time::Duration};
+    use foreshore_env::{disk::Disk, thread};
     use foreshore_testkit::FaultyDisk;
 
     use super::*;

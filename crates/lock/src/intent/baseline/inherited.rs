@@ -208,7 +208,8 @@ mod tests {
     use crate::wait::WaitPolicy;
 
     const TABLE: TableId = TableId(16);
-    const NO_WAIT: WaitPolicy<'static> = WaitPolicy { deadline: None, no_wait: true, cancel: None };
+    const NO_WAIT: WaitPolicy<'static> =
+        WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
 
     /// What the end of a transaction leaves in the lock table, who takes it over, and who takes it away.
     #[test]

@@ -1,0 +1,46 @@
+//! How long a transaction waits, and who may end that.
+
+use foreshore_env::time::{Duration, Instant};
+use foreshore_txn::CancelToken;
+
+use super::Transaction;
+
+/// Cancels a transaction from another thread. Made by [`Transaction::cancel_handle`].
+#[derive(Clone, Debug)]
+pub struct CancelHandle(CancelToken);
+
+impl CancelHandle {
+    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later wait and the commit
+    /// fail with [`Error::Cancelled`](crate::Error::Cancelled). A commit that has begun is not stopped.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the transaction was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+impl Transaction {
+    /// Until when this transaction may wait for locks, latches and pages; `None`, as long as it takes.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.txn.set_deadline(deadline);
+    }
+
+    /// How long each of its waits for a lock may last, until it fails with [`Error::LockTimeout`](crate::Error::LockTimeout); `None`, as long as it takes.
+    pub fn set_lock_timeout(&mut self, timeout: Option<Duration>) {
+        self.txn.set_lock_timeout(timeout);
+    }
+
+    /// Whether to fail with [`Error::WouldBlock`](crate::Error::WouldBlock) instead of waiting for a lock. The failed operation changed
+    /// nothing, and the transaction goes on.
+    pub fn set_no_wait(&mut self, no_wait: bool) {
+        self.txn.set_no_wait(no_wait);
+    }
+
+    /// A handle with which another thread can cancel this transaction.
+    pub fn cancel_handle(&mut self) -> CancelHandle {
+        CancelHandle(self.cancel.get_or_insert_with(|| self.txn.cancel_token()).clone())
+    }
+}
