@@ -2,19 +2,22 @@
 
 mod check;
 mod choices;
+mod lock_table;
 mod units;
 
 use choices::Choice;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
     DeadlockPolicy, DigestKind, EarlyLockRelease, EngineOptions, IntentLockKind, KeyRangeModes, LockOptions,
-    LockTableKind, LogOptions, MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
+    LogOptions, MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
 };
 
 use crate::{
     Durability, Execution, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
     error::{Error, Result},
 };
+
+pub use lock_table::LockTable;
 
 /// How a database is opened. Each opening may choose anew.
 ///
@@ -118,18 +121,6 @@ pub struct Options {
     /// Most records in a node of a tree; small in tests, so that trees split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
-}
-
-/// The implementations of the lock table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LockTable {
-    /// A latch for each bucket.
-    #[default]
-    Latched,
-    /// One mutex for everything: a baseline to measure against.
-    GlobalMutex,
-    /// Jung et al. 2013: lock requests come and go without latches, and are recycled in bulk.
-    Staged,
 }
 
 impl Default for Options {
@@ -362,11 +353,7 @@ impl Options {
                 keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,
-                table: match self.lock_table {
-                    LockTable::Latched => LockTableKind::Latched,
-                    LockTable::GlobalMutex => LockTableKind::GlobalMutex,
-                    LockTable::Staged => LockTableKind::Staged,
-                },
+                table: self.lock_table.into(),
                 key_ranges: self.key_range_modes,
                 intents: self.intent_locks,
                 deadlock: self.deadlock_policy,
