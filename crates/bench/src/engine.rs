@@ -34,6 +34,8 @@ pub enum AbortCause {
     WouldBlock,
     /// It met a lock that was neither in its plan nor free.
     PlanMiss,
+    /// What it had read was changed before it could commit; for engines that check at the end.
+    Conflict,
     /// Anything else; such a failure ends the run.
     Other,
 }
@@ -49,6 +51,8 @@ pub struct AbortCounts {
     pub would_block: u64,
     /// Planned transactions that met a lock which was neither in their plan nor free.
     pub plan_miss: u64,
+    /// Commits refused because what had been read was changed.
+    pub conflict: u64,
     /// All other causes.
     pub other: u64,
 }
@@ -61,13 +65,14 @@ impl AbortCounts {
             AbortCause::LockTimeout => self.lock_timeout += 1,
             AbortCause::WouldBlock => self.would_block += 1,
             AbortCause::PlanMiss => self.plan_miss += 1,
+            AbortCause::Conflict => self.conflict += 1,
             AbortCause::Other => self.other += 1,
         }
     }
 
     /// Aborts of every cause.
     pub fn total(&self) -> u64 {
-        self.deadlock + self.lock_timeout + self.would_block + self.plan_miss + self.other
+        self.deadlock + self.lock_timeout + self.would_block + self.plan_miss + self.conflict + self.other
     }
 
     /// Adds another thread's counts.
@@ -76,6 +81,7 @@ impl AbortCounts {
         self.lock_timeout += other.lock_timeout;
         self.would_block += other.would_block;
         self.plan_miss += other.plan_miss;
+        self.conflict += other.conflict;
         self.other += other.other;
     }
 }
@@ -200,7 +206,17 @@ pub trait Engine: Send + Sync {
     /// Runs the transaction that a worker has drawn, as [`Engine::transact`] does; an engine that can make use of it asks the
     /// worker first what the transaction will touch.
     fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
-        self.transact(attempts, &mut |txn| worker.run(txn))
+        if worker.reads_only() {
+            self.read(attempts, &mut |txn| worker.run(txn))
+        } else {
+            self.transact(attempts, &mut |txn| worker.run(txn))
+        }
+    }
+
+    /// As [`Engine::transact`], for a body that only reads, from a snapshot where the engine has one. An engine may
+    /// refuse what such a body writes.
+    fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.transact(attempts, body)
     }
 
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
@@ -214,6 +230,11 @@ pub trait Engine: Send + Sync {
 
     /// The engine's own counters, for the report.
     fn counters(&self) -> BTreeMap<String, u64>;
+
+    /// What it does not promise although the run asks for it, in sentences; printed beside its figures.
+    fn caveats(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// Ends it in good order.
     fn close(&self) -> Result<(), Failure>;

@@ -1,7 +1,17 @@
 //! The engines that can run a workload.
 
 pub mod btreemap;
+#[cfg(feature = "fjall")]
+pub mod fjall;
 pub mod foreshore;
+#[cfg(feature = "lmdb")]
+pub mod lmdb;
+#[cfg(feature = "redb")]
+pub mod redb;
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+mod rival;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
@@ -15,17 +25,75 @@ pub enum EngineKind {
     Foreshore,
     /// One `BTreeMap` for each table, all under one mutex: no durability, no concurrency, no overhead.
     BTreeMap,
+    /// redb: copy-on-write B-tree, one writer. Needs the feature `redb`.
+    Redb,
+    /// fjall: log-structured merge tree, optimistic or with one writer. Needs the feature `fjall`.
+    Fjall,
+    /// LMDB: copy-on-write B-tree in a memory map, one writer. Needs the feature `lmdb`.
+    Lmdb,
+    /// SQLite: B-tree and write-ahead log, one writer. Needs the feature `sqlite`.
+    Sqlite,
+}
+
+impl EngineKind {
+    /// The names of all engines, also of those that this build leaves out.
+    pub const NAMES: [&str; 6] = ["foreshore", "btreemap", "redb", "fjall", "lmdb", "sqlite"];
+
+    /// Its name on the command line; that of its feature, too, if it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Foreshore => "foreshore",
+            EngineKind::BTreeMap => "btreemap",
+            EngineKind::Redb => "redb",
+            EngineKind::Fjall => "fjall",
+            EngineKind::Lmdb => "lmdb",
+            EngineKind::Sqlite => "sqlite",
+        }
+    }
+
+    /// Whether this build has it.
+    pub fn is_built(self) -> bool {
+        match self {
+            EngineKind::Foreshore | EngineKind::BTreeMap => true,
+            EngineKind::Redb => cfg!(feature = "redb"),
+            EngineKind::Fjall => cfg!(feature = "fjall"),
+            EngineKind::Lmdb => cfg!(feature = "lmdb"),
+            EngineKind::Sqlite => cfg!(feature = "sqlite"),
+        }
+    }
+
+    /// The engines of this build.
+    pub fn built() -> impl Iterator<Item = EngineKind> {
+        EngineKind::NAMES.iter().filter_map(|name| name.parse().ok())
+    }
 }
 
 impl FromStr for EngineKind {
     type Err = BenchError;
 
+    /// The engine of this name; an error that names its feature if this build leaves it out.
     fn from_str(name: &str) -> Result<EngineKind, BenchError> {
-        match name {
-            "foreshore" => Ok(EngineKind::Foreshore),
-            "btreemap" => Ok(EngineKind::BTreeMap),
-            _ => Err(BenchError::unknown("engine", name, "foreshore, btreemap")),
+        let kind = match name {
+            "foreshore" => EngineKind::Foreshore,
+            "btreemap" => EngineKind::BTreeMap,
+            "redb" => EngineKind::Redb,
+            "fjall" => EngineKind::Fjall,
+            "lmdb" => EngineKind::Lmdb,
+            "sqlite" => EngineKind::Sqlite,
+            _ => {
+                return Err(BenchError::unknown(
+                    "engine",
+                    name,
+                    "foreshore, btreemap, redb, fjall, lmdb, sqlite",
+                ));
+            }
+        };
+        if kind.is_built() {
+            return Ok(kind);
         }
+        Err(BenchError::invalid(format!(
+            "this build has no engine {name}; build it with: cargo run --release --features {name} --"
+        )))
     }
 }
 
@@ -178,5 +246,39 @@ pub fn open(
                 Err(BenchError::invalid(format!("the engine btreemap has no option {name:?}")))
             }
         },
+        #[cfg(feature = "redb")]
+        EngineKind::Redb => Ok(Box::new(redb::RedbEngine::open(tables, options)?)),
+        #[cfg(feature = "fjall")]
+        EngineKind::Fjall => Ok(Box::new(fjall::FjallEngine::open(tables, options)?)),
+        #[cfg(feature = "lmdb")]
+        EngineKind::Lmdb => Ok(Box::new(lmdb::LmdbEngine::open(tables, options)?)),
+        #[cfg(feature = "sqlite")]
+        EngineKind::Sqlite => Ok(Box::new(sqlite::SqliteEngine::open(tables, options)?)),
+        #[allow(unreachable_patterns, reason = "a build with all rivals leaves nobody out")]
+        _ => Err(BenchError::invalid(format!("this build has no engine {}", kind.name()))),
+    }
+}
+
+/// Makes a rival's directory and those above it; one that is there is left as it is.
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+fn make_directory(path: &std::path::Path) -> Result<(), BenchError> {
+    std::fs::create_dir_all(path).map_err(|error| {
+        BenchError::invalid(format!("cannot make the directory {}: {error}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_not_built_names_its_feature() {
+        for name in EngineKind::NAMES {
+            match name.parse::<EngineKind>() {
+                Ok(kind) => assert!(kind.is_built() && kind.name() == name),
+                Err(error) => assert!(error.to_string().contains(&format!("--features {name}")), "{error}"),
+            }
+        }
+        assert!("oracle".parse::<EngineKind>().is_err());
     }
 }

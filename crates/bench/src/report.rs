@@ -63,6 +63,13 @@ pub struct Report {
     /// Commits that one flush of the log made durable, on average over the whole run; `None` if the engine has no log, or
     /// did not flush it.
     pub commits_per_flush: Option<f64>,
+    /// Processor time of all threads of the process for each transaction committed while measured, in microseconds;
+    /// `None` where the system does not tell.
+    pub cpu_us_per_commit: Option<f64>,
+    /// The most memory that the process had until the checks began, in bytes; `None` where the system does not tell.
+    pub peak_memory_bytes: Option<u64>,
+    /// What the engine does not promise although the run asks for it.
+    pub caveats: Vec<String>,
     /// Transactions rolled back by the workload's wish.
     pub user_rollbacks: u64,
     /// Attempts that the engine aborted, by cause.

@@ -1,5 +1,6 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
+mod load;
 mod measured;
 
 use std::collections::BTreeMap;
@@ -13,11 +14,13 @@ use foreshore_env::{
 
 use crate::{
     BenchError,
-    engine::{Attempts, Engine, Failure, Outcome},
+    engine::{Attempts, Engine, Outcome},
     observer::Observer,
     report::{Latency, Report},
-    workload::{Check, Loader, Worker, Workload},
+    usage,
+    workload::{Check, Worker, Workload},
 };
+pub use load::load;
 pub(crate) use measured::Measured;
 use measured::Tally;
 
@@ -88,6 +91,7 @@ pub fn run(
     let before = engine.counters();
     let sample = sample(engine, workload, options, observer)?;
     let commits_per_flush = commits_per_flush(&before, &engine.counters());
+    let peak_memory_bytes = usage::peak_memory_bytes();
     observer.checking();
     let begin = Instant::now();
     let checks = workload.check(engine, Some(&sample.all_commits))?;
@@ -95,6 +99,7 @@ pub fn run(
     let checked = Checked { checks, load_seconds, check_seconds };
     let mut report = report(engine, workload, options, &sample, checked);
     report.commits_per_flush = commits_per_flush;
+    report.peak_memory_bytes = peak_memory_bytes;
     Ok(report)
 }
 
@@ -113,6 +118,11 @@ impl Window {
     fn since(begin: Instant, before: Option<Duration>, ended: u64) -> Window {
         let computed = computed().zip(before).map(|(now, before)| now.saturating_sub(before));
         Window { elapsed: begin.elapsed(), computed, ended }
+    }
+
+    fn cpu_us_per_commit(&self) -> Option<f64> {
+        let computed = self.computed.filter(|_| self.ended > 0)?;
+        Some(computed.as_secs_f64() * 1e6 / self.ended as f64)
     }
 }
 
@@ -192,6 +202,9 @@ fn report(
         seconds,
         commits,
         commits_per_flush: None,
+        cpu_us_per_commit: sample.window.cpu_us_per_commit(),
+        peak_memory_bytes: None,
+        caveats: engine.caveats().into_iter().map(str::to_owned).collect(),
         commits_per_s: if seconds > 0.0 { commits as f64 / seconds } else { 0.0 },
         user_rollbacks: measured.user_rollbacks,
         aborts: measured.attempts.aborts,
@@ -206,43 +219,6 @@ fn report(
         load_seconds,
         check_seconds,
     }
-}
-
-/// Loads all parts of a workload, `threads` at a time.
-pub fn load(
-    engine: &dyn Engine,
-    workload: &dyn Workload,
-    threads: usize,
-    seed: u64,
-    observer: &dyn Observer,
-) -> Result<(), BenchError> {
-    let parts = workload.load_parts();
-    let (next, rows) = (AtomicU64::new(0), AtomicU64::new(0));
-    let total = workload.load_rows();
-    let load_parts = || -> Result<(), Failure> {
-        loop {
-            let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= parts {
-                return Ok(());
-            }
-            let result = workload.load_part(part, seed, &mut Loader::new(engine, &rows));
-            if result.is_err() {
-                next.store(parts, Ordering::Relaxed);
-                return result;
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let loaders: Vec<_> = (0..threads.min(parts.try_into().unwrap_or(usize::MAX)))
-            .map(|_| scope.spawn(load_parts))
-            .collect();
-        while loaders.iter().any(|loader| !loader.is_finished()) {
-            observer.loading(rows.load(Ordering::Relaxed), total);
-            thread::sleep(LOOK_EVERY.min(Duration::from_millis(10)));
-        }
-        observer.loading(rows.load(Ordering::Relaxed), total);
-        join_all(loaders).map(|_| ())
-    })
 }
 
 /// Waits for all threads; a panic in one of them goes on here, the first failure is returned.

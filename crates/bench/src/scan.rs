@@ -128,6 +128,10 @@ impl Worker for ScanWorker<'_> {
         0
     }
 
+    fn reads_only(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         let Scan { length, order, ref table, .. } = *self.scan;
         let (low, high) = (Scan::key(self.first), Scan::key(self.first + length - 1));

@@ -1,5 +1,8 @@
 //! Whole runs, tiny: the same code as the program's, over every engine.
 
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+mod rivals;
+
 use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow},

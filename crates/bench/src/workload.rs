@@ -51,6 +51,11 @@ pub trait Worker: Send {
     /// Runs the transaction that was drawn last; again, with the same inputs, when the engine retries.
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop>;
 
+    /// Whether the transaction that was drawn last only reads.
+    fn reads_only(&self) -> bool {
+        false
+    }
+
     /// Names the keys that the transaction drawn last is known to touch, new ones aside; false, perhaps after some of them,
     /// if that cannot be told without reading.
     fn foresee(&self, _touch: &mut Foresee<'_>) -> bool {
@@ -169,7 +174,7 @@ pub fn visit_all(
     let mut last: Option<Vec<u8>> = None;
     let mut records: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(ROWS_PER_BATCH);
     loop {
-        let outcome = engine.transact(&mut Attempts::default(), &mut |txn| {
+        let outcome = engine.read(&mut Attempts::default(), &mut |txn| {
             records.clear();
             let low = last.as_deref().map_or(Bound::Included(prefix), Bound::Excluded);
             txn.scan(table, (low, Bound::Unbounded), Order::Ascending, &mut |key, value| {

@@ -231,6 +231,10 @@ impl Worker for YcsbWorker<'_> {
         true
     }
 
+    fn reads_only(&self) -> bool {
+        self.operations.iter().all(|(_, modifies)| !modifies)
+    }
+
     fn committed(&mut self) {
         self.modifications += self.operations.iter().filter(|(_, modifies)| *modifies).count() as u64;
     }

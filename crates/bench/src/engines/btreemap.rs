@@ -121,7 +121,7 @@ impl EngineTxn for Txn<'_> {
 }
 
 /// Whether `BTreeMap::range` would panic.
-fn is_empty_range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
+pub(super) fn is_empty_range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
     match (low, high) {
         (Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
         (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {

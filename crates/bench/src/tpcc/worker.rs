@@ -190,6 +190,10 @@ impl Worker for TpccWorker<'_> {
         }
     }
 
+    fn reads_only(&self) -> bool {
+        matches!(self.input, Input::OrderStatus(_) | Input::StockLevel(_))
+    }
+
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         let scratch = &mut self.scratch;
         match &self.input {

@@ -38,6 +38,16 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     if let Some(commits) = report.commits_per_flush {
         writeln!(out, "  {:<18}{commits:>14.1}", "commits per flush")?;
     }
+    if let Some(cpu) = report.cpu_us_per_commit {
+        writeln!(
+            out,
+            "  {:<18}{cpu:>14.1}  µs of all processors, background threads included",
+            "CPU per commit"
+        )?;
+    }
+    if let Some(bytes) = report.peak_memory_bytes {
+        writeln!(out, "  {:<18}{:>14}  MiB", "peak memory", grouped(bytes >> 20))?;
+    }
     if report.user_rollbacks > 0 {
         writeln!(
             out,
@@ -78,6 +88,9 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
         }
     }
     writeln!(out)?;
+    for caveat in &report.caveats {
+        writeln!(out, "note: {caveat}")?;
+    }
     match report.checks.iter().filter(|check| !check.holds).count() {
         0 => writeln!(out, "consistent: all {} checks hold", report.checks.len())?,
         failed => writeln!(out, "INCONSISTENT: {failed} of {} checks fail", report.checks.len())?,
@@ -99,6 +112,7 @@ fn causes(report: &Report) -> String {
         (aborts.lock_timeout, "lock time-out"),
         (aborts.would_block, "would block"),
         (aborts.plan_miss, "plan miss"),
+        (aborts.conflict, "conflict"),
         (aborts.other, "other"),
     ];
     let parts: Vec<String> = causes
@@ -155,6 +169,9 @@ mod tests {
             commits: 12_345,
             commits_per_s: 12_345.0,
             commits_per_flush: Some(7.25),
+            cpu_us_per_commit: Some(12.34),
+            peak_memory_bytes: Some(3 << 20),
+            caveats: vec!["it has no log".to_owned()],
             user_rollbacks: 0,
             aborts: Default::default(),
             retries: 0,
@@ -172,6 +189,9 @@ mod tests {
         for part in [
             "12,345",
             "commits per flush            7.2",
+            "CPU per commit              12.3",
+            "peak memory                    3",
+            "note: it has no log",
             "FAILS  1: W_YTD",
             "warehouse 3: W_YTD = 5, but sum(D_YTD) = 7",
             "INCONSISTENT: 1 of 1",
