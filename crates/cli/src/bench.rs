@@ -2,6 +2,7 @@
 
 mod bar;
 mod checkpoint;
+mod compare;
 mod comparison;
 mod deadlocks;
 mod intent;
@@ -42,6 +43,8 @@ pub(crate) struct BenchArgs {
 enum What {
     #[command(flatten)]
     Workload(WorkloadArgs),
+    /// Engines side by side, in turn: medians, ratios, processor time, aborts, latencies, memory.
+    Compare(compare::CompareArgs),
     /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
     Latch(latch::LatchArgs),
     /// The lock manager alone: locks per second, by lock table, policy against deadlocks and number of threads.
@@ -70,6 +73,7 @@ Examples:
   foreshore bench ycsb --distribution hot:64:20 --execution planned --durability lazy
   foreshore bench insert --threads 4 --engine btreemap
   foreshore bench scan --set pool_bytes=8MiB --set read_ahead=0   a table larger than the pool
+  foreshore bench compare --workloads tpcb,scan --threads 1,8   engines beside each other, each in its own process
   foreshore bench latch --mix contended --threads 1,2,8,32,128
   foreshore bench locks --locks 10 --mix x --hot    the lock manager alone, lock tables beside each other
   foreshore bench intent --absolute 0,1000          intent locks alone, in all the ways that they can be kept
@@ -182,8 +186,8 @@ pub(crate) struct ScanArgs {
 
 #[derive(Args)]
 pub(crate) struct CommonArgs {
-    /// The engine that runs it.
-    #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&["foreshore", "btreemap"]))]
+    /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals.
+    #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&EngineKind::NAMES))]
     pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -325,6 +329,7 @@ impl CommonArgs {
 pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
     match args.what {
         What::Workload(workload) => run_workload(workload),
+        What::Compare(args) => compare::run(&args),
         What::Latch(args) => latch::run(&args),
         What::Locks(args) => locks::run(&args),
         What::Intent(args) => intent::run(&args),

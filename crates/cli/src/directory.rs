@@ -40,6 +40,14 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), temporary: false })
     }
 
+    /// A new temporary directory in `parent` or in the system's; it is made at once.
+    pub(crate) fn beneath(parent: Option<&Path>, purpose: &str) -> Result<Directory, CliError> {
+        let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
+        let path = parent.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
+        fs::create_dir_all(&path).map_err(CliError::io(format!("make the directory {}", path.display())))?;
+        Ok(Directory { path, temporary: true })
+    }
+
     /// Lets an interruption (Ctrl-C, or a request to terminate) remove a temporary directory before it ends the
     /// program. Once in a program.
     pub(crate) fn remove_when_interrupted(&self) -> Result<(), CliError> {

@@ -118,6 +118,9 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcb --engine btreemap --set pool_bytes", "option=value"),
         ("bench tpcb --engine btreemap --set pool_bytes=1MiB", "pool_bytes"),
         ("bench tpcb --engine btreemap --dir /nowhere", "leave out --dir"),
+        ("bench compare --workloads tpcd", "rmw-zipf"),
+        ("bench compare --engines oracle", "btreemap"),
+        ("bench compare --set pool_bytes=1MiB", "engine.option=value"),
         ("bench tpcb --set pool_size=1MiB", "pool_bytes"),
         ("bench tpcb --set pool_bytes=big", "16MiB"),
         ("bench tpcb --branches 0", "1..=10000"),
@@ -140,6 +143,7 @@ fn help_has_examples() {
     for arguments in [
         "--help",
         "bench --help",
+        "bench compare --help",
         "bench txbench --help",
         "bench locks --help",
         "bench intent --help",
@@ -382,5 +386,42 @@ fn checkpoint_tells_latencies_with_and_without() {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn engines_are_compared_in_processes_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = format!(
+        "bench compare --small --rounds 2 --seconds 0.05 --warm-up 0 --cache 16MiB --dir {}",
+        directory.path().display()
+    );
+    let compared =
+        report(&format!("{small} --engines foreshore,btreemap --workloads tpcb,scan --threads 1,2 --json"));
+    assert_eq!((&compared["experiment"], &compared["rounds"]), (&"compare".into(), &2.into()));
+    let results = compared["results"].as_array().unwrap();
+    let named = |result: &serde_json::Value| {
+        format!("{} {} {}", result["workload"], result["threads"], result["engine"]).replace('"', "")
+    };
+    let names: Vec<String> = results.iter().map(named).collect();
+    assert_eq!(names[..3], ["tpcb 1 foreshore", "tpcb 1 btreemap", "tpcb 2 foreshore"]);
+    assert_eq!((names.len(), names[7].as_str()), (8, "scan 2 btreemap"));
+    for result in results {
+        assert!(result["commits_per_s"].as_f64().unwrap() > 0.0 && result["consistent"] == true, "{result}");
+        assert!(result["peak_memory_bytes"].as_u64().unwrap() > 1 << 20, "{result}");
+        assert!(result["first_engine_ratio"].is_number() && result["p99_us"].is_number(), "{result}");
+    }
+    assert_eq!(entries(directory.path()), 0, "what was made is removed");
+
+    // What fails in one engine does not end the comparison.
+    let arguments =
+        format!("{small} --engines foreshore,btreemap --workloads insert --threads 1 --set btreemap.cash=1");
+    let output = foreshore(&arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for part in
+        ["insert: bench insert --commit-every 100", "foreshore is", "FAILED: the engine btreemap has no"]
+    {
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
     }
 }

@@ -1,0 +1,213 @@
+//! `foreshore bench compare`: engines side by side. Each run is a process of its own, so that its memory is its own;
+//! the engines take turns in every round, so that what else the machine does meets all of them.
+
+mod child;
+#[cfg(feature = "plot")]
+mod plot;
+mod result;
+mod table;
+mod workloads;
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{Durability, EngineKind};
+use foreshore_env::{thread, time::Duration};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::{
+    child::Run,
+    result::{Combination, Comparison, Round},
+    workloads::Preset,
+};
+use crate::{
+    bench::{names, parse_seconds},
+    directory::Directory,
+    output::{CHECK_FAILED, CliError, TROUBLE, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CompareArgs {
+    /// The workloads.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values = Preset::NAMES,
+          value_parser = Preset::parser())]
+    workloads: Vec<Preset>,
+    /// The engines; the ratios are those of the first one to each [default: foreshore and all rivals of this build].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = names::<EngineKind>(&EngineKind::NAMES))]
+    engines: Vec<EngineKind>,
+    /// Numbers of threads, one after another.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 8, 32, 128],
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: Vec<u16>,
+    /// How often each combination runs; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How long each run is measured.
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// How long each run lasts before it is measured.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    warm_up: Duration,
+    /// When a commit counts: on the disk, or at once.
+    #[arg(long, default_value = "lazy", value_parser = names::<Durability>(&["sync", "lazy"]))]
+    durability: Durability,
+    /// Memory for the cache of every engine that has one.
+    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    cache: String,
+    /// An option of an engine: `--set fjall.transactions=single_writer`. May be repeated.
+    #[arg(long = "set", value_name = "ENGINE.OPTION=VALUE", value_parser = parse_setting)]
+    settings: Vec<(EngineKind, String)>,
+    /// A hundredth of the records: to see whether all goes well, not how fast.
+    #[arg(long)]
+    small: bool,
+    /// Where the databases are made, and removed again [default: the system's temporary directory].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The seed of all random inputs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw throughput by threads, a picture for each workload, into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench compare --small --rounds 1 --seconds 0.2 --threads 1,8     whether all goes well
+  foreshore bench compare --workloads tpcb,tpcc --engines foreshore,lmdb --dir /dev/shm
+  foreshore bench compare --durability sync --workloads tpcb --threads 1,2,128 --json | tail -1 > tpcb.json
+  foreshore bench compare --plot compare.svg
+
+Rivals are in builds with their features: cargo run --release --features rivals -- bench compare
+
+Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed.";
+
+fn parse_setting(text: &str) -> Result<(EngineKind, String), String> {
+    let wrong = || "give engine.option=value, such as fjall.transactions=single_writer".to_owned();
+    let (engine, setting) = text.split_once('.').ok_or_else(wrong)?;
+    let (option, _) = setting.split_once('=').ok_or_else(wrong)?;
+    if option.is_empty() {
+        return Err(wrong());
+    }
+    Ok((engine.parse().map_err(|error: foreshore_bench::BenchError| error.to_string())?, setting.to_owned()))
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
+    if args.plot.is_some() && !cfg!(feature = "plot") {
+        return Err(CliError::usage(
+            "this build cannot plot",
+            "leave out --plot, or build with: cargo run --release --features rivals --",
+        ));
+    }
+    let comparison = measure(args)?;
+    #[cfg(feature = "plot")]
+    if let Some(path) = &args.plot {
+        plot::write(path, &comparison)?;
+    }
+    if args.json {
+        json_line(&comparison)?;
+    } else {
+        line(table::text(&comparison).trim_end())?;
+    }
+    Ok(match () {
+        () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
+        () if comparison.results.iter().any(|result| !result.consistent) => ExitCode::from(CHECK_FAILED),
+        () => ExitCode::SUCCESS,
+    })
+}
+
+fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
+    let engines: Vec<EngineKind> = match args.engines.is_empty() {
+        true => EngineKind::built().filter(|kind| *kind != EngineKind::BTreeMap).collect(),
+        false => args.engines.clone(),
+    };
+    let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
+    directory.remove_when_interrupted()?;
+    let bar = progress(args, engines.len());
+    let mut results = Vec::new();
+    for preset in &args.workloads {
+        for &threads in &args.threads {
+            let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
+            let mut failures: Vec<Option<String>> = vec![None; engines.len()];
+            for round in 0..args.rounds {
+                // Each round another one begins: who comes after whom must not matter.
+                for turn in 0..engines.len() {
+                    let place = (turn + usize::from(round)) % engines.len();
+                    let engine = engines[place];
+                    bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
+                    if failures[place].is_none() {
+                        match child::run(&arguments(args, preset, engine, threads), &directory) {
+                            Ok(one) => rounds[place].push(one),
+                            Err(failure) => failures[place] = Some(failure),
+                        }
+                    }
+                    bar.inc(1);
+                }
+            }
+            let combination =
+                |engine: EngineKind| Combination { workload: preset.name, threads, engine: engine.name() };
+            results.extend(result::of(&engines, combination, &rounds, failures));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Comparison {
+        experiment: "compare",
+        version: env!("CARGO_PKG_VERSION"),
+        processors: thread::available_parallelism(),
+        seconds: args.seconds.as_secs_f64(),
+        rounds: args.rounds,
+        durability: args.durability.name(),
+        cache: args.cache.clone(),
+        workloads: args
+            .workloads
+            .iter()
+            .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
+            .collect::<BTreeMap<_, _>>(),
+        results,
+    })
+}
+
+/// What a child is told.
+fn arguments(args: &CompareArgs, preset: &Preset, engine: EngineKind, threads: u16) -> Run {
+    let mut words: Vec<String> = vec!["bench".to_owned()];
+    words.extend(preset.arguments(args.small));
+    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    option("--engine", engine.name().to_owned());
+    option("--threads", threads.to_string());
+    option("--seconds", args.seconds.as_secs_f64().to_string());
+    option("--warm-up", args.warm_up.as_secs_f64().to_string());
+    option("--durability", args.durability.name().to_owned());
+    option("--seed", args.seed.to_string());
+    match engine {
+        EngineKind::Foreshore => option("--set", format!("pool_bytes={}", args.cache)),
+        EngineKind::BTreeMap => {}
+        _ => option("--set", format!("cache_bytes={}", args.cache)),
+    }
+    for (_, setting) in args.settings.iter().filter(|(of, _)| *of == engine) {
+        option("--set", setting.clone());
+    }
+    words.push("--json".to_owned());
+    Run { words, longest: args.warm_up + args.seconds }
+}
+
+fn progress(args: &CompareArgs, engines: usize) -> ProgressBar {
+    if args.json || args.quiet {
+        return ProgressBar::hidden();
+    }
+    let runs = args.workloads.len() * args.threads.len() * usize::from(args.rounds) * engines;
+    let bar = ProgressBar::new(runs as u64);
+    let template = "  {bar:30} {pos} of {len} runs, {eta} left: {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}

@@ -1,0 +1,92 @@
+//! Throughput by threads, a picture for each workload, in one SVG file. Its texts are letters that the viewer draws: no
+//! fonts are needed here.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+
+use super::result::{Comparison, EngineResult};
+use crate::output::CliError;
+
+/// Pictures beside each other.
+const COLUMNS: usize = 2;
+/// Width and height of a picture.
+const PICTURE: (u32, u32) = (560, 360);
+
+/// Writes the file.
+pub(super) fn write(path: &Path, comparison: &Comparison) -> Result<(), CliError> {
+    let svg = draw(comparison).map_err(|error| CliError::Other(format!("cannot draw the plot: {error}")))?;
+    std::fs::write(path, svg).map_err(CliError::io(format!("write {}", path.display())))
+}
+
+fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {
+    let mut workloads: Vec<&str> = comparison.results.iter().map(|result| result.workload).collect();
+    workloads.dedup();
+    let rows = workloads.len().div_ceil(COLUMNS).max(1);
+    let mut svg = String::new();
+    {
+        let size = (PICTURE.0 * COLUMNS as u32, PICTURE.1 * rows as u32);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        for (workload, area) in workloads.iter().zip(root.split_evenly((rows, COLUMNS))) {
+            let results = comparison.results.iter().filter(|result| result.workload == *workload);
+            picture(&area, workload, &results.collect::<Vec<_>>())?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// A line for each engine; threads in steps that double.
+fn picture(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    workload: &str,
+    results: &[&EngineResult],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let most = results.iter().map(|result| result.commits_per_s).fold(1.0, f64::max) * 1.05;
+    let threads = results.iter().map(|result| u32::from(result.threads));
+    let (fewest, highest) = (threads.clone().min().unwrap_or(1), threads.max().unwrap_or(1));
+    let across = (fewest..highest.max(fewest + 1)).log_scale().base(2.0);
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("{workload}, commits/s by threads"), ("sans-serif", 18))
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(80)
+        .build_cartesian_2d(across, 0.0..most)?;
+    chart.configure_mesh().y_label_formatter(&|rate| format!("{rate:.0}")).draw()?;
+    let mut engines: Vec<&str> = Vec::new();
+    for result in results {
+        if !engines.contains(&result.engine) {
+            engines.push(result.engine);
+        }
+    }
+    for (number, engine) in engines.iter().enumerate() {
+        let color = Palette99::pick(number).to_rgba();
+        let points: Vec<(u32, f64)> = (results.iter())
+            .filter(|result| result.engine == *engine)
+            .map(|result| (u32::from(result.threads), result.commits_per_s))
+            .collect();
+        chart
+            .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
+            .label(*engine)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::compare::table::tests::comparison;
+
+    #[test]
+    fn every_engine_has_its_line() {
+        let svg = draw(&comparison()).unwrap();
+        for part in ["<svg", "tpcb, commits/s by threads", "foreshore", "redb", "<polyline"] {
+            assert!(svg.contains(part), "{part:?} is not in {svg}");
+        }
+        let nothing = Comparison { results: Vec::new(), ..comparison() };
+        assert!(draw(&nothing).unwrap().contains("<svg"));
+    }
+}

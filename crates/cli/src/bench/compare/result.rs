@@ -1,0 +1,172 @@
+//! What a comparison found. As JSON its field names are stable: programs read them.
+
+use std::collections::BTreeMap;
+
+use foreshore_bench::EngineKind;
+use serde::Serialize;
+
+/// What one run told.
+#[derive(Clone, Debug)]
+pub(super) struct Round {
+    pub(super) commits_per_s: f64,
+    pub(super) cpu_us_per_commit: Option<f64>,
+    pub(super) abort_percent: f64,
+    pub(super) given_up: u64,
+    pub(super) p99_us: f64,
+    pub(super) max_us: f64,
+    pub(super) peak_memory_bytes: Option<u64>,
+    pub(super) consistent: bool,
+    pub(super) caveats: Vec<String>,
+}
+
+/// What was run.
+pub(super) struct Combination {
+    pub(super) workload: &'static str,
+    pub(super) threads: u16,
+    pub(super) engine: &'static str,
+}
+
+/// All results, and what shaped them.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    pub(super) experiment: &'static str,
+    pub(super) version: &'static str,
+    pub(super) processors: usize,
+    /// Measured of each run.
+    pub(super) seconds: f64,
+    pub(super) rounds: u16,
+    pub(super) durability: &'static str,
+    pub(super) cache: String,
+    /// Each workload as `foreshore bench` is told it.
+    pub(super) workloads: BTreeMap<&'static str, String>,
+    /// By workload, threads, engine, in the order of the arguments.
+    pub(super) results: Vec<EngineResult>,
+}
+
+/// An engine with a workload and a number of threads, over all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct EngineResult {
+    pub(super) workload: &'static str,
+    pub(super) threads: u16,
+    pub(super) engine: &'static str,
+    /// The median; the least and the most are beside it.
+    pub(super) commits_per_s: f64,
+    pub(super) commits_per_s_least: f64,
+    pub(super) commits_per_s_most: f64,
+    /// How many times as fast the first engine is: the median of the rounds' ratios.
+    pub(super) first_engine_ratio: Option<f64>,
+    /// The median.
+    pub(super) cpu_us_per_commit: Option<f64>,
+    /// Of all attempts; the median.
+    pub(super) abort_percent: f64,
+    /// Transactions that were aborted as often as the engine retries, in all rounds.
+    pub(super) given_up: u64,
+    /// The median.
+    pub(super) p99_us: f64,
+    /// The longest of all rounds.
+    pub(super) max_us: f64,
+    /// The most of all rounds.
+    pub(super) peak_memory_bytes: Option<u64>,
+    /// Whether all checks held in all rounds.
+    pub(super) consistent: bool,
+    /// What the engine does not promise.
+    pub(super) caveats: Vec<String>,
+    /// Why a run failed; the figures are those of the runs before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+}
+
+/// The results of engines that took turns: a list of rounds for each, and why it ended early.
+pub(super) fn of(
+    engines: &[EngineKind],
+    combination: impl Fn(EngineKind) -> Combination,
+    rounds: &[Vec<Round>],
+    failures: Vec<Option<String>>,
+) -> Vec<EngineResult> {
+    let first = rounds.first().map_or(&[][..], Vec::as_slice);
+    let each = engines.iter().zip(rounds).zip(failures);
+    each.map(|((&engine, rounds), failure)| {
+        let Combination { workload, threads, engine } = combination(engine);
+        let rates = || rounds.iter().map(|round| round.commits_per_s);
+        let ratios = first.iter().zip(rounds).filter(|(_, round)| round.commits_per_s > 0.0);
+        EngineResult {
+            workload,
+            threads,
+            engine,
+            commits_per_s: median(rates()).unwrap_or(0.0),
+            commits_per_s_least: rates().min_by(f64::total_cmp).unwrap_or(0.0),
+            commits_per_s_most: rates().max_by(f64::total_cmp).unwrap_or(0.0),
+            first_engine_ratio: median(
+                ratios.map(|(first, round)| first.commits_per_s / round.commits_per_s),
+            ),
+            cpu_us_per_commit: median(rounds.iter().filter_map(|round| round.cpu_us_per_commit)),
+            abort_percent: median(rounds.iter().map(|round| round.abort_percent)).unwrap_or(0.0),
+            given_up: rounds.iter().map(|round| round.given_up).sum(),
+            p99_us: median(rounds.iter().map(|round| round.p99_us)).unwrap_or(0.0),
+            max_us: rounds.iter().map(|round| round.max_us).fold(0.0, f64::max),
+            peak_memory_bytes: rounds.iter().filter_map(|round| round.peak_memory_bytes).max(),
+            consistent: rounds.iter().all(|round| round.consistent),
+            caveats: rounds.first().map(|round| round.caveats.clone()).unwrap_or_default(),
+            failure,
+        }
+    })
+    .collect()
+}
+
+/// The middle value; of an even number the mean of the two in the middle.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    fn round(commits_per_s: f64, max_us: f64) -> Round {
+        Round {
+            commits_per_s,
+            cpu_us_per_commit: Some(1e6 / commits_per_s),
+            abort_percent: 1.0,
+            given_up: 1,
+            p99_us: 20.0,
+            max_us,
+            peak_memory_bytes: Some(max_us as u64),
+            consistent: true,
+            caveats: vec!["it has no log".to_owned()],
+        }
+    }
+
+    /// Two engines, one of which failed in its third round.
+    pub(in super::super) fn results(threads: u16) -> Vec<EngineResult> {
+        let engines = [EngineKind::Foreshore, EngineKind::Redb];
+        let rounds = vec![
+            vec![round(100.0, 7.0), round(400.0, 9.0), round(200.0, 8.0)],
+            vec![round(50.0, 1.0), round(100.0, 2.0)],
+        ];
+        let combination =
+            |engine: EngineKind| Combination { workload: "tpcb", threads, engine: engine.name() };
+        of(&engines, combination, &rounds, vec![None, Some("the disk is full".to_owned())])
+    }
+
+    #[test]
+    fn medians_and_paired_ratios() {
+        let results = results(2);
+        let [first, second] = &results[..] else { panic!("{results:?}") };
+        assert_eq!((first.commits_per_s, first.max_us, first.given_up), (200.0, 9.0, 3));
+        assert_eq!(first.first_engine_ratio, Some(1.0));
+        assert_eq!((second.commits_per_s, second.first_engine_ratio), (75.0, Some(3.0)));
+        assert_eq!((second.commits_per_s_least, second.commits_per_s_most), (50.0, 100.0));
+        assert!(second.failure.is_some());
+        assert_eq!(median([].into_iter()), None);
+        let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
+        let nothing = of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned())]);
+        assert_eq!((nothing[0].commits_per_s, nothing[0].first_engine_ratio), (0.0, None));
+    }
+}
