@@ -42,7 +42,7 @@ use std::fmt;
 
 use foreshore_env::sync::atomic::{
     AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 use foreshore_env::time::Instant;
@@ -127,9 +127,10 @@ impl HybridLatch {
         // Partner is the release fence in `exclusive_guard`. If any read before this fence saw a writer's store, the
         // load below sees that writer's EXCLUSIVE or something newer (LATCH-2).
         fence(Acquire);
-        // Acquire: partner is the release of `release_exclusive` and `leave`. If that writer has left already, its
-        // version is seen by the next load, which must not move up; a Relaxed load here would allow that.
-        self.word.load(Acquire) & EXCLUSIVE == 0 && self.version.load(Relaxed) == version.0
+        // Acquire at least: partner is the release of `release_exclusive` and `leave`. If that writer has left already,
+        // its version is seen by the next load, which must not move up; a Relaxed load here would allow that. SeqCst for
+        // LATCH-10.
+        self.word.load(SeqCst) & EXCLUSIVE == 0 && self.version.load(Relaxed) == version.0
     }
 
     /// Whether somebody holds the latch exclusively at this moment. A hint: it may be over by the time of the answer.
@@ -237,8 +238,9 @@ impl HybridLatch {
     /// One attempt to be alone, for the common case that the latch has no state at all.
     #[inline]
     fn enter_exclusive_fast(&self) -> bool {
-        // Acquire: partners are the releases of `release_exclusive`, `release_shared` and `leave`.
-        self.word.compare_exchange(0, EXCLUSIVE, Acquire, Relaxed).is_ok()
+        // Acquire at least: partners are the releases of `release_exclusive`, `release_shared` and `leave`. SeqCst for
+        // LATCH-10.
+        self.word.compare_exchange(0, EXCLUSIVE, SeqCst, Relaxed).is_ok()
     }
 
     /// Enters unless a holder is in the way.
@@ -246,8 +248,8 @@ impl HybridLatch {
     fn enter_unless_held(&self, wish: Wish) -> bool {
         let mut word = self.word.load(Relaxed);
         while wish.may_enter(word) {
-            // Acquire: partners are the releases of `release_exclusive`, `release_shared` and `leave`.
-            match self.word.compare_exchange_weak(word, word + wish.unit(), Acquire, Relaxed) {
+            // As in `enter_exclusive_fast`.
+            match self.word.compare_exchange_weak(word, word + wish.unit(), SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(newer) => word = newer,
             }

@@ -94,10 +94,11 @@ fn locks_allocate_nothing_in_steady_state() {
                 for locks in [20, 600] {
                     let first = allocations(&manager, ROUNDS, locks);
                     assert!(first > 0, "what is needed is made once, and seen here");
-                    // The staged table's memory grows when its pre-allocator is late: by a segment for many locks.
-                    let staged = options.table == LockTableKind::Staged;
-                    let most = if staged { ROUNDS * locks / 4_000 } else { 0 };
-                    assert!(allocations(&manager, ROUNDS, locks) <= most, "{locks} locks, {options:?}");
+                    // The staged table's owners help themselves while the thread that recycles is behind; soon there is
+                    // enough of everything.
+                    let batches = if options.table == LockTableKind::Staged { 100 } else { 1 };
+                    let steady = (0..batches).any(|_| allocations(&manager, ROUNDS, locks) == 0);
+                    assert!(steady, "{locks} locks, {options:?}");
                 }
             }
         }

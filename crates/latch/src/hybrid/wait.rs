@@ -13,7 +13,7 @@ use std::panic;
 
 use foreshore_env::hint;
 use foreshore_env::sync::OnceLock;
-use foreshore_env::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use foreshore_env::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use foreshore_env::thread;
 use foreshore_env::time::Instant;
 
@@ -92,8 +92,8 @@ impl HybridLatch {
             let word = self.word.load(Relaxed);
             if !must_wait(wish, word, losses) {
                 let entered = (word + wish.unit()) & !flag(waking, WAKING);
-                // Acquire: partners are the releases of whoever left.
-                if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
+                // Acquire at least: partners are the releases of whoever left. SeqCst for LATCH-10.
+                if self.word.compare_exchange_weak(word, entered, SeqCst, Relaxed).is_ok() {
                     check_state(entered);
                     return true;
                 }
@@ -164,9 +164,9 @@ impl HybridLatch {
             loop {
                 let rest = word - held + kept;
                 let (new, pass) = successor(rest, next);
-                // AcqRel: releases as in `leave`; acquires what sharers that left before have released, for a successor
-                // that is given the latch and will not look at the word itself.
-                match self.word.compare_exchange_weak(word, new, AcqRel, Relaxed) {
+                // AcqRel at least: releases as in `leave`; acquires what sharers that left before have released, for a
+                // successor that is given the latch and will not look at the word itself. SeqCst for LATCH-10.
+                match self.word.compare_exchange_weak(word, new, SeqCst, Relaxed) {
                     Ok(_) => {
                         check_state(new);
                         return pass;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use foreshore_env::sync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
 #[cfg(all(test, foreshore_loom))]
@@ -43,7 +43,8 @@ const GUARDED: u32 = 1 << 31;
 pub(super) struct Linked {
     /// The head word, see above. While it is not guarded it changes by exchanges: AcqRel and Release, so that who comes
     /// sees what who went has done, and who guards sees the request that it finds; partner is the Acquire of both. While
-    /// it is guarded, it is guarded by the latch.
+    /// it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks whether nobody is there:
+    /// LOCK-17.
     head: AtomicU32,
 }
 
@@ -62,14 +63,14 @@ impl Linked {
     /// Whether there is nobody, at this moment. Beside the latch.
     #[inline]
     pub(super) fn is_open_and_bare(&self) -> bool {
-        self.head.load(Acquire) == RequestIndex::NONE.0
+        self.head.load(SeqCst) == RequestIndex::NONE.0
     }
 
     /// Puts a request, which is linked to nobody, into an empty list. Beside the latch; `false`: the list is not empty, or
     /// somebody is about to change it.
     #[inline]
     pub(super) fn enter_alone(&self, index: RequestIndex) -> bool {
-        self.head.compare_exchange(RequestIndex::NONE.0, index.0, AcqRel, Relaxed).is_ok()
+        self.head.compare_exchange(RequestIndex::NONE.0, index.0, SeqCst, Relaxed).is_ok()
     }
 
     /// Whether a request is alone in the list and its owner may take it out beside the latch.
@@ -97,8 +98,8 @@ impl Linked {
         if models::has(models::Fault::Guard) {
             return;
         }
-        if !self.is_guarded() {
-            self.head.fetch_or(GUARDED, Acquire);
+        if self.head.load(SeqCst) & GUARDED == 0 {
+            self.head.fetch_or(GUARDED, SeqCst);
         }
     }
 

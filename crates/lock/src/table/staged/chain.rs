@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use foreshore_env::hint::spin_loop;
 use foreshore_env::sync::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use foreshore_env::thread::yield_now;
 
@@ -31,7 +31,8 @@ pub(in crate::table) struct Chain {
     /// cleans. Acquire: who comes to a request sees what was written to it.
     head: AtomicU32,
     /// The last request that was appended; NONE: the chain is empty. AcqRel: an exchange sees what its predecessor has
-    /// written, and what an emptied chain has gone through.
+    /// written, and what an emptied chain has gone through; SeqCst where a request comes, and where emptiness is asked
+    /// for: LOCK-17.
     tail: AtomicU32,
 }
 
@@ -62,7 +63,7 @@ impl Chain {
     #[inline]
     pub(super) fn push(&self, requests: &Requests, index: RequestIndex) -> bool {
         requests.get(index).set_next(RequestIndex::NONE);
-        let last = RequestIndex(self.tail.swap(index.0, AcqRel));
+        let last = RequestIndex(self.tail.swap(index.0, SeqCst));
         if last == RequestIndex::NONE {
             self.head.store(index.0, Release);
             true
@@ -124,7 +125,7 @@ impl Chain {
     }
 
     fn last(&self) -> RequestIndex {
-        RequestIndex(self.tail.load(Acquire))
+        RequestIndex(self.tail.load(SeqCst))
     }
 
     /// The request after one that is not the last. Under the latch.
