@@ -1,5 +1,6 @@
 //! A transaction as the lock manager sees it: what it holds, and how it asks for more.
 
+mod asked;
 mod coarse;
 mod held;
 mod pipeline;
@@ -17,6 +18,7 @@ use crate::name::{KeyRef, LockName};
 use crate::request::{FreeRequests, RequestIndex};
 use crate::slot::SlotId;
 use crate::wait::WaitPolicy;
+use asked::Asked;
 use coarse::HeldIntent;
 use held::{HeldLock, HeldLocks};
 use wish::Wish;
@@ -50,6 +52,8 @@ pub struct LockOwner {
     txn: TxnId,
     /// `None` while it is dropped, and after it was handed over.
     state: Option<Box<OwnerState>>,
+    /// What was asked for by [`LockOwner::ask`] and is not granted yet.
+    asked: Option<Box<Asked>>,
 }
 
 impl LockOwner {
@@ -64,7 +68,7 @@ impl LockOwner {
             "the last owner has released everything"
         );
         state.max_tag = Lsn::ZERO;
-        LockOwner { manager, slot, txn, state: Some(state) }
+        LockOwner { manager, slot, txn, state: Some(state), asked: None }
     }
 
     #[inline]
@@ -231,41 +235,61 @@ impl LockOwner {
         request: Option<RequestIndex>,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
+        let Some(wish) = self.wish(name, mode, request)? else { return Ok(()) };
+        let outcome = wish.wait(&self.manager, self.slot, table, key_bytes(key), wait);
+        self.settle(wish, outcome)?;
+        self.note(wish, table, key);
+        Ok(())
+    }
+
+    /// Writes down whose key a new lock is on, for those who look on.
+    fn note(&self, wish: Wish, table: TableId, key: KeyRef<'_>) {
+        if let (Some(notes), Wish::New { name, .. }) = (&self.manager.notes, wish) {
+            notes.write(self.slot, name, table, key);
+        }
+    }
+
+    /// What to wait for, after an attempt.
+    fn wish(
+        &mut self,
+        name: LockName,
+        mode: Mode,
+        request: Option<RequestIndex>,
+    ) -> Result<Option<Wish>, LockError> {
         let request = request.map(|request| self.usable(request)).transpose()?;
-        let place = self.state().held.find(name);
-        let held = place.map(|place| self.state().held.get(place));
+        let held = self.state().held.find(name).map(|place| self.state().held.get(place));
         let wanted = held.map_or(mode, |held| held.mode.join(mode));
-        let key_bytes = match key {
-            KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
-            KeyRef::NegativeInfinity => None,
-        };
-        let wish = match (request, held) {
-            (Some(request), _) => Wish::New { name, request, wanted },
-            (None, Some(held)) => Wish::More { name, request: held.request, held: held.mode, wanted },
-            (None, None) => return Ok(()),
-        };
-        match wish.wait(&self.manager, self.slot, table, key_bytes, wait) {
-            Ok(tag) => {
-                let LockOwner { manager, slot, state, .. } = self;
-                let state = state.as_mut().expect("an owner has its state until it is dropped");
+        Ok(match (request, held) {
+            (Some(request), _) => Some(Wish::New { name, request, wanted }),
+            (None, Some(held)) => Some(Wish::More { name, request: held.request, held: held.mode, wanted }),
+            (None, None) => None,
+        })
+    }
+
+    /// Takes note of how a wait for a lock on a key has ended.
+    fn settle(&mut self, wish: Wish, outcome: Result<Lsn, LockError>) -> Result<(), LockError> {
+        match (wish, outcome) {
+            (Wish::New { name, request, wanted }, Ok(tag)) => {
+                let state = self.state_mut();
                 state.max_tag = state.max_tag.max(tag);
-                match (request, place) {
-                    (Some(request), _) => {
-                        state.held.push(HeldLock { name, request, mode: wanted });
-                        if let Some(notes) = &manager.notes {
-                            notes.write(*slot, name, table, key);
-                        }
-                    }
-                    (None, Some(place)) => state.held.set_mode(place, wanted),
-                    (None, None) => {}
-                }
-                Ok(())
+                state.held.push(HeldLock { name, request, mode: wanted });
             }
-            Err(error) => {
-                self.give_back(request);
-                Err(error)
+            (Wish::More { name, wanted, .. }, Ok(tag)) => {
+                let state = self.state_mut();
+                state.max_tag = state.max_tag.max(tag);
+                if let Some(place) = state.held.find(name) {
+                    state.held.set_mode(place, wanted);
+                }
+            }
+            (Wish::New { request, .. }, Err(error)) => {
+                self.give_back(Some(request));
+                return Err(error);
+            }
+            (Wish::More { .. } | Wish::Table { .. }, outcome) => {
+                outcome?;
             }
         }
+        Ok(())
     }
 
     /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
@@ -321,10 +345,19 @@ impl Drop for LockOwner {
         if self.state.is_none() {
             return;
         }
+        self.stop_asking();
         self.release_all(None);
         if let Some(state) = self.state.take() {
             self.manager.slots.release(self.slot, state);
         }
+    }
+}
+
+/// A key for reports.
+fn key_bytes(key: KeyRef<'_>) -> Option<KeyBytes> {
+    match key {
+        KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
+        KeyRef::NegativeInfinity => None,
     }
 }
 

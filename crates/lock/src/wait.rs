@@ -33,7 +33,7 @@ pub struct WaitPolicy<'a> {
 
 impl WaitPolicy<'_> {
     /// Until when a wait lasts that begins at this time.
-    fn deadline_from(&self, began: Instant) -> Option<Instant> {
+    pub(crate) fn deadline_from(&self, began: Instant) -> Option<Instant> {
         let own = self.timeout.and_then(|timeout| began.checked_add(timeout));
         self.deadline.into_iter().chain(own).min()
     }
@@ -92,16 +92,10 @@ impl LockManager {
         }
         let mut again = false;
         let stopped = loop {
-            if own.word() != word {
-                break Stopped::Over;
-            }
-            if policy.cancel.is_some_and(CancelToken::is_cancelled) {
-                break Stopped::Cancelled;
+            if let Some(stopped) = self.has_stopped(slot, word, deadline, policy.cancel) {
+                break stopped;
             }
             let now = Instant::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                break Stopped::Deadline;
-            }
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
             // must not wait for one.
             let pause = self.detector.look(self, slot, word, began, again);
@@ -117,8 +111,32 @@ impl LockManager {
             // the address then, so a sleeper is either seen or sees the change.
             parking::park(own.address(), || own.word() == word, Some(wake_up), || true);
         };
+        self.has_waited(slot, began);
+        stopped
+    }
+
+    /// Whether the wait `word` of `slot` has come to an end.
+    pub(crate) fn has_stopped(
+        &self,
+        slot: SlotId,
+        word: WaitWord,
+        deadline: Option<Instant>,
+        cancel: Option<&CancelToken>,
+    ) -> Option<Stopped> {
+        if self.slots.wait_of(slot).word() != word {
+            Some(Stopped::Over)
+        } else if cancel.is_some_and(CancelToken::is_cancelled) {
+            Some(Stopped::Cancelled)
+        } else if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            Some(Stopped::Deadline)
+        } else {
+            None
+        }
+    }
+
+    /// A wait that began at `began` has ended.
+    pub(crate) fn has_waited(&self, slot: SlotId, began: Instant) {
         self.detector.leave(slot);
         self.counters.waited(began.elapsed());
-        stopped
     }
 }

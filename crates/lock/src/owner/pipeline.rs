@@ -24,6 +24,7 @@ impl LockOwner {
             slot: self.slot,
             txn: self.txn,
             state: self.state.take(),
+            asked: None,
         }
     }
 

@@ -15,7 +15,16 @@ use crate::stats::WaitCounters;
 use crate::table::Withdrawn;
 use crate::wait::{Stopped, WaitPolicy};
 
+/// What came of entering a queue.
+pub(super) enum Begun {
+    /// It was free all the same; the tag that the lock has to see.
+    Granted(Lsn),
+    /// The wait has begun.
+    Waiting(WaitWord),
+}
+
 /// What a transaction waits for, as it asks for it.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
     /// A lock on a name on which it has none.
     New { name: LockName, request: RequestIndex, wanted: Mode },
@@ -36,9 +45,28 @@ impl Wish {
         key: Option<KeyBytes>,
         policy: &WaitPolicy<'_>,
     ) -> Result<Lsn, LockError> {
-        let holders = || manager.describe(self.holders(manager, owner));
+        match self.begin(manager, owner, table, key, policy)? {
+            Begun::Granted(tag) => Ok(tag),
+            Begun::Waiting(word) => {
+                let stopped = manager.wait(owner, word, policy);
+                self.end(manager, owner, stopped)
+            }
+        }
+    }
+
+    /// Enters the queue for what was not free. Who then waits looks at the word until it has stopped, and calls
+    /// [`Wish::end`].
+    #[cold]
+    pub(super) fn begin(
+        &self,
+        manager: &LockManager,
+        owner: SlotId,
+        table: TableId,
+        key: Option<KeyBytes>,
+        policy: &WaitPolicy<'_>,
+    ) -> Result<Begun, LockError> {
         if policy.no_wait {
-            return Err(LockError::WouldBlock(holders()));
+            return Err(LockError::WouldBlock(manager.describe(self.holders(manager, owner))));
         }
         let (requested, held) = self.modes();
         let slot = manager.slots.get(owner);
@@ -47,11 +75,22 @@ impl Wish {
         if manager.detector.refuses_waits() {
             return Err(LockError::Deadlock(Detector::refusal(manager, owner)));
         }
-        let word = match self.enqueue(manager, owner) {
-            Ok(tag) => return Ok(tag),
-            Err(word) => word,
-        };
-        let stopped = manager.wait(owner, word, policy);
+        Ok(match self.enqueue(manager, owner) {
+            Ok(tag) => Begun::Granted(tag),
+            Err(word) => Begun::Waiting(word),
+        })
+    }
+
+    /// Ends a wait that has stopped. Returns the tag that the lock has to see.
+    #[cold]
+    pub(super) fn end(
+        &self,
+        manager: &LockManager,
+        owner: SlotId,
+        stopped: Stopped,
+    ) -> Result<Lsn, LockError> {
+        let slot = manager.slots.get(owner);
+        let holders = || manager.describe(self.holders(manager, owner));
         let in_the_way = if stopped == Stopped::Deadline { holders() } else { Vec::new() };
         match (self.withdraw(manager, owner), stopped) {
             (Withdrawn::Granted, _) => Ok(self.tag(manager)),

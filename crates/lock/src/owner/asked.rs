@@ -1,0 +1,128 @@
+//! Locks for somebody who does not sleep: a thread that works for many transactions asks in their names, and looks again when
+//! it comes by. And giving locks back in parts, by whoever looks after that part of the table.
+//!
+//! While it is not granted, such a request is a wait like others (LOCK-4, LOCK-6): it is in its queue, deadlocks through it
+//! are found, by others and by the looks of this one.
+
+use foreshore_base::{Lsn, TableId};
+use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::time::{Duration, Instant};
+
+use super::{Attempt, LockOwner, Wish, key_bytes, wish::Begun};
+use crate::error::LockError;
+use crate::mode::Mode;
+use crate::name::{KeyRef, LockName};
+use crate::slot::WaitWord;
+use crate::wait::{Stopped, WaitPolicy};
+
+/// Between two looks for deadlocks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    wish: Wish,
+    word: WaitWord,
+    began: Instant,
+    looked: Option<Instant>,
+    table: TableId,
+    /// If notes are kept.
+    key: Option<Vec<u8>>,
+}
+
+impl LockOwner {
+    /// As [`LockOwner::acquire`], but comes back when it would wait: `false`, and the wait goes on. Nothing else may be asked
+    /// for until [`LockOwner::look`] has said that it has ended. Dropping the owner ends it too.
+    pub fn ask(
+        &mut self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: Mode,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<bool, LockError> {
+        debug_assert!(self.asked.is_none(), "one wait at a time");
+        let name = self.manager.name(table, key);
+        let mode = self.manager.key_ranges.widen(mode);
+        let request = match self.attempt(table, key, name, mode)? {
+            Attempt::Done => return Ok(true),
+            Attempt::Blocked(request) => request,
+        };
+        let Some(wish) = self.wish(name, mode, request)? else { return Ok(true) };
+        match wish.begin(&self.manager, self.slot, table, key_bytes(key), wait) {
+            Ok(Begun::Granted(tag)) => {
+                self.note(wish, table, key);
+                self.settle(wish, Ok(tag)).map(|()| true)
+            }
+            Ok(Begun::Waiting(word)) => {
+                let key = match key {
+                    KeyRef::Key(key) if self.manager.notes.is_some() => Some(key.to_vec()),
+                    _ => None,
+                };
+                let began = Instant::now();
+                self.asked = Some(Box::new(Asked { wish, word, began, looked: None, table, key }));
+                Ok(false)
+            }
+            Err(error) => self.settle(wish, Err(error)).map(|()| true),
+        }
+    }
+
+    /// Whether what was asked for is granted. After an error, too, the wait has ended.
+    pub fn look(&mut self, wait: &WaitPolicy<'_>) -> Result<bool, LockError> {
+        let Some(asked) = &mut self.asked else { return Ok(true) };
+        let (manager, slot) = (&self.manager, self.slot);
+        let deadline = wait.deadline_from(asked.began);
+        let Some(stopped) = manager.has_stopped(slot, asked.word, deadline, wait.cancel) else {
+            if asked.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+                let again = asked.looked.replace(Instant::now()).is_some();
+                let _pause = manager.detector.look(manager, slot, asked.word, asked.began, again);
+            }
+            return Ok(false);
+        };
+        self.end_asking(stopped).map(|()| true)
+    }
+
+    fn end_asking(&mut self, stopped: Stopped) -> Result<(), LockError> {
+        let Some(asked) = self.asked.take() else { return Ok(()) };
+        let Asked { wish, began, table, key, .. } = *asked;
+        self.manager.has_waited(self.slot, began);
+        let outcome = wish.end(&self.manager, self.slot, stopped);
+        self.settle(wish, outcome)?;
+        self.note(wish, table, key.as_deref().map_or(KeyRef::NegativeInfinity, KeyRef::Key));
+        Ok(())
+    }
+
+    /// Ends the wait, if there is one: what was asked for is held or not.
+    pub(super) fn stop_asking(&mut self) {
+        // Whoever stops does not ask how it ended.
+        let _ = self.end_asking(Stopped::Cancelled);
+    }
+
+    /// Whether it holds a lock on a key that `which` chooses.
+    pub fn holds_any(&self, which: impl Fn(LockName) -> bool) -> bool {
+        self.state().held.as_slice().iter().any(|lock| which(lock.name))
+    }
+
+    /// Of a transaction that has ended: gives back the locks on keys that `which` chooses, leaving `tag` as
+    /// [`LockOwner::release_all`] does. The others follow; no lock is asked for in between (LOCK-10).
+    pub fn release_some(&mut self, which: impl Fn(LockName) -> bool, tag: Option<Lsn>) {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let reuses = manager.table.reuses_requests();
+        let held = state.held.as_slice().to_vec();
+        state.held.clear();
+        let mut released = 0;
+        for lock in held {
+            if which(lock.name) {
+                manager.table.release(&manager.slots, lock.name, lock.request, tag);
+                if reuses {
+                    state.free.give_released(lock.request);
+                }
+                released += 1;
+            } else {
+                state.held.push(lock);
+            }
+        }
+        let published = manager.slots.get(*slot);
+        published.released.store(published.released.load(Relaxed) + released, Relaxed);
+    }
+}
