@@ -8,9 +8,10 @@ use std::{
 use foreshore_base::StorageError;
 use foreshore_env::{
     disk::{Disk, RealDisk},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+use foreshore_orthrus::Partitions;
 use foreshore_txn::{
     Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
     Txn, TxnError, VERIFY_WAIT,
@@ -42,6 +43,9 @@ pub(crate) struct Inner {
     pub(crate) tables: TableCache,
     options: Options,
     path: PathBuf,
+    /// The threads of partitioned execution, from their first transaction on. Guarded by the mutex, which is held while they
+    /// are started.
+    pub(crate) partitions: Mutex<Option<Arc<Partitions>>>,
 }
 
 impl Inner {
@@ -57,6 +61,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(partitions) = &*self.partitions.lock() {
+            partitions.stop();
+        }
         // Nobody is left to tell. What was not written is in the log; the next opening recovers it.
         let _ = self.engine.close();
     }
@@ -121,7 +128,13 @@ impl Builder {
         let options = EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         let engine =
             Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
-        let inner = Inner { engine, tables: TableCache::new(), options: self.options, path };
+        let inner = Inner {
+            engine,
+            tables: TableCache::new(),
+            options: self.options,
+            path,
+            partitions: Mutex::new(None),
+        };
         Ok(Database { inner: Arc::new(inner) })
     }
 }
@@ -253,7 +266,7 @@ impl Database {
     pub(crate) fn planner(&self, options: &TransactOptions) -> Option<Planner<'static>> {
         match options.execution.unwrap_or(self.inner.options.execution) {
             Execution::Dynamic => None,
-            Execution::Planned => Some(Planner::new(&[])),
+            Execution::Planned => Some(Planner::new(Vec::new())),
         }
     }
 
@@ -370,6 +383,9 @@ impl Database {
     /// opening would have to recover. Everything that is called later fails with [`Error::Closed`], but for
     /// [`Database::stats`]: `cut_off` says how many transactions had written and were still open. They are undone.
     pub fn close(&self) -> Result<()> {
+        if let Some(partitions) = &*self.inner.partitions.lock() {
+            partitions.stop();
+        }
         self.inner.engine.close().map_err(|error| self.inner.error(error))
     }
 }

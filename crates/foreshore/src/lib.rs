@@ -78,7 +78,8 @@
 //! **Locks first.** Who knows what a transaction will touch can say so: [`Database::plan`] names keys and ranges, all their
 //! locks are granted in one order before the transaction runs, and transactions that do so never deadlock with each other.
 //! [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks and without
-//! effect. This pays where many threads want the same few records.
+//! effect. This pays where many threads want the same few records. [`Plan::submit`] gives such a transaction to threads of the
+//! database, and hands back a [`Submitted`] to wait for, or to `await`.
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -169,6 +170,7 @@ mod plan;
 mod range;
 mod report;
 mod retention;
+mod submit;
 mod table;
 mod transact;
 mod transaction;
@@ -180,6 +182,7 @@ pub use foreshore_base::{
     key::{Key, KeyDecodeError},
     limits,
 };
+pub use foreshore_orthrus::PartitionStats;
 pub use foreshore_txn::{
     DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
     Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogFullPolicy,
@@ -196,6 +199,7 @@ pub use crate::{
     range::{Cursor, Range},
     report::{Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},
+    submit::{Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,
     transaction::{CancelHandle, Savepoint, Transaction},

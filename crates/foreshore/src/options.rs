@@ -2,14 +2,15 @@
 
 mod check;
 mod choices;
+mod engine;
 mod lock_table;
 mod units;
 
 use choices::Choice;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, EngineOptions, IntentLockKind, KeyRangeModes, LockOptions,
-    LogOptions, MAX_PIPELINE_LENGTH, PoolOptions, VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, MAX_PIPELINE_LENGTH,
+    VictimPolicy,
 };
 
 use crate::{
@@ -112,6 +113,15 @@ pub struct Options {
     /// How [`Database::transact`](crate::Database::transact) comes to its locks, unless the call says otherwise. Default:
     /// dynamic.
     pub execution: Execution,
+    /// Threads that lock for transactions that are given to [`Plan::submit`](crate::Plan::submit): each for its part of the
+    /// lock names; 1 to 256. Started with the first of them. Default: 1.
+    pub control_threads: usize,
+    /// Threads that run these transactions; 1 to 256. Default: 2.
+    pub execution_threads: usize,
+    /// How many of them each of these threads has begun and not ended, at most. Default: 16.
+    pub execution_window: usize,
+    /// Messages that the ring between two of these threads holds, rounded up to a power of two. Default: 64.
+    pub ring_capacity: usize,
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]
     pub locking: bool,
@@ -160,6 +170,10 @@ impl Default for Options {
             durability: Durability::default(),
             isolation: Isolation::default(),
             execution: Execution::default(),
+            control_threads: 1,
+            execution_threads: 2,
+            execution_window: 16,
+            ring_capacity: 64,
             locking: true,
             release_tags: true,
             node_capacity: usize::MAX,
@@ -204,6 +218,10 @@ impl Options {
         "durability",
         "isolation",
         "execution",
+        "control_threads",
+        "execution_threads",
+        "execution_window",
+        "ring_capacity",
     ];
 
     /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`.
@@ -273,6 +291,10 @@ impl Options {
                 }
             }
             "execution" => self.execution = choice(name, value)?,
+            "control_threads" => self.control_threads = count()?,
+            "execution_threads" => self.execution_threads = count()?,
+            "execution_window" => self.execution_window = count()?,
+            "ring_capacity" => self.ring_capacity = count()?,
             _ => {
                 return Err(Error::UnknownOption { name: name.to_owned(), known: Options::NAMES.join(", ") });
             }
@@ -327,55 +349,12 @@ impl Options {
             }
             .to_owned(),
             "execution" => self.execution.name(),
+            "control_threads" => self.control_threads.to_string(),
+            "execution_threads" => self.execution_threads.to_string(),
+            "execution_window" => self.execution_window.to_string(),
+            "ring_capacity" => self.ring_capacity.to_string(),
             _ => return None,
         })
-    }
-
-    pub(crate) fn engine(&self) -> EngineOptions {
-        EngineOptions {
-            create: self.create,
-            log: LogOptions {
-                segment_bytes: self.log_segment_bytes,
-                buffer_bytes: self.log_buffer_bytes,
-                capacity_bytes: self.log_bytes,
-                flush_interval: self.flush_interval,
-                latency: self.log_latency,
-                insert: self.log_insert,
-            },
-            pool: PoolOptions {
-                bytes: self.pool_bytes,
-                translation: self.translation,
-                transit: self.transit,
-                read_ahead: self.read_ahead,
-                ..PoolOptions::default()
-            },
-            locks: LockOptions {
-                keep_notes: self.lock_notes,
-                max_locks_per_transaction: self.max_locks_per_transaction,
-                max_locks: self.max_locks,
-                table: self.lock_table.into(),
-                key_ranges: self.key_range_modes,
-                intents: self.intent_locks,
-                deadlock: self.deadlock_policy,
-                digests: self.deadlock_digests,
-                confirm_deadlocks: self.deadlock_confirmation,
-                deadlock_timeout: self.deadlock_timeout,
-                victim: self.victim_policy,
-                ..LockOptions::default()
-            },
-            latch_mode: self.latch_mode,
-            early_lock_release: self.early_lock_release,
-            pipeline_length: self.pipeline_length,
-            release_tags: self.release_tags,
-            checkpoint_bytes: self.checkpoint_bytes,
-            recovery_target: self.recovery_target,
-            recovery_observer: None,
-            escalation_locks: self.escalation_locks,
-            escalation_bytes: self.escalation_bytes,
-            log_full: self.log_full,
-            node_capacity: self.node_capacity,
-            locking: self.locking,
-        }
     }
 }
 
@@ -454,6 +433,13 @@ mod tests {
             ("deadlock_timeout", "0s"),
             ("pipeline_length", "0"),
             ("pipeline_length", "100001"),
+            ("control_threads", "0"),
+            ("control_threads", "257"),
+            ("execution_threads", "0"),
+            ("execution_threads", "257"),
+            ("execution_window", "0"),
+            ("ring_capacity", "0"),
+            ("ring_capacity", "65537"),
             ("max_locks", "0"),
             ("max_locks_per_transaction", "0"),
         ] {

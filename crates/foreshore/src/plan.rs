@@ -13,7 +13,8 @@ use crate::{
     database::Database,
     error::{Error, Result},
     range::Bounds,
-    table::{CachedTable, TableDefinition, TableLock},
+    submit::{self, Submitted},
+    table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
     transaction::{Transaction, encode_bound, encode_key},
     value::Value,
@@ -58,9 +59,9 @@ pub struct Plan<'d> {
 /// A part of a plan.
 #[derive(Debug)]
 pub(crate) enum Step<'d> {
-    Key { table: Cow<'d, CachedTable>, key: Vec<u8>, kind: LockKind },
-    Range { table: Cow<'d, CachedTable>, bounds: Bounds, kind: LockKind },
-    Table { table: Cow<'d, CachedTable>, mode: IntentMode },
+    Key { table: Cow<'d, TableInfo>, key: Vec<u8>, kind: LockKind },
+    Range { table: Cow<'d, TableInfo>, bounds: Bounds, kind: LockKind },
+    Table { table: Cow<'d, TableInfo>, mode: IntentMode },
 }
 
 #[allow(
@@ -109,7 +110,7 @@ impl<'d> Plan<'d> {
     /// It will use much of this table: see [`Transaction::lock_table`].
     pub fn lock_table<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, lock: TableLock) -> Plan<'d> {
         self.step(|database| {
-            let table = database.inner().table(&table)?;
+            let table = table_info(database, &table)?;
             Ok(Step::Table { table, mode: lock.mode() })
         })
     }
@@ -123,16 +124,59 @@ impl<'d> Plan<'d> {
     pub fn run<R>(self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         let Plan { database, options, steps } = self;
         let steps = steps?;
-        let planner = Some(Planner::new(&steps));
+        let planner = Some(Planner::new(steps));
         let session = Session::Alone(database);
         transact::run(session, &options, planner, body, Transaction::commit).map(|(result, ())| result)
+    }
+
+    /// Gives it to the threads of partitioned execution, and does not wait: they get the locks and run `body`, many transactions
+    /// at a time, and the handle tells the result (ORTHRUS; Ren et al. 2016).
+    ///
+    /// Threads of two kinds share the work. Control threads
+    /// ([`Options::control_threads`](crate::Options::control_threads)) lock and unlock, each in its part of the lock names, so
+    /// that what many transactions want at once stays in one core's cache; execution threads
+    /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions and never wait for a lock or for
+    /// the disk. This is for machines with many cores and records that all of them want. Transactions that are run
+    /// otherwise may do so at the same time.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const VOTES: TableDefinition<u32, u64> = TableDefinition::new("votes");
+    ///
+    /// let votes: Vec<_> = (0..10)
+    ///     .map(|vote| {
+    ///         let party = vote % 3;
+    ///         db.plan().write(VOTES, party).submit(move |tx| {
+    ///             let votes = tx.get(VOTES, party)?.unwrap_or(0) + 1;
+    ///             tx.put(VOTES, party, votes)
+    ///         })
+    ///     })
+    ///     .collect();
+    /// for vote in votes {
+    ///     vote?.wait()?; // durable
+    /// }
+    /// # assert_eq!(db.transact(|tx| tx.get(VOTES, 0))?, Some(4));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What was wrong with a key or table of the plan, or that the threads cannot be started. The rest is told by the handle.
+    pub fn submit<R: Send + 'static>(
+        self,
+        body: impl FnMut(&mut Transaction) -> Result<R> + Send + 'static,
+    ) -> Result<Submitted<R>> {
+        let Plan { database, options, steps } = self;
+        let steps = steps?.into_iter().map(Step::into_owned).collect();
+        submit::submit(database, options, Planner::new(steps), body)
     }
 
     fn key<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: &K, kind: LockKind) -> Plan<'d> {
         self.step(|database| {
             let mut encoded = Vec::new();
             encode_key(key, &mut encoded)?;
-            let table = database.inner().table(&table)?;
+            let table = table_info(database, &table)?;
             Ok(Step::Key { table, key: encoded, kind })
         })
     }
@@ -145,7 +189,7 @@ impl<'d> Plan<'d> {
     ) -> Plan<'d> {
         self.step(|database| {
             let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-            let table = database.inner().table(&table)?;
+            let table = table_info(database, &table)?;
             Ok(Step::Range { table, bounds, kind })
         })
     }
@@ -163,14 +207,14 @@ impl<'d> Plan<'d> {
 
 /// Plans the runs of one transaction.
 pub(crate) struct Planner<'p> {
-    steps: &'p [Step<'p>],
+    steps: Vec<Step<'p>>,
     /// Of the last run, with what it met beside it.
     footprint: Option<Footprint>,
 }
 
 impl<'p> Planner<'p> {
     /// `steps`: what the caller declares; if nothing, the body is asked.
-    pub(crate) fn new(steps: &'p [Step<'p>]) -> Planner<'p> {
+    pub(crate) fn new(steps: Vec<Step<'p>>) -> Planner<'p> {
         Planner { steps, footprint: None }
     }
 
@@ -196,6 +240,11 @@ impl<'p> Planner<'p> {
         declared.map(|()| footprint)
     }
 
+    /// Keeps a footprint for another run.
+    pub(crate) fn keep(&mut self, footprint: Footprint) {
+        self.footprint = Some(footprint);
+    }
+
     /// Keeps the footprint for another run; whether the last one left it.
     pub(crate) fn has_missed(&mut self, tx: &mut Transaction) -> bool {
         self.footprint = tx.txn().take_footprint();
@@ -208,13 +257,34 @@ pub(crate) fn follow(tx: &mut Transaction, footprint: Footprint) -> Result<()> {
     tx.txn().follow(footprint).map_err(|error| tx.fail(error))
 }
 
+/// The table of a definition, borrowed from the cache of tables if it is there.
+fn table_info<'d, K: Key, V: Value>(
+    database: &'d Database,
+    table: &TableDefinition<'_, K, V>,
+) -> Result<Cow<'d, TableInfo>> {
+    Ok(match database.inner().table(table)? {
+        Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
+        Cow::Owned(cached) => Cow::Owned(cached.info),
+    })
+}
+
 impl Step<'_> {
+    fn into_owned(self) -> Step<'static> {
+        match self {
+            Step::Key { table, key, kind } => Step::Key { table: Cow::Owned(table.into_owned()), key, kind },
+            Step::Range { table, bounds, kind } => {
+                Step::Range { table: Cow::Owned(table.into_owned()), bounds, kind }
+            }
+            Step::Table { table, mode } => Step::Table { table: Cow::Owned(table.into_owned()), mode },
+        }
+    }
+
     fn foresee(&self, tx: &mut Transaction) -> Result<()> {
         let foreseen = match self {
-            Step::Key { table, key, kind } => tx.txn().foresee(&table.info, key, *kind),
-            Step::Table { table, mode } => tx.txn().lock_table(&table.info, *mode),
+            Step::Key { table, key, kind } => tx.txn().foresee(table, key, *kind),
+            Step::Table { table, mode } => tx.txn().lock_table(table, *mode),
             Step::Range { table, bounds, kind } => {
-                return foresee_range(tx, &table.info, bounds, *kind);
+                return foresee_range(tx, table, bounds, *kind);
             }
         };
         foreseen.map_err(|error| tx.fail(error))

@@ -107,7 +107,7 @@ impl Session<'_> {
     }
 
     /// Undoes what reconnaissance may have set.
-    fn set_up(&self, tx: &mut Transaction, options: &TransactOptions, deadline: Option<Instant>) {
+    pub(crate) fn set_up(&self, tx: &mut Transaction, options: &TransactOptions, deadline: Option<Instant>) {
         let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
         database.set_up(tx.txn(), options, deadline);
     }

@@ -29,6 +29,11 @@ impl Txn {
     /// # Errors
     /// [`TxnError::OutcomeUnknown`] when the log failed in between. After any other error the transaction is rolled back.
     pub fn commit(mut self, durability: Durability) -> Result<Lsn, TxnError> {
+        self.end_by_commit(durability)
+    }
+
+    /// As [`Txn::commit`], for all ways that lead here.
+    pub(crate) fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.check_usable()?;
         if self.session.has_records() {
             self.commit_changes(durability)
@@ -50,7 +55,7 @@ impl Txn {
         let core = self.session.core();
         let (release, tags) = (core.early_lock_release, core.release_tags);
         match release {
-            EarlyLockRelease::SharedAndExclusive => self.session.owner.release_all(tags.then_some(lsn)),
+            EarlyLockRelease::SharedAndExclusive => self.session.release_all(tags.then_some(lsn)),
             EarlyLockRelease::Shared => self.session.owner.release_shared(),
             EarlyLockRelease::Off => {}
         }
@@ -111,7 +116,7 @@ impl Txn {
             // Those before it have changed what the others cover.
             self.session.owner.release_shared();
         } else {
-            self.session.owner.release_all(None);
+            self.session.release_all(None);
         }
         self.leave_pipeline(inherits, tag, true);
         self.session.core().stats.count(Event::ReadOnlyCommit);

@@ -151,8 +151,7 @@ impl Footprint {
         }
         self.whole = true;
         self.tables.iter_mut().for_each(|part| part.mode = IntentMode::X);
-        self.keys.clear();
-        self.bytes.clear();
+        self.forget_keys();
         true
     }
 
@@ -173,6 +172,26 @@ impl Footprint {
                 part.key.clone().map_or(KeyRef::NegativeInfinity, |range| KeyRef::Key(&self.bytes[range]));
             (part.table, key, part.mode)
         })
+    }
+
+    /// The name of a key or gap, by its place in that order.
+    pub(crate) fn name(&self, place: usize) -> Option<LockName> {
+        self.keys.get(place).map(|part| part.name)
+    }
+
+    /// The keys and gaps from a place in that order on.
+    pub(crate) fn keys_from(
+        &self,
+        place: usize,
+    ) -> impl Iterator<Item = (LockName, TableId, KeyRef<'_>, Mode)> {
+        let names = self.keys.iter().map(|part| part.name);
+        names.zip(self.keys()).skip(place).map(|(name, (table, key, mode))| (name, table, key, mode))
+    }
+
+    /// Locks no keys: where locking is off.
+    pub(crate) fn forget_keys(&mut self) {
+        self.keys.clear();
+        self.bytes.clear();
     }
 
     /// How many keys and gaps it has.

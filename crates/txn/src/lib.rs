@@ -79,7 +79,7 @@ mod api {
         retention::{LogHold, LogHolder, LogRetention},
         stats::EngineStats,
         ticket::CommitTicket,
-        transaction::{MAX_SAVEPOINTS, Position, Savepoint, Txn, TxnCursor},
+        transaction::{Advance, MAX_SAVEPOINTS, Parted, Position, Savepoint, Txn, TxnCursor},
         verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},
     };
 }

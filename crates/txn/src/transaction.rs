@@ -2,6 +2,7 @@
 
 mod escalation;
 mod log_room;
+mod parted;
 mod planned;
 mod reconnaissance;
 mod savepoint;
@@ -19,6 +20,7 @@ use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
+pub use parted::{Advance, Parted};
 use reconnaissance::{Merged, Wish};
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
 pub(crate) use session::{TxnSession, VOLUME, covers, join};
@@ -40,6 +42,8 @@ pub struct Txn {
     failed: bool,
     /// It has left its plan.
     missed: bool,
+    /// Its locks are away; it has done nothing yet.
+    away: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
     pub(crate) finished: bool,
     /// Where the savepoints are, oldest first.
@@ -65,6 +69,7 @@ impl Txn {
             isolation: Isolation::Serializable,
             failed: false,
             missed: false,
+            away: false,
             finished: false,
             savepoints: Vec::new(),
             pipeline: None,
@@ -358,7 +363,7 @@ impl Txn {
     /// Whether operations are allowed.
     #[inline]
     pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
-        if self.failed {
+        if self.failed || self.away {
             return Err(TxnError::Failed);
         }
         if self.session.is_ended() {
@@ -373,7 +378,7 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished && !self.away {
             // Whoever drops a transaction does not ask how that went; a failure has poisoned the database.
             let _ = self.end_by_rollback();
         }

@@ -1,6 +1,7 @@
 //! Which values of options make sense.
 
 use foreshore_base::limits::PAGE_BYTES;
+use foreshore_orthrus::MAX_THREADS;
 use foreshore_txn::MAX_PIPELINE_LENGTH;
 
 use super::{Options, invalid, units};
@@ -12,6 +13,8 @@ const MIN_POOL_FRAMES: usize = 64;
 const MIN_LOG_SEGMENTS: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
+/// More would only take memory: what does not fit waits at its sender.
+const MAX_RING_CAPACITY: usize = 1 << 16;
 
 impl Options {
     /// Whether the values make sense alone and together.
@@ -50,6 +53,19 @@ impl Options {
         }
         if !(1..=MAX_PIPELINE_LENGTH).contains(&self.pipeline_length) {
             return refuse("pipeline_length", format!("1 to {MAX_PIPELINE_LENGTH}"));
+        }
+        for (name, threads) in
+            [("control_threads", self.control_threads), ("execution_threads", self.execution_threads)]
+        {
+            if !(1..=MAX_THREADS).contains(&threads) {
+                return refuse(name, format!("1 to {MAX_THREADS}"));
+            }
+        }
+        if self.execution_window == 0 {
+            return refuse("execution_window", "at least 1".to_owned());
+        }
+        if !(1..=MAX_RING_CAPACITY).contains(&self.ring_capacity) {
+            return refuse("ring_capacity", format!("1 to {MAX_RING_CAPACITY}"));
         }
         if self.max_locks_per_transaction == 0 {
             return refuse("max_locks_per_transaction", "at least 1".to_owned());

@@ -1,7 +1,7 @@
 //! How a transaction ends.
 
 use foreshore_env::sync::Arc;
-use foreshore_txn::Txn;
+use foreshore_txn::{Parted, Txn};
 
 use super::Transaction;
 use crate::{
@@ -53,6 +53,24 @@ impl Transaction {
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
         let (txn, database) = self.unless_cancelled()?;
         txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, database.path()))
+    }
+
+    /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not asked for.
+    pub(crate) fn commit_parting(self) -> Result<(CommitTicket, Option<Box<Parted>>)> {
+        let durability = match self.durability {
+            Durability::Lazy => Durability::Lazy,
+            Durability::Sync | Durability::Pipelined => Durability::Pipelined,
+        };
+        let (txn, database) = self.unless_cancelled()?;
+        match txn.commit_parting(durability) {
+            Ok((ticket, parted)) => Ok((CommitTicket::new(ticket, &database), parted)),
+            Err(error) => Err(Error::from_txn(error, database.path())),
+        }
+    }
+
+    /// How it commits.
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.

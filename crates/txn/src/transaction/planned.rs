@@ -41,13 +41,7 @@ impl TxnSession {
     }
 
     fn grant(&mut self, footprint: &Footprint) -> Result<(), LockError> {
-        let tables = footprint.tables();
-        if let Some(above) = tables.iter().map(|part| intent_above(part.mode)).reduce(super::join) {
-            self.intent(VOLUME, above)?;
-        }
-        for part in tables {
-            self.intent(part.table, part.mode)?;
-        }
+        self.grant_tables(footprint)?;
         for (table, key, mode) in footprint.keys() {
             self.owner.acquire(table, key, mode, &self.waiting.policy())?;
         }

@@ -12,6 +12,7 @@ use foreshore_wal::RecordKind;
 
 use super::{
     escalation::{Entered, Escalation},
+    parted::Parted,
     planned::Protocol,
 };
 use crate::{core::Core, engine::Engine, records, table::SlotNumber};
@@ -32,6 +33,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether the time for a wait that began at `began` is up, or it was cancelled.
+    pub(super) fn has_passed(&self, began: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+            || self.timeout.is_some_and(|timeout| timeout <= began.elapsed())
+            || self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
     #[inline]
     pub(super) fn policy(&self) -> WaitPolicy<'_> {
         let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
@@ -49,6 +57,10 @@ pub(crate) struct TxnSession {
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
+    /// Its commit parts with the locks instead of giving them back.
+    pub(super) parts: bool,
+    /// They did.
+    pub(super) parted: Option<Box<Parted>>,
     /// The slot in the table of transactions, from the first change on.
     pub(crate) slot: Option<SlotNumber>,
     /// A change is announced in the slot.
@@ -74,6 +86,8 @@ impl TxnSession {
             chain,
             waiting,
             protocol: Protocol::Dynamic,
+            parts: false,
+            parted: None,
             slot: None,
             changing: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
@@ -206,6 +220,12 @@ impl TxnSession {
     /// Its locks on tables, and on the volume.
     pub(crate) fn intents(&self) -> impl Iterator<Item = (TableId, IntentMode)> {
         self.intents.iter().map(|entered| (entered.table, entered.mode))
+    }
+
+    /// The locks were given back: it holds none.
+    pub(super) fn forget_intents(&mut self) {
+        self.intents.clear();
+        self.absolute = false;
     }
 
     /// Whether a lock on the table makes this key lock needless.

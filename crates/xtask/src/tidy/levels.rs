@@ -15,7 +15,7 @@ pub(super) enum Part {
 }
 
 /// The map. A new crate is a decision, and is entered here and in ARCHITECTURE.md.
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 14] = [
     ("base", Part::Engine(0)),
     ("env", Part::Engine(0)),
     ("testkit", Part::TestsOnly(0)),
@@ -25,6 +25,7 @@ const PARTS: [(&str, Part); 13] = [
     ("pages", Part::Engine(3)),
     ("btree", Part::Engine(4)),
     ("txn", Part::Engine(5)),
+    ("orthrus", Part::Engine(6)),
     ("foreshore", Part::Engine(7)),
     ("bench", Part::Tool(8)),
     ("cli", Part::Tool(9)),

@@ -6,7 +6,7 @@ use super::Problem;
 use crate::repository::Repository;
 
 /// Prefixes of rules, and whose they are.
-const OWNERS: [(&str, &str); 11] = [
+const OWNERS: [(&str, &str); 12] = [
     ("BASE", "base"),
     ("ENV", "env"),
     ("LATCH", "latch"),
@@ -15,6 +15,7 @@ const OWNERS: [(&str, &str); 11] = [
     ("PAGE", "pages"),
     ("BTREE", "btree"),
     ("TXN", "txn"),
+    ("ORTHRUS", "orthrus"),
     ("DB", "foreshore"),
     ("TESTKIT", "testkit"),
     ("BENCH", "bench"),

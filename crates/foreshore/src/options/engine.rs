@@ -1,0 +1,66 @@
+//! The options as the crates below have them.
+
+use foreshore_orthrus::PartitionOptions;
+use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions};
+
+use super::Options;
+
+impl Options {
+    /// For partitioned execution.
+    pub(crate) fn partitions(&self) -> PartitionOptions {
+        PartitionOptions {
+            control_threads: self.control_threads,
+            execution_threads: self.execution_threads,
+            window: self.execution_window,
+            ring_capacity: self.ring_capacity,
+        }
+    }
+
+    /// For the engine.
+    pub(crate) fn engine(&self) -> EngineOptions {
+        EngineOptions {
+            create: self.create,
+            log: LogOptions {
+                segment_bytes: self.log_segment_bytes,
+                buffer_bytes: self.log_buffer_bytes,
+                capacity_bytes: self.log_bytes,
+                flush_interval: self.flush_interval,
+                latency: self.log_latency,
+                insert: self.log_insert,
+            },
+            pool: PoolOptions {
+                bytes: self.pool_bytes,
+                translation: self.translation,
+                transit: self.transit,
+                read_ahead: self.read_ahead,
+                ..PoolOptions::default()
+            },
+            locks: LockOptions {
+                keep_notes: self.lock_notes,
+                max_locks_per_transaction: self.max_locks_per_transaction,
+                max_locks: self.max_locks,
+                table: self.lock_table.into(),
+                key_ranges: self.key_range_modes,
+                intents: self.intent_locks,
+                deadlock: self.deadlock_policy,
+                digests: self.deadlock_digests,
+                confirm_deadlocks: self.deadlock_confirmation,
+                deadlock_timeout: self.deadlock_timeout,
+                victim: self.victim_policy,
+                ..LockOptions::default()
+            },
+            latch_mode: self.latch_mode,
+            early_lock_release: self.early_lock_release,
+            pipeline_length: self.pipeline_length,
+            release_tags: self.release_tags,
+            checkpoint_bytes: self.checkpoint_bytes,
+            recovery_target: self.recovery_target,
+            recovery_observer: None,
+            escalation_locks: self.escalation_locks,
+            escalation_bytes: self.escalation_bytes,
+            log_full: self.log_full,
+            node_capacity: self.node_capacity,
+            locking: self.locking,
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Transactions that the threads of partitioned execution run.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use foreshore::{
+    Database, Durability, Error, Execution, Options, Result, Submitted, TableDefinition, TableLock,
+    TransactOptions, Transaction, WaitError,
+};
+use foreshore_env::random::Xorshift;
+use foreshore_testkit::{
+    CrashMode, FaultyDisk,
+    history::{History, Op},
+};
+
+const NUMBERS: TableDefinition<u32, u64> = TableDefinition::new("numbers");
+
+/// Rings and threads: control, execution, window, capacity.
+type Shape = [usize; 4];
+
+/// With rings of capacity 1 and small windows among them, so that rings are full.
+const SHAPES: [Shape; 4] = [[1, 1, 1, 1], [2, 3, 8, 1], [3, 2, 16, 1], [4, 2, 32, 64]];
+
+fn open_on(
+    disk: FaultyDisk,
+    [control, execution, window, capacity]: Shape,
+    set: &[(&str, &str)],
+) -> Database {
+    let mut options = Options {
+        pool_bytes: 2 << 20,
+        node_capacity: 4,
+        control_threads: control,
+        execution_threads: execution,
+        execution_window: window,
+        ring_capacity: capacity,
+        ..Options::default()
+    };
+    set.iter().for_each(|(name, value)| options.set(name, value).unwrap());
+    Database::builder().options(options).disk(Arc::new(disk)).open("/db").unwrap()
+}
+
+/// With the numbers 0 to `count` - 1 in the table.
+fn filled(shape: Shape, set: &[(&str, &str)], count: u32) -> Database {
+    let db = open_on(FaultyDisk::new(), shape, set);
+    db.transact(|tx| (0..count).try_for_each(|key| tx.put(NUMBERS, key, 100).map(drop))).unwrap();
+    db
+}
+
+fn contents(db: &Database) -> Vec<(u32, u64)> {
+    db.transact(|tx| tx.range(NUMBERS, ..)?.collect()).unwrap()
+}
+
+fn lazy() -> TransactOptions {
+    TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() }
+}
+
+/// Nobody holds anything, a little later at least: locks are given back behind the result.
+fn assert_at_rest(db: &Database) {
+    let options = TransactOptions { deadline: Some(Duration::from_secs(20)), ..TransactOptions::default() };
+    let mut check = db.begin_with(&options).unwrap();
+    check.lock_table(NUMBERS, TableLock::Exclusive).unwrap();
+    check.rollback().unwrap();
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
+fn declared_and_foreseen_transactions_run_and_are_durable() {
+    for shape in SHAPES {
+        let db = filled(shape, &[], 4);
+        let declared = db
+            .plan()
+            .write(NUMBERS, 1)
+            .submit(|tx| {
+                let value = tx.get(NUMBERS, 1)?.unwrap();
+                tx.put(NUMBERS, 1, value + 1)?;
+                Ok(value)
+            })
+            .unwrap();
+        assert_eq!(declared.wait().unwrap(), 100);
+        let mut runs = 0;
+        let foreseen = db.plan().submit(move |tx| {
+            runs += 1;
+            let sum =
+                tx.range(NUMBERS, 1..)?.map(|entry| entry.map(|(_, value)| value)).sum::<Result<u64>>()?;
+            tx.put(NUMBERS, 9, sum)?;
+            Ok(runs)
+        });
+        assert_eq!(foreseen.unwrap().wait().unwrap(), 2, "once for the footprint, once in earnest");
+        assert_eq!(contents(&db), [(0, 100), (1, 101), (2, 100), (3, 100), (9, 301)]);
+        // A reader of nothing needs no locks on keys.
+        assert_eq!(db.plan().submit(|_| Ok(7)).unwrap().wait().unwrap(), 7);
+        assert_at_rest(&db);
+        db.close().unwrap();
+    }
+}
+
+/// ORTHRUS-1: one message more than partitions to lock, one for each to unlock.
+#[test]
+fn footprints_take_one_message_more_than_they_have_partitions() {
+    for control in [1, 2, 5] {
+        let db = filled([control, 1, 4, 4], &[], 64);
+        let before = db.partition_stats();
+        assert_eq!(before, foreshore::PartitionStats::default());
+        // Of 64 names, all partitions have some.
+        let plan = (0..64).fold(db.plan(), |plan, key| plan.read(NUMBERS, key));
+        plan.submit(|tx| tx.get(NUMBERS, 5)).unwrap().wait().unwrap();
+        assert_at_rest(&db);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while db.partition_stats().releases < control as u64 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let stats = db.partition_stats();
+        assert_eq!((stats.messages, stats.releases), (control as u64 + 1, control as u64));
+        assert_eq!((stats.done, stats.waits, stats.later), (1, 0, 0));
+        // One key: one partition.
+        db.plan().read(NUMBERS, 5).submit(|tx| tx.get(NUMBERS, 5)).unwrap().wait().unwrap();
+        assert_eq!(db.partition_stats().messages, control as u64 + 1 + 2);
+    }
+}
+
+/// Moves one from one number to another.
+fn transfer(random: &Xorshift, keys: u64) -> impl FnMut(&mut Transaction) -> Result<()> + Send + 'static {
+    let random = random.clone();
+    move |tx| {
+        let mut random = random.clone();
+        for change in [u64::MAX, 1] {
+            let key = random.below(keys) as u32;
+            let value = tx.get(NUMBERS, key)?.unwrap_or(0);
+            thread::yield_now();
+            tx.put(NUMBERS, key, value.wrapping_add(change))?;
+        }
+        Ok(())
+    }
+}
+
+/// No circle closes, of locks or of full rings; over every lock table, and with early lock release and without.
+#[test]
+fn many_transactions_on_few_records_all_end() {
+    const KEYS: u64 = 5;
+    let sets: [&[(&str, &str)]; 4] = [
+        &[("lock_table", "latched")],
+        &[("lock_table", "staged"), ("deadlock_policy", "wait_for_graph")],
+        &[("lock_table", "global_mutex"), ("early_lock_release", "shared")],
+        &[("early_lock_release", "off")],
+    ];
+    for (shape, set) in SHAPES.into_iter().zip(sets) {
+        let db = filled(shape, set, KEYS as u32);
+        let mut random = Xorshift::new(shape[2] as u64 + 1);
+        let submitted: Vec<Submitted<()>> = (0..400)
+            .map(|_| {
+                random.next_u64();
+                db.plan().options(lazy()).submit(transfer(&random, KEYS)).unwrap()
+            })
+            .collect();
+        submitted.into_iter().for_each(|submitted| submitted.wait().unwrap());
+        let sum = contents(&db).iter().fold(0, |sum: u64, (_, value)| sum.wrapping_add(*value));
+        assert_eq!((sum, db.stats().deadlocks), (100 * KEYS, 0), "{shape:?} {set:?}");
+        assert_at_rest(&db);
+        let stats = db.partition_stats();
+        assert!(stats.waits > 0 || shape == SHAPES[0], "they met: {stats:?}");
+    }
+}
+
+/// Submitted, planned and dynamic transactions at the same time, replayed in the order of their commits.
+#[test]
+fn histories_of_all_executions_replay_in_commit_order() {
+    const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("table");
+    fn step(tx: &mut Transaction, random: &mut Xorshift, serial: u64, ops: &mut Vec<Op>) -> Result<()> {
+        let key = vec![b'a' + random.below(12) as u8];
+        let value = serial.to_be_bytes().to_vec();
+        ops.push(match random.below(5) {
+            0 => Op::Get { table: 0, result: tx.get(TABLE, &key)?, key },
+            1 => Op::Insert { table: 0, inserted: tx.insert(TABLE, &key, &value[..])?, key, value },
+            2 => Op::Put { table: 0, existed: tx.put(TABLE, &key, &value[..])?, key, value },
+            3 => Op::Delete { table: 0, existed: tx.delete(TABLE, &key)?, key },
+            _ => {
+                let result = tx.range(TABLE, &key[..]..)?.collect::<Result<Vec<_>>>()?;
+                let (low, high) = (std::ops::Bound::Included(key), std::ops::Bound::Unbounded);
+                Op::Scan { table: 0, low, high, descending: false, complete: true, result }
+            }
+        });
+        Ok(())
+    }
+    for seed in 0..3u64 {
+        let disk = FaultyDisk::new();
+        disk.set_sync_delay(Duration::from_micros(300));
+        let db = open_on(disk, SHAPES[1 + seed as usize], &[]);
+        db.transact(|tx| tx.get(TABLE, b"a")).unwrap();
+        let (history, order) = (Arc::new(History::new()), Arc::new(AtomicU64::new(1)));
+        thread::scope(|scope| {
+            for client in 0..4u64 {
+                let (db, history, order) = (&db, Arc::clone(&history), Arc::clone(&order));
+                scope.spawn(move || {
+                    let mut random =
+                        Xorshift::new((seed * 10 + client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                    let mut submitted = Vec::new();
+                    for number in 0..80 {
+                        random.next_u64();
+                        let (drawn, order) = (random.clone(), Arc::clone(&order));
+                        let body = move |tx: &mut Transaction| {
+                            let (mut random, mut ops) = (drawn.clone(), Vec::new());
+                            for _ in 0..=random.below(5) {
+                                step(tx, &mut random, client * 1000 + number, &mut ops)?;
+                            }
+                            Ok((order.fetch_add(1, Ordering::SeqCst), ops))
+                        };
+                        let (position, ops) = match client {
+                            0 | 1 => {
+                                submitted.push(db.plan().submit(body).unwrap());
+                                if submitted.len() < 8 {
+                                    continue;
+                                }
+                                submitted.remove(0).wait().unwrap()
+                            }
+                            2 => {
+                                let planned = Some(Execution::Planned);
+                                let options =
+                                    TransactOptions { execution: planned, ..TransactOptions::default() };
+                                db.transact_with(&options, body).unwrap()
+                            }
+                            _ => db.transact(body).unwrap(),
+                        };
+                        history.record(position, ops);
+                    }
+                    for submitted in submitted {
+                        let (position, ops) = submitted.wait().unwrap();
+                        history.record(position, ops);
+                    }
+                });
+            }
+        });
+        let replayed = history.replay_onto(std::collections::BTreeMap::new());
+        assert!(replayed.is_ok(), "seed {seed}: {}", replayed.unwrap_err());
+        assert!(db.verify().unwrap().is_sound());
+    }
+}
+
+/// Each transaction counts the entries and adds one under their number: a phantom would make two of the same number.
+#[test]
+fn no_phantoms_come_between_them() {
+    let db = filled(SHAPES[2], &[], 0);
+    let submitted: Vec<Submitted<bool>> = (0..60)
+        .map(|_| {
+            let submitted = db.plan().options(lazy()).submit(|tx| {
+                let count = tx.range(NUMBERS, ..)?.count() as u32;
+                thread::yield_now();
+                tx.insert(NUMBERS, count, 0)
+            });
+            submitted.unwrap()
+        })
+        .collect();
+    assert!(submitted.into_iter().all(|submitted| submitted.wait().unwrap()));
+    let numbers: Vec<u32> = contents(&db).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(numbers, (0..60).collect::<Vec<_>>());
+    assert_at_rest(&db);
+}
+
+#[test]
+fn errors_and_panics_come_back_and_leave_nothing() {
+    let db = filled(SHAPES[1], &[], 2);
+    let failed = db.plan().write(NUMBERS, 0).submit(|tx| -> Result<()> {
+        tx.put(NUMBERS, 0, 1)?;
+        Err(Error::application("no"))
+    });
+    assert!(matches!(failed.unwrap().wait(), Err(Error::Application(_))));
+    let panicking = db.plan().write(NUMBERS, 1).submit(|tx| -> Result<()> {
+        tx.put(NUMBERS, 1, 1)?;
+        panic!("in the body")
+    });
+    let panicking = panicking.unwrap();
+    let panic = thread::spawn(move || panicking.wait()).join().unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"in the body"));
+    assert_eq!(contents(&db), [(0, 100), (1, 100)]);
+    let too_long = vec![0; 5000];
+    const BYTES: TableDefinition<&[u8], u64> = TableDefinition::new("bytes");
+    assert!(matches!(db.plan().write(BYTES, &too_long).submit(|_| Ok(())), Err(Error::KeyTooLong { .. })));
+    assert_at_rest(&db);
+}
+
+/// Who waits for a lock holds up nobody else, and its deadline ends the wait.
+#[test]
+fn nobody_waits_behind_a_transaction_that_waits() {
+    for shape in SHAPES {
+        let [_, _, window, _] = shape;
+        let db = filled(shape, &[], 3);
+        let mut holder = db.begin().unwrap();
+        holder.put(NUMBERS, 0, 1).unwrap();
+        let options = TransactOptions { deadline: Some(Duration::from_millis(300)), ..lazy() };
+        let waiting = db.plan().write(NUMBERS, 0).options(options).submit(|tx| tx.get(NUMBERS, 0)).unwrap();
+        if window > 1 {
+            for _ in 0..20 {
+                db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 5)).unwrap().wait().unwrap();
+            }
+            assert!(!waiting.has_run());
+        }
+        assert!(matches!(waiting.wait(), Err(Error::LockTimeout(_))));
+        let refused = TransactOptions { no_wait: true, ..lazy() };
+        let refused = db.plan().write(NUMBERS, 0).options(refused).submit(|tx| tx.get(NUMBERS, 0)).unwrap();
+        assert!(matches!(refused.wait(), Err(Error::WouldBlock(_))));
+        // A table that is locked as a whole is waited for as well.
+        let later = db.plan().write(NUMBERS, 0).submit(|tx| tx.get(NUMBERS, 0)).unwrap();
+        let WaitError::TimedOut(later) =
+            later.wait_until(Instant::now() + Duration::from_millis(20)).unwrap_err()
+        else {
+            panic!("it cannot have failed")
+        };
+        holder.lock_table(NUMBERS, TableLock::Shared).unwrap_or(());
+        holder.commit().unwrap();
+        assert_eq!(later.wait().unwrap(), Some(1));
+        let mut holder = db.begin().unwrap();
+        holder.lock_table(NUMBERS, TableLock::Exclusive).unwrap();
+        let later = db.plan().write(NUMBERS, 0).submit(|tx| tx.get(NUMBERS, 0)).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        assert!(!later.has_run());
+        holder.rollback().unwrap();
+        assert_eq!(later.wait().unwrap(), Some(1));
+        assert_at_rest(&db);
+    }
+}
+
+/// A circle of a dynamic transaction and a submitted one is found, and both end.
+#[test]
+fn a_deadlock_with_a_dynamic_transaction_is_resolved() {
+    let db = filled([2, 1, 4, 1], &[], 40);
+    for round in 0..10u64 {
+        // The submitted one holds its lower names and waits for its highest; which those are, hashing knows.
+        let (locked, told) = mpsc::channel();
+        let dynamic = thread::spawn({
+            let db = db.clone();
+            move || {
+                db.transact(|tx| {
+                    for key in (0..40).rev() {
+                        tx.put(NUMBERS, key, round)?;
+                        let _ = locked.send(());
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                    Ok(())
+                })
+            }
+        });
+        told.recv().unwrap();
+        let plan = (0..40).fold(db.plan().options(lazy()), |plan, key| plan.write(NUMBERS, key));
+        let submitted = plan
+            .submit(move |tx| (0..40).try_for_each(|key| tx.put(NUMBERS, key, 1000 + round).map(drop)))
+            .unwrap();
+        submitted.wait().unwrap();
+        dynamic.join().unwrap().unwrap();
+        let values: Vec<u64> = contents(&db).into_iter().map(|(_, value)| value).collect();
+        assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+    }
+    assert_at_rest(&db);
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
+        }
+    }
+}
+
+#[test]
+fn a_handle_can_be_awaited() {
+    let disk = FaultyDisk::new();
+    disk.set_sync_delay(Duration::from_millis(2));
+    let db = open_on(disk, SHAPES[1], &[]);
+    for round in 0..20 {
+        let submitted = db.plan().write(NUMBERS, round).submit(move |tx| tx.put(NUMBERS, round, 1)).unwrap();
+        assert!(!block_on(submitted).unwrap());
+    }
+    assert_eq!(contents(&db).len(), 20);
+}
+
+/// Closing ends the threads; what they have not done is told so, and nobody hangs.
+#[test]
+fn closing_ends_what_is_not_done() {
+    for shape in SHAPES {
+        let db = filled(shape, &[], 2);
+        let mut holder = db.begin().unwrap();
+        holder.put(NUMBERS, 0, 1).unwrap();
+        let waiting: Vec<Submitted<_>> = (0..50)
+            .map(|_| db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2)).unwrap())
+            .collect();
+        thread::sleep(Duration::from_millis(5));
+        db.close().unwrap();
+        for waiting in waiting {
+            assert!(matches!(waiting.wait(), Err(Error::Closed { .. })));
+        }
+        let late = db.plan().submit(|_| Ok(()));
+        assert!(late.is_err() || matches!(late.unwrap().wait(), Err(Error::Closed { .. })));
+        drop(holder);
+    }
+}
+
+/// When the result is there, the database can be opened anew, and has what was promised.
+#[test]
+fn what_was_waited_for_survives_a_power_failure() {
+    let disk = FaultyDisk::new();
+    let db = open_on(disk.clone(), SHAPES[3], &[]);
+    let submitted: Vec<Submitted<bool>> = (0..200)
+        .map(|key| db.plan().write(NUMBERS, key).submit(move |tx| tx.put(NUMBERS, key, 1)).unwrap())
+        .collect();
+    submitted.into_iter().for_each(|submitted| assert!(!submitted.wait().unwrap()));
+    disk.crash();
+    drop(db);
+    let db = open_on(disk.after_crash(CrashMode::DropUnsynced), SHAPES[3], &[]);
+    assert_eq!(contents(&db).len(), 200);
+}

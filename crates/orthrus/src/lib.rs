@@ -1,0 +1,28 @@
+//! Partitioned execution (ORTHRUS): threads that run transactions, threads that lock for them, and messages between.
+//!
+//! Ren, Faleiro, Abadi 2016, §3. [`Partitions::start`] starts the threads; [`Partitions::submit`] gives them a [`Job`]. The README beside
+//! this crate has the rules and where it departs from the paper.
+//!
+//! Invariant: this crate knows neither tables nor what a transaction does: it carries locks.
+#![cfg_attr(foreshore_loom, allow(dead_code))]
+
+mod ring;
+
+#[cfg(not(foreshore_loom))]
+mod bell;
+#[cfg(not(foreshore_loom))]
+mod control;
+#[cfg(not(foreshore_loom))]
+mod execution;
+#[cfg(not(foreshore_loom))]
+mod job;
+#[cfg(not(foreshore_loom))]
+mod mesh;
+#[cfg(not(foreshore_loom))]
+mod partitions;
+
+#[cfg(not(foreshore_loom))]
+pub use crate::{
+    job::{Job, Next},
+    partitions::{MAX_THREADS, PartitionOptions, PartitionStats, Partitions},
+};

@@ -1,0 +1,124 @@
+//! A ring between one thread that sends and one that receives.
+//!
+//! Ren, Faleiro, Abadi 2016 (ORTHRUS), §3.1: threads of different roles talk through queues with a single producer and a
+//! single consumer, so that a message costs two cache misses and no atomic read-modify-write.
+//!
+//! ```text
+//! head, tail: counts that only grow, and wrap; head ≤ tail ≤ head + capacity
+//!   place of a count: count modulo capacity (a power of two, so that wrapping does not matter)
+//!   head..tail are full, owned by the receiver; the others are empty, owned by the sender
+//! ```
+
+use foreshore_env::{
+    CachePadded,
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+/// What both ends share.
+#[derive(Debug)]
+struct Shared<T> {
+    places: Box<[UnsafeCell<Option<T>>]>,
+    /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: who sees a place
+    /// given free also sees that it is empty.
+    head: CachePadded<AtomicUsize>,
+    /// Messages ever sent. Written by the sender, with release; read by the receiver, with acquire: who sees a message
+    /// counted also sees the message.
+    tail: CachePadded<AtomicUsize>,
+}
+
+// SAFETY: a place is accessed by one end at a time (above), and what is in it moves from one thread to the other.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn place(&self, count: usize) -> &UnsafeCell<Option<T>> {
+        &self.places[count & (self.places.len() - 1)]
+    }
+}
+
+/// The end that sends.
+#[derive(Debug)]
+pub(crate) struct Sender<T> {
+    shared: Arc<Shared<T>>,
+    tail: usize,
+    /// No newer than the true one.
+    head: usize,
+}
+
+/// The end that receives.
+#[derive(Debug)]
+pub(crate) struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+    head: usize,
+    /// No newer than the true one.
+    tail: usize,
+}
+
+/// A ring with places for `capacity` messages, rounded up to a power of two.
+pub(crate) fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    starting_at(capacity, 0)
+}
+
+/// The same, after so many messages.
+fn starting_at<T>(capacity: usize, count: usize) -> (Sender<T>, Receiver<T>) {
+    let capacity = capacity.max(1).next_power_of_two();
+    let shared = Arc::new(Shared {
+        places: (0..capacity).map(|_| UnsafeCell::new(None)).collect(),
+        head: CachePadded::new(AtomicUsize::new(count)),
+        tail: CachePadded::new(AtomicUsize::new(count)),
+    });
+    let sender = Sender { shared: Arc::clone(&shared), tail: count, head: count };
+    (sender, Receiver { shared, head: count, tail: count })
+}
+
+impl<T> Sender<T> {
+    /// Sends a message, or gives it back when the ring is full. Never waits.
+    pub(crate) fn send(&mut self, message: T) -> Result<(), T> {
+        if self.tail.wrapping_sub(self.head) == self.shared.places.len() {
+            self.head = self.shared.head.load(Acquire);
+            if self.tail.wrapping_sub(self.head) == self.shared.places.len() {
+                return Err(message);
+            }
+        }
+        self.shared.place(self.tail).with_mut(|place| {
+            // SAFETY: the place is empty, so it belongs to the only sender, who has `&mut self`.
+            unsafe { *place = Some(message) }
+        });
+        self.tail = self.tail.wrapping_add(1);
+        self.shared.tail.store(self.tail, Release);
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next message, if there is one. Never waits.
+    pub(crate) fn receive(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let message = self.shared.place(self.head).with_mut(|place| {
+            // SAFETY: the place is full, so it belongs to the only receiver, who has `&mut self`.
+            unsafe { (*place).take() }
+        });
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Release);
+        message
+    }
+
+    /// Whether there is no message.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        if self.head == self.tail {
+            self.tail = self.shared.tail.load(Acquire);
+        }
+        self.head == self.tail
+    }
+}
+
+#[cfg(test)]
+mod tests;

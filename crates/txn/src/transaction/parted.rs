@@ -1,0 +1,193 @@
+//! Locks on the way: the locks of a planned transaction travel, while it waits for them, through the threads that look after
+//! parts of the lock table, and come back to it (Ren, Faleiro, Abadi 2016, §3.1).
+//!
+//! A partition is a range of lock names, and so of the hash: ascending partitions are the one order of TXN-17, and
+//! transactions that travel mix with those that ask for themselves. Where this departs from the paper: it has lock tables
+//! that only their thread knows. Here there is one lock table for everybody, because two would not exclude each other: the
+//! thread of a partition is nearly alone with its part of the table, so that its latches and queues stay in its cache, and
+//! transactions of other kinds may run at the same time.
+
+use std::mem;
+
+use foreshore_base::Lsn;
+use foreshore_env::time::Instant;
+use foreshore_lock::{LockError, LockName, LockOwner};
+
+use super::{Txn, planned::Protocol, session::TxnSession, session::Waiting};
+use crate::{
+    error::TxnError,
+    footprint::Footprint,
+    options::Durability,
+    ticket::CommitTicket,
+    transaction::{VOLUME, join, session::intent_above},
+};
+
+/// The locks of a transaction, away from it: asked for, or to be given back.
+#[derive(Debug)]
+pub struct Parted {
+    owner: LockOwner,
+    footprint: Box<Footprint>,
+    waiting: Waiting,
+    /// Keys of the footprint that were asked for.
+    granted: usize,
+    /// What is left where something may have been changed, once it has committed.
+    tag: Option<Lsn>,
+}
+
+/// How far a partition has come with what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// It waits for a lock.
+    Waiting,
+    /// This partition is next.
+    Next(usize),
+    /// All is granted, or given back.
+    Complete,
+}
+
+/// The partition of a name, of so many.
+fn partition_of(name: LockName, partitions: usize) -> usize {
+    // Monotone in the name: ascending names are in ascending partitions.
+    ((u128::from(name.bits()) * partitions as u128) >> 64) as usize
+}
+
+impl Parted {
+    /// Where to go first, or next.
+    pub fn next(&self, partitions: usize) -> Advance {
+        match self.footprint.name(self.granted) {
+            Some(name) => Advance::Next(partition_of(name, partitions)),
+            None => Advance::Complete,
+        }
+    }
+
+    /// Asks for the locks of a partition, in order, as far as it comes without waiting; called again, goes on. By the thread
+    /// of the partition.
+    pub fn advance(&mut self, partition: usize, partitions: usize) -> Result<Advance, LockError> {
+        let Parted { owner, footprint, waiting, granted, .. } = self;
+        let policy = waiting.policy();
+        if !owner.look(&policy)? {
+            return Ok(Advance::Waiting);
+        }
+        for (name, table, key, mode) in footprint.keys_from(*granted) {
+            let next = partition_of(name, partitions);
+            if next != partition {
+                return Ok(Advance::Next(next));
+            }
+            *granted += 1;
+            if !owner.ask(table, key, mode, &policy)? {
+                return Ok(Advance::Waiting);
+            }
+        }
+        Ok(Advance::Complete)
+    }
+
+    /// Gives back the locks of a partition, of a transaction that has ended. By the thread of the partition.
+    pub fn release(&mut self, partition: usize, partitions: usize) -> Advance {
+        self.owner.release_some(|name| partition_of(name, partitions) == partition, self.tag);
+        self.next_release(partitions)
+    }
+
+    /// Where locks are to be given back first, or next; once there are none left, what remains (the locks on tables) is given
+    /// back.
+    pub fn next_release(&mut self, partitions: usize) -> Advance {
+        // The lowest of them: what was locked beside the plan may lie anywhere.
+        match self.owner.held_names().map(|(name, _)| partition_of(name, partitions)).min() {
+            Some(partition) => Advance::Next(partition),
+            None => {
+                self.owner.release_all(self.tag);
+                Advance::Complete
+            }
+        }
+    }
+}
+
+impl TxnSession {
+    /// Gives the locks back, or parts with them if that was asked for.
+    pub(crate) fn release_all(&mut self, tag: Option<Lsn>) {
+        if !self.parts {
+            return self.owner.release_all(tag);
+        }
+        let (owner, waiting) = (self.owner.hand_over(), mem::take(&mut self.waiting));
+        self.parted = Some(Box::new(Parted { owner, footprint: Box::default(), waiting, granted: 0, tag }));
+    }
+}
+
+impl Txn {
+    /// As [`Txn::follow`], but only tables are locked here and now; for keys it parts with its locks. Nothing can be
+    /// done with it before [`Txn::rejoin`]; if they do not come back, it is dropped, and whoever has them gives them back.
+    ///
+    /// The footprint comes back when a table is locked by others: nothing is held then, and it is for the caller to try
+    /// again a little later. `since`: when it was tried first; a time limit to waits counts from there.
+    pub fn part(
+        &mut self,
+        mut footprint: Footprint,
+        since: Instant,
+    ) -> Result<Result<Box<Parted>, Footprint>, TxnError> {
+        self.check_usable()?;
+        let core = self.session.core();
+        footprint.settle(core.escalation_locks);
+        if !core.locking {
+            footprint.forget_keys();
+        } else if let Err(error) = self.session.grant_tables_at_once(&footprint) {
+            self.session.give_up_locks();
+            let waiting = &self.session.waiting;
+            return match error {
+                LockError::WouldBlock(holders) if !waiting.no_wait && waiting.has_passed(since) => {
+                    Err(LockError::Timeout(holders).into())
+                }
+                LockError::WouldBlock(_) if !waiting.no_wait => Ok(Err(footprint)),
+                error => Err(self.note(error.into())),
+            };
+        }
+        self.away = true;
+        let (owner, waiting) = (self.session.owner.hand_over(), mem::take(&mut self.session.waiting));
+        Ok(Ok(Box::new(Parted { owner, footprint: Box::new(footprint), waiting, granted: 0, tag: None })))
+    }
+
+    /// Takes its locks back, with what came of asking for them.
+    pub fn rejoin(&mut self, parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
+        let Parted { owner, footprint, waiting, .. } = parted;
+        self.away = false;
+        self.session.owner = owner;
+        self.session.waiting = waiting;
+        self.session.protocol = Protocol::Planned(footprint);
+        self.lock(|_| outcome)
+    }
+
+    /// As [`Txn::commit_pipelined`], but parts with the locks instead of giving them back, if early release allows for that
+    /// ([`Parted::release`]). Only under `Durability::Sync` it waits for the disk.
+    pub fn commit_parting(
+        mut self,
+        durability: Durability,
+    ) -> Result<(CommitTicket, Option<Box<Parted>>), TxnError> {
+        let core = self.session.engine.share_core();
+        self.session.parts = true;
+        let lsn = self.end_by_commit(durability)?;
+        Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
+    }
+}
+
+impl TxnSession {
+    /// The locks on tables of a footprint, without waiting.
+    fn grant_tables_at_once(&mut self, footprint: &Footprint) -> Result<(), LockError> {
+        let no_wait = mem::replace(&mut self.waiting.no_wait, true);
+        let granted = self.grant_tables(footprint);
+        self.waiting.no_wait = no_wait;
+        granted
+    }
+
+    /// Asks for the locks on tables, in their order.
+    pub(super) fn grant_tables(&mut self, footprint: &Footprint) -> Result<(), LockError> {
+        let tables = footprint.tables();
+        if let Some(above) = tables.iter().map(|part| intent_above(part.mode)).reduce(join) {
+            self.intent(VOLUME, above)?;
+        }
+        tables.iter().try_for_each(|part| self.intent(part.table, part.mode))
+    }
+
+    /// Gives all locks back, and goes on as if it had never asked.
+    fn give_up_locks(&mut self) {
+        self.owner.release_all(None);
+        self.forget_intents();
+    }
+}
