@@ -81,13 +81,13 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
             database: args.directory,
         },
         // So damaged that it cannot be opened, or gone through to the end.
-        Err(error @ Error::Corrupted { .. }) => Outcome {
+        Err(CliError::Database(error @ Error::Corrupted { .. })) => Outcome {
             sound: false,
             counts: Counts::default(),
             problems: vec![error.to_string()],
             database: args.directory,
         },
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     if args.json {
         json_line(&outcome)?;
@@ -105,8 +105,16 @@ pub(crate) fn open_to_look(directory: &Path) -> foreshore::Result<Database> {
     recovery::open(Database::builder().create(false).pool_bytes(LOOKING_POOL_BYTES), directory)
 }
 
-fn check(args: &VerifyArgs) -> foreshore::Result<VerifyReport> {
+fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {
     let db = open_to_look(&args.directory)?;
+    // Their locks would let it wait for nothing: nobody is here to decide.
+    let undecided = db.prepared()?.len();
+    if undecided > 0 {
+        return Err(CliError::usage(
+            format!("prepared transactions, {undecided} of them, are in the way of the check"),
+            format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
+        ));
+    }
     let report = db.verify()?;
     db.close()?;
     Ok(report)

@@ -68,6 +68,12 @@ fn prepared_transactions_are_listed_and_decided_about() {
     let said = String::from_utf8(counted.stderr).unwrap();
     assert!(counted.status.code() == Some(2) && said.contains("prepared"), "{said}");
 
+    let verified =
+        Command::new(env!("CARGO_BIN_EXE_foreshore")).args(["verify", "db"]).current_dir(here).output();
+    let verified = verified.unwrap();
+    let said = String::from_utf8(verified.stderr).unwrap();
+    assert!(verified.status.code() == Some(2) && said.contains("foreshore prepared db"), "{said}");
+
     succeed(here, &["--commit", "hex:ff"]);
     let db = Database::open(&path).unwrap();
     let found = ["alice", "bob", "carol"].map(|key| db.transact(|tx| tx.get(TABLE, key)).unwrap());
