@@ -219,6 +219,9 @@ pub trait Engine: Send + Sync {
         self.transact(attempts, body)
     }
 
+    /// What one thread runs its transactions through, one after another.
+    fn session(&self) -> Box<dyn Session + '_>;
+
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.transact(&mut Attempts::default(), body)
@@ -238,4 +241,26 @@ pub trait Engine: Send + Sync {
 
     /// Ends it in good order.
     fn close(&self) -> Result<(), Failure>;
+}
+
+/// One thread's way into an engine: where commits do not wait for the disk, a transaction may depend on the one before it.
+pub trait Session {
+    /// As [`Engine::run`].
+    fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure>;
+
+    /// Waits until all that was committed is as durable as the engine makes it.
+    fn finish(&mut self) -> Result<(), Failure>;
+}
+
+/// The session of an engine whose transactions know nothing of each other.
+pub struct Independent<'e, E: ?Sized>(pub &'e E);
+
+impl<E: Engine + ?Sized> Session for Independent<'_, E> {
+    fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
+        self.0.run(attempts, worker)
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
 }

@@ -103,6 +103,8 @@ pub enum Durability {
     /// Once it is on the disk.
     #[default]
     Sync,
+    /// At once, and its flush is asked for: each thread's transactions are a pipeline.
+    Pipelined,
     /// At once; a crash may lose the newest commits.
     Lazy,
 }
@@ -112,6 +114,7 @@ impl Durability {
     pub fn name(self) -> &'static str {
         match self {
             Durability::Sync => "sync",
+            Durability::Pipelined => "pipelined",
             Durability::Lazy => "lazy",
         }
     }
@@ -123,8 +126,9 @@ impl FromStr for Durability {
     fn from_str(name: &str) -> Result<Durability, BenchError> {
         match name {
             "sync" => Ok(Durability::Sync),
+            "pipelined" => Ok(Durability::Pipelined),
             "lazy" => Ok(Durability::Lazy),
-            _ => Err(BenchError::unknown("durability", name, "sync, lazy")),
+            _ => Err(BenchError::unknown("durability", name, "sync, pipelined, lazy")),
         }
     }
 }

@@ -176,6 +176,35 @@ impl Chooser {
     }
 }
 
+/// Draws ranks `0..n` by Zipf's law with any exponent, 0 the most popular; exactly, by looking a random number up in the sums of
+/// all weights.
+#[derive(Clone, Debug)]
+pub(crate) struct ZipfRanks {
+    /// The weights of all ranks up to each one, summed.
+    sums: Vec<f64>,
+}
+
+impl ZipfRanks {
+    /// Ranks `0..n` with weights `1 / (rank + 1)^exponent`.
+    pub(crate) fn new(n: u32, exponent: f64) -> ZipfRanks {
+        let mut sum = 0.0;
+        let weight = |rank: u32| f64::from(rank).powf(-exponent);
+        let sums = (1..=n).map(|rank| {
+            sum += weight(rank);
+            sum
+        });
+        ZipfRanks { sums: sums.collect() }
+    }
+
+    /// The next rank; 0 if there are none.
+    #[inline]
+    pub(crate) fn draw(&self, random: &mut Random) -> u32 {
+        let target = random.fraction() * self.sums.last().copied().unwrap_or_default();
+        let rank = self.sums.partition_point(|&sum| sum <= target);
+        rank.min(self.sums.len().saturating_sub(1)) as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +269,28 @@ mod tests {
         for _ in 0..1000 {
             assert!(chooser.choose(&mut random) < 1000);
         }
+    }
+
+    #[test]
+    fn zipf_of_any_exponent_has_the_shape_it_promises() {
+        let mut random = Random::new(9, 0);
+        for exponent in [0.0, 0.5, 1.0, 2.0] {
+            let ranks = ZipfRanks::new(200, exponent);
+            let zeta: f64 = (1..=200).map(|rank| f64::from(rank).powf(-exponent)).sum();
+            let mut counts = [0_u32; 200];
+            for _ in 0..200_000 {
+                counts[ranks.draw(&mut random) as usize] += 1;
+            }
+            for rank in [0_u8, 1, 9] {
+                let expected = 200_000.0 / zeta / f64::from(rank + 1).powf(exponent);
+                let got = f64::from(counts[usize::from(rank)]);
+                assert!(
+                    (got - expected).abs() < 6.0 * expected.sqrt() + 1.0,
+                    "{exponent}, {rank}: {got}, {expected}"
+                );
+            }
+        }
+        assert_eq!(ZipfRanks::new(0, 1.0).draw(&mut random), 0);
     }
 
     #[test]

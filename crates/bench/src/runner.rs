@@ -14,7 +14,7 @@ use foreshore_env::{
 
 use crate::{
     BenchError,
-    engine::{Attempts, Engine, Outcome},
+    engine::{Attempts, Engine, Outcome, Session},
     observer::Observer,
     report::{Latency, Report},
     usage,
@@ -252,7 +252,11 @@ fn run_for_time(
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
                     let mut worker = workload.worker(number, options.threads, options.seed);
-                    work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
+                    let mut session = engine.session();
+                    let kinds = workload.kinds().len();
+                    let tally = work(session.as_mut(), worker.as_mut(), kinds, shared, progress)?;
+                    session.finish()?;
+                    Ok(tally)
                 })
             })
             .collect();
@@ -278,7 +282,7 @@ fn run_for_time(
 
 /// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured.
 fn work(
-    engine: &dyn Engine,
+    session: &mut dyn Session,
     worker: &mut dyn Worker,
     kinds: usize,
     shared: &Shared,
@@ -291,7 +295,7 @@ fn work(
     let mut begin = Instant::now();
     while phase != PHASE_STOP {
         let mut attempts = Attempts::default();
-        let (kind, outcome) = one(engine, worker, &mut attempts)?;
+        let (kind, outcome) = one(session, worker, &mut attempts)?;
         let end = Instant::now();
         let phase_now = shared.phase.load(Ordering::Relaxed);
         let measured = phase == PHASE_MEASURE && phase_now == PHASE_MEASURE;
@@ -311,12 +315,12 @@ fn work(
 /// One transaction, to its end.
 #[inline]
 fn one(
-    engine: &dyn Engine,
+    session: &mut dyn Session,
     worker: &mut dyn Worker,
     attempts: &mut Attempts,
 ) -> Result<(usize, Outcome), BenchError> {
     let kind = worker.next();
-    let outcome = engine.run(attempts, worker)?;
+    let outcome = session.run(attempts, worker)?;
     if matches!(outcome, Outcome::Committed) {
         worker.committed();
     }
@@ -336,10 +340,13 @@ fn run_iterations(
     }
     let kinds = workload.kinds().len();
     let mut worker = workload.worker(0, 1, options.seed);
-    let warm_up = iterate(engine, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
+    let mut session = engine.session();
+    let session = session.as_mut();
+    let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
     let (begin, before) = (Instant::now(), computed());
-    let measured = measured_iterations(engine, worker.as_mut(), count, Measured::new(kinds)?)?;
+    let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;
     let window = Window::since(begin, before, measured.commits.iter().sum());
+    session.finish()?;
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
     Ok((window, vec![Tally { all_commits, measured }]))
@@ -349,16 +356,16 @@ fn run_iterations(
 /// what happens inside of it (see the crate's README).
 #[inline(never)]
 fn measured_iterations(
-    engine: &dyn Engine,
+    session: &mut dyn Session,
     worker: &mut dyn Worker,
     count: u64,
     measured: Measured,
 ) -> Result<Measured, BenchError> {
-    iterate(engine, worker, count, measured)
+    iterate(session, worker, count, measured)
 }
 
 fn iterate(
-    engine: &dyn Engine,
+    session: &mut dyn Session,
     worker: &mut dyn Worker,
     count: u64,
     mut measured: Measured,
@@ -366,7 +373,7 @@ fn iterate(
     for _ in 0..count {
         let mut attempts = Attempts::default();
         let begin = Instant::now();
-        let (kind, outcome) = one(engine, worker, &mut attempts)?;
+        let (kind, outcome) = one(session, worker, &mut attempts)?;
         measured.count(kind, &outcome, &attempts, begin.elapsed());
     }
     Ok(measured)

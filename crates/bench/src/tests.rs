@@ -17,9 +17,9 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale,
-    Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
-    YcsbOptions, compare,
+    EngineOptions, EngineTxn, Execution, Failure, Independent, Insert, Length, Mix, Order, Outcome,
+    RunOptions, Scale, Scan, Session, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions,
+    Variant, Workload, Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
 };
@@ -33,7 +33,7 @@ fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(Tpcc::new(Scale::tiny(2), Mix::Full, false).unwrap()),
         Box::new(Tpcc::new(Scale::tiny(2), Mix::NewOrderPayment, true).unwrap()),
         Box::new(Tpcb::new(2, 500, 0).unwrap()),
-        Box::new(Tpcb::new(2, 500, 50).unwrap()),
+        Box::new(Tpcb::new(2, 500, 50).unwrap().with_zipf(1.0).unwrap()),
         Box::new(ycsb(Distribution::Uniform, 0)),
         Box::new(ycsb(Distribution::Zipf(0.9), 50)),
         Box::new(ycsb(Distribution::HotSet { records: 8, share: 90 }, 90)),
@@ -306,7 +306,7 @@ fn what_cannot_be_compared_is_refused() {
 #[test]
 fn foreshore_keeps_the_contract() {
     let directory = tempfile::tempdir().unwrap();
-    for durability in [Durability::Sync, Durability::Lazy] {
+    for durability in [Durability::Sync, Durability::Pipelined, Durability::Lazy] {
         let options = EngineOptions {
             directory: directory.path().join(durability.name()),
             durability,
@@ -350,6 +350,10 @@ impl Engine for Failing {
             return Err(Failure::fatal("the disk is gone"));
         }
         self.inner.transact(attempts, body)
+    }
+
+    fn session(&self) -> Box<dyn Session + '_> {
+        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {
@@ -543,6 +547,10 @@ impl Engine for Unlucky {
     /// Loads without bad luck.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.inner.load(body)
+    }
+
+    fn session(&self) -> Box<dyn Session + '_> {
+        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     BenchError,
     engine::{Engine, EngineTxn, Failure, Foresee, Stop},
-    random::{Random, mix},
+    random::{Random, ZipfRanks, mix},
     row::{Field, KeyBytes, TableSpec, begin_row, key_u32, strange_key},
     workload::{Check, Loader, Worker, Workload, visit_all},
 };
@@ -50,6 +50,16 @@ pub struct Tpcb {
     accounts: u32,
     /// Percent of the updates turned into reads (Kimura et al., figure 8).
     read_percent: u32,
+    /// How much more often some tellers and accounts are drawn than others (Kimura et al., figure 9).
+    skew: Option<Skew>,
+}
+
+/// Popular and unpopular rows.
+#[derive(Clone, Debug)]
+struct Skew {
+    exponent: f64,
+    tellers: ZipfRanks,
+    accounts: ZipfRanks,
 }
 
 impl Tpcb {
@@ -66,7 +76,40 @@ impl Tpcb {
         if read_percent > 100 {
             return Err(BenchError::invalid(format!("read_percent must be in 0..=100, got {read_percent}")));
         }
-        Ok(Tpcb { branches, accounts, read_percent })
+        Ok(Tpcb { branches, accounts, read_percent, skew: None })
+    }
+
+    /// The same with tellers, and accounts within a branch, chosen by Zipf's law with this exponent, 0 to 2; the
+    /// specification has them all alike. The popular tellers belong to different branches.
+    pub fn with_zipf(mut self, exponent: f64) -> Result<Tpcb, BenchError> {
+        if !(0.0..=2.0).contains(&exponent) {
+            return Err(BenchError::invalid(format!("zipf must be in 0..=2, got {exponent}")));
+        }
+        self.skew = Some(Skew {
+            exponent,
+            tellers: ZipfRanks::new(self.branches * TELLERS, exponent),
+            accounts: ZipfRanks::new(self.accounts, exponent),
+        });
+        Ok(self)
+    }
+
+    fn draw_teller(&self, random: &mut Random) -> u32 {
+        let tellers = self.branches * TELLERS;
+        match &self.skew {
+            None => random.below(u64::from(tellers)) as u32,
+            // Neighbouring ranks in neighbouring branches.
+            Some(skew) => {
+                let rank = skew.tellers.draw(random);
+                rank % self.branches * TELLERS + rank / self.branches
+            }
+        }
+    }
+
+    fn draw_account(&self, random: &mut Random) -> u32 {
+        match &self.skew {
+            None => random.below(u64::from(self.accounts)) as u32,
+            Some(skew) => skew.accounts.draw(random),
+        }
     }
 
     fn parts_per_branch(&self) -> u32 {
@@ -96,11 +139,15 @@ impl Workload for Tpcb {
     }
 
     fn options(&self) -> BTreeMap<String, serde_json::Value> {
-        BTreeMap::from([
+        let mut options = BTreeMap::from([
             ("branches".to_owned(), self.branches.into()),
             ("accounts_per_branch".to_owned(), self.accounts.into()),
             ("read_percent".to_owned(), self.read_percent.into()),
-        ])
+        ]);
+        if let Some(skew) = &self.skew {
+            options.insert("zipf".to_owned(), skew.exponent.into());
+        }
+        options
     }
 
     fn load_parts(&self) -> u64 {
@@ -255,9 +302,9 @@ struct TpcbWorker<'w> {
 
 impl Worker for TpcbWorker<'_> {
     fn next(&mut self) -> usize {
-        let Tpcb { branches, accounts, read_percent } = *self.workload;
+        let Tpcb { branches, accounts, read_percent, .. } = *self.workload;
         let random = &mut self.random;
-        let teller = random.below(u64::from(branches * TELLERS)) as u32;
+        let teller = self.workload.draw_teller(random);
         let branch = teller / TELLERS;
         // 85 in a hundred accounts belong to the teller's branch, the others to another (5.3.5).
         let of = if branches == 1 || random.percent(85) {
@@ -266,7 +313,7 @@ impl Worker for TpcbWorker<'_> {
             let drawn = random.below(u64::from(branches - 1)) as u32;
             drawn + u32::from(drawn >= branch)
         };
-        let account = of * accounts + random.below(u64::from(accounts)) as u32;
+        let account = of * accounts + self.workload.draw_account(random);
         let delta = i64::from(random.between(0, 1_999_998)) - 999_999;
         let mut reads = 0;
         if read_percent > 0 {

@@ -2,6 +2,7 @@
 
 mod bar;
 mod checkpoint;
+mod commit;
 mod compare;
 mod comparison;
 mod deadlocks;
@@ -61,6 +62,10 @@ enum What {
     Dreadlocks(deadlocks::DreadlocksArgs),
     /// Policies against deadlocks: transactions that update tellers in order, and who gives way for nothing.
     Nodeadlock(deadlocks::NodeadlockArgs),
+    /// Early lock release: commits that wait for a slow disk, with and without their locks, side by side.
+    Elr(commit::ElrArgs),
+    /// Deadlocks between pipelines: who gives way, side by side.
+    Killpolicy(commit::KillArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -81,6 +86,8 @@ Examples:
   foreshore bench checkpoint tpcb                   what checkpoints do to the latency of commits
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
   foreshore bench nodeadlock                        policies against deadlocks beside each other, the same way
+  foreshore bench elr --log-latency 10ms --rounds 5  locks that go before the flush, and those that do not
+  foreshore bench killpolicy                         who gives way in deadlocks between pipelines
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -129,6 +136,9 @@ pub(crate) struct TpcbArgs {
     /// Percent of the updates turned into reads.
     #[arg(long, value_name = "P", default_value_t = 0)]
     read_percent: u32,
+    /// Choose tellers, and accounts within a branch, by Zipf's law with this exponent, 0 to 2 [default: all alike].
+    #[arg(long, value_name = "EXPONENT")]
+    zipf: Option<f64>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -202,8 +212,9 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warm_up", "threads"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// When a commit counts: on the disk, or at once.
-    #[arg(long, default_value = "sync", value_parser = names::<Durability>(&["sync", "lazy"]))]
+    /// When a commit counts: on the disk, or at once; pipelined: at once, but its flush is asked for, and locks that are not
+    /// released early are kept until then.
+    #[arg(long, default_value = "sync", value_parser = names::<Durability>(&["sync", "pipelined", "lazy"]))]
     pub(crate) durability: Durability,
     /// The isolation of the transactions.
     #[arg(long, default_value = "serializable",
@@ -281,7 +292,12 @@ impl WorkloadArgs {
                 (Box::new(workload), args.common)
             }
             WorkloadArgs::Tpcb(args) => {
-                (Box::new(Tpcb::new(args.branches, args.accounts, args.read_percent)?), args.common)
+                let uniform = Tpcb::new(args.branches, args.accounts, args.read_percent)?;
+                let workload = match args.zipf {
+                    None => uniform,
+                    Some(exponent) => uniform.with_zipf(exponent)?,
+                };
+                (Box::new(workload), args.common)
             }
             WorkloadArgs::Ycsb(args) => {
                 let workload = Ycsb::new(YcsbOptions {
@@ -338,6 +354,8 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Txbench(args) => txbench::run(&args),
         What::Dreadlocks(args) => deadlocks::run_dreadlocks(&args),
         What::Nodeadlock(args) => deadlocks::run_nodeadlock(&args),
+        What::Elr(args) => commit::run_elr(&args),
+        What::Killpolicy(args) => commit::run_kill(&args),
     }
 }
 

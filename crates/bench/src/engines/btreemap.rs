@@ -9,7 +9,9 @@ use std::{
 
 use foreshore_env::sync::Mutex;
 
-use crate::engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit};
+use crate::engine::{
+    Attempts, Body, Engine, EngineTxn, Failure, Independent, Order, Outcome, Session, Stop, TableIndex, Visit,
+};
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -150,6 +152,10 @@ impl Engine for BTreeMapEngine {
                 Err(failure)
             }
         }
+    }
+
+    fn session(&self) -> Box<dyn Session + '_> {
+        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -6,13 +6,14 @@ use std::{
 };
 
 use ::foreshore as facade;
-use facade::{Database, Direction, Error, TableDefinition, TransactOptions, Transaction};
+use facade::{Database, Direction, Error, Pipeline, TableDefinition, TransactOptions, Transaction};
 
 use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
     engine::{
-        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit,
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Independent, Order, Outcome, Session, Stop,
+        TableIndex, Visit,
     },
     workload::Worker,
 };
@@ -54,6 +55,7 @@ impl ForeshoreEngine {
         };
         let durability = match options.durability {
             Durability::Sync => facade::Durability::Sync,
+            Durability::Pipelined => facade::Durability::Pipelined,
             Durability::Lazy => facade::Durability::Lazy,
         };
         let run = TransactOptions {
@@ -90,10 +92,14 @@ impl ForeshoreEngine {
         attempts: &mut Attempts,
         body: &mut Body<'_>,
     ) -> Result<Outcome, Failure> {
-        // The first run of a transaction that is planned by reconnaissance is none.
-        let execution = options.execution.unwrap_or(self.database.options().execution);
-        let rehearsals = u64::from(execution == facade::Execution::Planned);
+        let rehearsals = self.rehearsals(options);
         self.count(attempts, rehearsals, body, |body| self.database.transact_with(options, body))
+    }
+
+    /// The first run of a transaction that is planned by reconnaissance is none.
+    fn rehearsals(&self, options: &TransactOptions) -> u64 {
+        let execution = options.execution.unwrap_or(self.database.options().execution);
+        u64::from(execution == facade::Execution::Planned)
     }
 
     /// Runs `body` by `transact`, which calls it at least `rehearsals` + 1 times, and counts what came of it.
@@ -143,6 +149,27 @@ impl ForeshoreEngine {
 
 /// A body as the facade takes it.
 type FacadeBody<'b> = dyn FnMut(&mut Transaction) -> facade::Result<()> + 'b;
+
+/// A thread whose commits do not wait for the disk.
+struct Pipelined<'e> {
+    engine: &'e ForeshoreEngine,
+    pipeline: Pipeline,
+}
+
+impl Session for Pipelined<'_> {
+    fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
+        let options = &self.engine.run;
+        let rehearsals = self.engine.rehearsals(options);
+        self.engine.count(attempts, rehearsals, &mut |txn| worker.run(txn), |body| {
+            // All that was committed is waited for at the end.
+            self.pipeline.transact_with(options, body).map(|((), _ticket)| ())
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.pipeline.flush().map_err(failure)
+    }
+}
 
 fn definition<'n, 'b>(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
     TableDefinition::new(name)
@@ -257,6 +284,14 @@ impl Engine for ForeshoreEngine {
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.execute(&self.run, attempts, body)
+    }
+
+    fn session(&self) -> Box<dyn Session + '_> {
+        if self.run.durability == Some(facade::Durability::Pipelined) {
+            Box::new(Pipelined { engine: self, pipeline: self.database.pipeline() })
+        } else {
+            Box::new(Independent(self))
+        }
     }
 
     fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {

@@ -1,0 +1,381 @@
+//! `foreshore bench elr` and `foreshore bench killpolicy`: what becomes of locks while commits are on their way to a slow disk,
+//! and who gives way in a deadlock between pipelines (Kimura et al. 2012, §6, figures 7, 8 and 9).
+//!
+//! All sides of a comparison take turns, each on a database of its own that has just been loaded; of several rounds the
+//! median counts.
+
+use std::{fs, process::ExitCode};
+
+use clap::Args;
+use foreshore::Options;
+use foreshore_bench::{
+    BenchError, Durability, EngineKind, EngineOptions, Length, Report, RunOptions, Silent, Tpcb, engines,
+};
+use foreshore_env::time::Duration;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::{
+    bench::{parse_seconds, parse_setting},
+    directory::Directory,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = ELR_EXAMPLES)]
+pub(super) struct ElrArgs {
+    /// Shares of the updates of TPC-B that only read, 0 to 1.
+    #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "0,0.5,1", value_parser = parse_ratio)]
+    read_ratio: Vec<f64>,
+    /// What becomes of the locks of a commit on its way to the disk; the others are compared with the first.
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "off,shared,shared_and_exclusive",
+          value_parser = |text: &str| setting("early_lock_release", text))]
+    elr: Vec<String>,
+    #[command(flatten)]
+    common: SharedArgs,
+}
+
+const ELR_EXAMPLES: &str = "\
+Examples:
+  foreshore bench elr                                           10 ms and 30 µs, 0, 50 and 100% reads
+  foreshore bench elr --read-ratio 0 --zipf 0,0.5,1,1.5,2 --log-latency 0,100us,1ms,10ms
+  foreshore bench elr --elr off,shared_and_exclusive --read-ratio 1 --rounds 9
+
+The paper: releasing all locks early is 5 times as fast with a disk of 10 ms and 3 times with one of 30 µs, on six
+cores; releasing shared locks alone gains nothing; with reads only, tags cost at most 5%.";
+
+#[derive(Args)]
+#[command(after_help = KILL_EXAMPLES)]
+pub(super) struct KillArgs {
+    /// Who gives way in a deadlock; the others are compared with the first.
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "longest_pipeline,youngest,shortest_pipeline",
+          value_parser = |text: &str| setting("victim_policy", text))]
+    policy: Vec<String>,
+    #[command(flatten)]
+    common: SharedArgs,
+}
+
+const KILL_EXAMPLES: &str = "\
+Examples:
+  foreshore bench killpolicy
+  foreshore bench killpolicy --log-latency 30us,1ms,10ms --rounds 5 --json
+
+The paper, on six cores: with a disk of 10 ms, ending the shortest pipeline is 2 to 4 times as fast as ending the longest
+or the youngest; with one of 30 µs the difference is small.";
+
+#[derive(Args)]
+struct SharedArgs {
+    /// What every sync of the log takes longer than the disk needs, with its unit.
+    #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "30us,10ms",
+          value_parser = parse_latency)]
+    log_latency: Vec<String>,
+    /// Exponents of Zipf's law by which tellers and accounts are chosen, 0 (all alike) to 2.
+    #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "1")]
+    zipf: Vec<f64>,
+    /// Threads, each a pipeline.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: u16,
+    /// Branches of TPC-B.
+    #[arg(long, value_name = "B", default_value_t = 20)]
+    branches: u32,
+    /// Accounts of each branch.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    accounts: u32,
+    /// Transactions after which a pipeline waits for the disk.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pipeline_length: u32,
+    /// How long each side is measured in each round.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// How long each side runs before it is measured.
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    warm_up: Duration,
+    /// Rounds in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, String)>,
+    /// The seed of all random inputs; each round has one of its own.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err("give shares between 0 and 1, such as 0,0.5,1".to_owned()),
+    }
+}
+
+/// A time with its unit; nothing needs none.
+fn parse_latency(text: &str) -> Result<String, String> {
+    setting("log_latency", if text == "0" { "0s" } else { text })
+}
+
+/// A value that an option of the engine can have.
+fn setting(name: &str, value: &str) -> Result<String, String> {
+    Options::default().set(name, value).map(|()| value.to_owned()).map_err(|error| error.to_string())
+}
+
+/// A comparison: the option that the sides differ in, and what all of them have in common.
+struct Experiment<'a> {
+    name: &'static str,
+    option: &'static str,
+    sides: &'a [String],
+    read_ratios: &'a [f64],
+    fixed: Vec<(String, String)>,
+    common: &'a SharedArgs,
+}
+
+/// One setting of everything but the side.
+#[derive(Clone, Copy)]
+struct Cell<'a> {
+    log_latency: &'a str,
+    zipf: f64,
+    read_ratio: f64,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    workload: &'static str,
+    version: &'static str,
+    threads: u16,
+    rounds: u16,
+    seconds: f64,
+    branches: u32,
+    accounts_per_branch: u32,
+    consistent: bool,
+    rows: &'a [Row],
+}
+
+/// One side in one cell.
+#[derive(Debug, Serialize)]
+struct Row {
+    log_latency: String,
+    zipf: f64,
+    read_ratio: f64,
+    side: String,
+    /// The median of the rounds, and the extremes.
+    commits_per_s: f64,
+    least: f64,
+    most: f64,
+    /// How many times as fast as the first side: the median of the rounds, in each of which both sides had their turn.
+    ratio: f64,
+    /// Victims of deadlocks for a thousand commits, over all rounds.
+    deadlocks_per_1000: f64,
+    commits_per_flush: f64,
+    consistent: bool,
+}
+
+/// Runs `bench elr`.
+pub(super) fn run_elr(args: &ElrArgs) -> Result<ExitCode, CliError> {
+    compare(&Experiment {
+        name: "elr",
+        option: "early_lock_release",
+        sides: &args.elr,
+        read_ratios: &args.read_ratio,
+        fixed: vec![("victim_policy".to_owned(), "shortest_pipeline".to_owned())],
+        common: &args.common,
+    })
+}
+
+/// Runs `bench killpolicy`.
+pub(super) fn run_kill(args: &KillArgs) -> Result<ExitCode, CliError> {
+    compare(&Experiment {
+        name: "killpolicy",
+        option: "victim_policy",
+        sides: &args.policy,
+        read_ratios: &[0.0],
+        fixed: vec![("early_lock_release".to_owned(), "off".to_owned())],
+        common: &args.common,
+    })
+}
+
+fn compare(experiment: &Experiment<'_>) -> Result<ExitCode, CliError> {
+    let SharedArgs { threads, branches, accounts, seconds, rounds, json, quiet, .. } = *experiment.common;
+    let directory = Directory::choose(None, "bench")?;
+    directory.remove_when_interrupted()?;
+    let cells = experiment.cells();
+    let bar = if json || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    bar.set_length((cells.len() * experiment.sides.len() * usize::from(rounds)) as u64);
+    if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} runs, {eta} left") {
+        bar.set_style(style);
+    }
+    if !json {
+        line(experiment.heading())?;
+    }
+    let mut rows = Vec::new();
+    for cell in cells {
+        let measured = experiment.measure(cell, &directory, &bar)?;
+        if !json {
+            bar.suspend(|| measured.iter().try_for_each(|row| line(text(row))))?;
+        }
+        rows.extend(measured);
+    }
+    bar.finish_and_clear();
+    let consistent = rows.iter().all(|row| row.consistent);
+    if json {
+        json_line(&Outcome {
+            workload: experiment.name,
+            version: env!("CARGO_PKG_VERSION"),
+            threads,
+            rounds,
+            seconds: seconds.as_secs_f64(),
+            branches,
+            accounts_per_branch: accounts,
+            consistent,
+            rows: &rows,
+        })?;
+    }
+    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+impl<'a> Experiment<'a> {
+    fn cells(&self) -> Vec<Cell<'a>> {
+        let mut cells = Vec::new();
+        for log_latency in &self.common.log_latency {
+            for &zipf in &self.common.zipf {
+                let ratios = self.read_ratios.iter();
+                cells.extend(ratios.map(|&read_ratio| Cell { log_latency, zipf, read_ratio }));
+            }
+        }
+        cells
+    }
+
+    fn heading(&self) -> String {
+        let SharedArgs { threads, rounds, branches, accounts, seconds, .. } = self.common;
+        format!(
+            "TPC-B, {branches} branches of {accounts} accounts, {threads} pipelines, {rounds} rounds of {} s\n  \
+             {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>14}{:>15}",
+            seconds.as_secs_f64(),
+            "latency",
+            "zipf",
+            "reads",
+            self.option,
+            "commits/s",
+            "least",
+            "most",
+            "ratio",
+            "deadlocks/1000",
+            "commits/flush",
+        )
+    }
+
+    /// All sides in turn, as many times as there are rounds.
+    fn measure(&self, cell: Cell<'_>, home: &Directory, bar: &ProgressBar) -> Result<Vec<Row>, CliError> {
+        let mut reports: Vec<Vec<Report>> = self.sides.iter().map(|_| Vec::new()).collect();
+        for round in 0..self.common.rounds {
+            for (side, reports) in self.sides.iter().zip(&mut reports) {
+                reports.push(self.run(cell, side, round, home)?);
+                bar.inc(1);
+            }
+        }
+        let speeds =
+            |reports: &[Report]| -> Vec<f64> { reports.iter().map(|report| report.commits_per_s).collect() };
+        let first = speeds(&reports[0]);
+        let rows = self.sides.iter().zip(&reports).map(|(side, reports)| {
+            let own = speeds(reports);
+            let ratios = own.iter().zip(&first).map(|(own, first)| own / first).collect();
+            let commits: u64 = reports.iter().map(|report| report.commits).sum();
+            let deadlocks: u64 = reports.iter().map(|report| report.aborts.deadlock).sum();
+            Row {
+                log_latency: cell.log_latency.to_owned(),
+                zipf: cell.zipf,
+                read_ratio: cell.read_ratio,
+                side: side.clone(),
+                least: own.iter().copied().fold(f64::INFINITY, f64::min),
+                most: own.iter().copied().fold(0.0, f64::max),
+                commits_per_s: median(own),
+                ratio: median(ratios),
+                deadlocks_per_1000: 1000.0 * deadlocks as f64 / commits.max(1) as f64,
+                commits_per_flush: median(reports.iter().filter_map(|it| it.commits_per_flush).collect()),
+                consistent: reports.iter().all(|report| report.consistent),
+            }
+        });
+        Ok(rows.collect())
+    }
+
+    /// One side, on a new database.
+    fn run(&self, cell: Cell<'_>, side: &str, round: u16, home: &Directory) -> Result<Report, CliError> {
+        let SharedArgs { threads, branches, accounts, pipeline_length, seconds, warm_up, seed, .. } =
+            *self.common;
+        let workload = Tpcb::new(branches, accounts, (cell.read_ratio * 100.0).round() as u32)?;
+        let workload = workload.with_zipf(cell.zipf)?;
+        let mut settings = self.fixed.clone();
+        settings.extend([
+            // A flush comes because somebody asks for it, not because time goes by.
+            ("flush_interval".to_owned(), "10s".to_owned()),
+            ("pipeline_length".to_owned(), pipeline_length.to_string()),
+            // As in the paper.
+            ("escalation_locks".to_owned(), "0".to_owned()),
+            ("escalation_bytes".to_owned(), "0".to_owned()),
+            ("log_latency".to_owned(), cell.log_latency.to_owned()),
+            (self.option.to_owned(), side.to_owned()),
+        ]);
+        settings.extend(self.common.settings.iter().cloned());
+        let options = EngineOptions {
+            directory: home.path().to_owned(),
+            durability: Durability::Pipelined,
+            settings,
+            ..EngineOptions::default()
+        };
+        let tables = foreshore_bench::Workload::tables(&workload);
+        let engine = engines::open(EngineKind::Foreshore, &tables, &options)?;
+        let run = RunOptions {
+            threads: usize::from(threads),
+            length: Length::Time { warm_up, measured: seconds },
+            seed: seed.wrapping_add(u64::from(round)),
+        };
+        let report = foreshore_bench::run(engine.as_ref(), &workload, &run, &Silent)?;
+        engine.close().map_err(BenchError::from)?;
+        drop(engine);
+        fs::remove_dir_all(home.path()).map_err(CliError::io("remove the database"))?;
+        Ok(report)
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn text(row: &Row) -> String {
+    let Row { log_latency, zipf, read_ratio, side, commits_per_s, least, most, ratio, .. } = row;
+    let Row { deadlocks_per_1000, commits_per_flush, consistent, .. } = row;
+    format!(
+        "  {log_latency:>10}{zipf:>6}{:>6.0}%  {side:<22}{commits_per_s:>12.0}{least:>10.0}{most:>10.0}{ratio:>7.2}x\
+         {deadlocks_per_1000:>14.1}{commits_per_flush:>15.1}{}",
+        read_ratio * 100.0,
+        if *consistent { "" } else { "  INCONSISTENT" },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_one_counts() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(Vec::new()), 0.0);
+    }
+
+    #[test]
+    fn settings_and_ratios_are_parsed() {
+        assert_eq!(parse_latency("30us"), Ok("30us".to_owned()));
+        assert_eq!(parse_latency("0"), Ok("0s".to_owned()));
+        assert!(parse_latency("30").is_err());
+        assert!(setting("victim_policy", "oldest").is_err_and(|error| error.contains("shortest_pipeline")));
+        assert_eq!(parse_ratio("0.5"), Ok(0.5));
+        for wrong in ["-1", "2", "half"] {
+            assert!(parse_ratio(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `foreshore bench elr` and `foreshore bench killpolicy` from outside.
+
+use std::process::{Command, Output};
+
+fn foreshore(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_foreshore")).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn comparisons_of_commits_have_a_row_for_each_side() {
+    let tiny =
+        "--log-latency 0 --branches 2 --accounts 50 --threads 3 --seconds 0.1 --warm-up 0 --rounds 1 --json";
+    let output = foreshore(&format!("bench elr --read-ratio 0,1 --elr off,shared_and_exclusive {tiny}"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!((&report["workload"], &report["consistent"], rows.len()), (&"elr".into(), &true.into(), 4));
+    assert_eq!((&rows[1]["side"], &rows[1]["read_ratio"]), (&"shared_and_exclusive".into(), &0.0.into()));
+    assert!(rows.iter().all(|row| row["commits_per_s"].as_f64().unwrap() > 0.0), "{report}");
+    assert_eq!(rows[0]["ratio"], 1.0);
+    let deadlocks = |row: &serde_json::Value| row["deadlocks_per_1000"].as_f64().unwrap();
+    assert_eq!(
+        (deadlocks(&rows[1]), deadlocks(&rows[3])),
+        (0.0, 0.0),
+        "one transaction alone never deadlocks"
+    );
+
+    let output = foreshore(&format!(
+        "bench killpolicy --policy shortest_pipeline {}",
+        tiny.replace("--json", "--quiet")
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("shortest_pipeline"));
+    let wrong = foreshore("bench elr --log-latency 30");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        text(&wrong.stderr).contains("30us") || text(&wrong.stderr).contains("100ms"),
+        "{}",
+        text(&wrong.stderr)
+    );
+}
