@@ -1,9 +1,12 @@
 //! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
 
+mod overlay;
 #[cfg(not(foreshore_sim))]
 mod real;
 
 use std::{fmt, io, path::Path, path::PathBuf, sync::Arc};
+
+pub use overlay::Overlay;
 
 #[cfg(foreshore_sim)]
 pub use crate::sim::SimulatedDisk as RealDisk;
@@ -49,6 +52,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Takes an exclusive lock on a lock file, made when absent, against other processes and against this one;
     /// `None` when somebody holds it. Dropping the box gives it back.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
+
+    /// Takes a shared lock on a lock file, which must exist and is opened for reading only: any number may have one, while
+    /// nobody has the exclusive one. `None` when somebody has.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
 }
 
 /// An open file. Reads and writes name their place, so any number of threads may use it at the same time.

@@ -102,6 +102,10 @@ impl Disk for WatchedDisk {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.inner.lock(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.inner.lock_shared(path)
+    }
 }
 
 struct WatchedFile {

@@ -57,7 +57,8 @@ struct State {
     files: BTreeMap<u64, Content>,
     next_file: u64,
     names: Names,
-    locks: HashSet<PathBuf>,
+    /// Held lock files: by how many, or exclusively (0).
+    locks: BTreeMap<PathBuf, usize>,
     faults: Faults,
     counts: Counts,
     crashed: bool,

@@ -76,6 +76,10 @@ impl Disk for VoidDisk {
     fn lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         Ok(Some(Box::new(())))
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.lock(path)
+    }
 }
 
 impl DiskFile for VoidFile {

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_types)]
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -21,7 +21,15 @@ const DIRECTORY_MODE: u32 = 0o700;
 
 /// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
 /// from itself. Guarded by the mutex.
-static HELD_HERE: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+static HELD_HERE: Mutex<Option<HashMap<(u64, u64), Held>>> = Mutex::new(None);
+
+/// How a lock file is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Exclusively,
+    /// By so many, at least one.
+    Shared(usize),
+}
 
 /// The file system of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,22 +114,37 @@ impl Disk for RealDisk {
             .truncate(false)
             .mode(FILE_MODE)
             .custom_flags(open_flags());
-        let file = regular(options.open(path)?)?;
-        let metadata = file.metadata()?;
-        let identity = (metadata.dev(), metadata.ino());
-        let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = held.get_or_insert_default();
-        if held.contains(&identity) {
-            return Ok(None);
+        take_lock(regular(options.open(path)?)?, Held::Exclusively)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut options = OpenOptions::new();
+        take_lock(regular(options.read(true).custom_flags(open_flags()).open(path)?)?, Held::Shared(1))
+    }
+}
+
+/// Locks a lock file; `None` when somebody, this process included, holds it in another way.
+fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    let metadata = file.metadata()?;
+    let identity = (metadata.dev(), metadata.ino());
+    let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = held.get_or_insert_default();
+    let new = match (held.get(&identity), wanted) {
+        (None, _) => wanted,
+        (Some(Held::Shared(count)), Held::Shared(more)) => Held::Shared(count + more),
+        (Some(_), _) => return Ok(None),
+    };
+    let locked = match wanted {
+        Held::Exclusively => file.try_lock(),
+        Held::Shared(_) => file.try_lock_shared(),
+    };
+    match locked {
+        Ok(()) => {
+            held.insert(identity, new);
+            Ok(Some(Box::new(FileLock { _file: file, identity })))
         }
-        match file.try_lock() {
-            Ok(()) => {
-                held.insert(identity);
-                Ok(Some(Box::new(FileLock { _file: file, identity })))
-            }
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(error),
-        }
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -134,8 +157,10 @@ struct FileLock {
 impl Drop for FileLock {
     fn drop(&mut self) {
         let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = held.as_mut() {
-            held.remove(&self.identity);
+        let Some(held) = held.as_mut() else { return };
+        match held.get_mut(&self.identity) {
+            Some(Held::Shared(count)) if *count > 1 => *count -= 1,
+            _ => _ = held.remove(&self.identity),
         }
     }
 }
@@ -249,6 +274,24 @@ mod tests {
         assert!(RealDisk.lock(&alias).unwrap().is_none());
         drop(guard);
         assert!(RealDisk.lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_shared_lock_has_any_number_of_holders_and_keeps_others_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        assert_eq!(RealDisk.lock_shared(&path).err().unwrap().kind(), io::ErrorKind::NotFound);
+        drop(RealDisk.lock(&path).unwrap().unwrap());
+        let one = RealDisk.lock_shared(&path).unwrap().unwrap();
+        let other = RealDisk.lock_shared(&path).unwrap().unwrap();
+        assert!(RealDisk.lock(&path).unwrap().is_none());
+        drop(one);
+        assert!(RealDisk.lock(&path).unwrap().is_none());
+        drop(other);
+        let exclusive = RealDisk.lock(&path).unwrap().unwrap();
+        assert!(RealDisk.lock_shared(&path).unwrap().is_none());
+        drop(exclusive);
+        assert!(RealDisk.lock_shared(&path).unwrap().is_some());
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl Device {
 pub(super) struct Storage {
     files: BTreeMap<PathBuf, Arc<File>>,
     directories: BTreeSet<PathBuf>,
-    locks: BTreeSet<PathBuf>,
+    /// Held lock files: by how many, or exclusively (0).
+    locks: BTreeMap<PathBuf, usize>,
     device: Device,
     /// When the device has done all requests so far.
     busy_until: u64,
@@ -63,7 +64,7 @@ impl Storage {
         Storage {
             files: BTreeMap::new(),
             directories: BTreeSet::from([PathBuf::from("/")]),
-            locks: BTreeSet::new(),
+            locks: BTreeMap::new(),
             device,
             busy_until: 0,
         }
@@ -173,7 +174,7 @@ impl Disk for SimulatedDisk {
             if !storage.directories.contains(path) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let names = storage.files.keys().chain(&storage.directories).chain(&storage.locks);
+            let names = storage.files.keys().chain(&storage.directories).chain(storage.locks.keys());
             Ok(names.filter(|name| name.parent() == Some(path)).cloned().collect())
         })
     }
@@ -201,8 +202,23 @@ impl Disk for SimulatedDisk {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         storage(|storage| {
             parent_is_there(storage, path)?;
-            let free = storage.locks.insert(path.to_owned());
-            Ok(free.then(|| Box::new(Lock(path.to_owned())) as Box<dyn Send + Sync>))
+            if storage.locks.contains_key(path) {
+                return Ok(None);
+            }
+            storage.locks.insert(path.to_owned(), 0);
+            Ok(Some(Box::new(Lock(path.to_owned())) as Box<dyn Send + Sync>))
+        })
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        storage(|storage| {
+            parent_is_there(storage, path)?;
+            match storage.locks.get_mut(path) {
+                Some(0) => return Ok(None),
+                Some(count) => *count += 1,
+                None => _ = storage.locks.insert(path.to_owned(), 1),
+            }
+            Ok(Some(Box::new(Lock(path.to_owned())) as Box<dyn Send + Sync>))
         })
     }
 }
@@ -212,7 +228,10 @@ struct Lock(PathBuf);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        kernel::with(|kernel| kernel.storage.locks.remove(&self.0));
+        kernel::with(|kernel| match kernel.storage.locks.get_mut(&self.0) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = kernel.storage.locks.remove(&self.0),
+        });
     }
 }
 

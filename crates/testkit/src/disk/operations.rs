@@ -190,8 +190,23 @@ impl Disk for FaultyDisk {
             state.names.insert(path, Node::File(file))?;
             operation.end(())?;
         }
-        if !state.locks.insert(path.to_owned()) {
+        if state.locks.contains_key(path) {
             return Ok(None);
+        }
+        state.locks.insert(path.to_owned(), 0);
+        Ok(Some(Box::new(HeldLock { state: Arc::clone(&self.state), path: path.to_owned() })))
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        if state.names.get(path).is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        match state.locks.get_mut(path) {
+            Some(0) => return Ok(None),
+            Some(count) => *count += 1,
+            None => _ = state.locks.insert(path.to_owned(), 1),
         }
         Ok(Some(Box::new(HeldLock { state: Arc::clone(&self.state), path: path.to_owned() })))
     }
@@ -204,7 +219,11 @@ struct HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        self.state.lock().locks.remove(&self.path);
+        let mut state = self.state.lock();
+        match state.locks.get_mut(&self.path) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = state.locks.remove(&self.path),
+        }
     }
 }
 

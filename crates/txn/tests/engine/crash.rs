@@ -1,7 +1,7 @@
 //! A crash at every change of the disk, of several workloads, of the making of a database, and of the recovery from a
 //! crash: see [`crate::matrix`].
 //!
-//! `FORESHORE_CRASH=full` runs fifty workloads of each kind instead of one.
+//! `FORESHORE_CRASH=full` runs ten workloads of each kind instead of one.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -26,7 +26,7 @@ const STATES: [u64; 5] = [1000, 750, 650, 700, 500];
 const _: () = assert!(STATES[0] + STATES[1] + STATES[2] + STATES[3] + STATES[4] >= 2000);
 
 /// How many workloads of each kind `FORESHORE_CRASH=full` runs.
-const FULL_EFFORT: u64 = 50;
+const FULL_EFFORT: u64 = 10;
 
 pub(crate) fn is_full() -> bool {
     std::env::var("FORESHORE_CRASH").is_ok_and(|effort| effort == "full")

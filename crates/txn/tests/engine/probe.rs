@@ -93,6 +93,10 @@ impl Disk for Probe {
         self.watch.note();
         self.inner.lock(path)
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.inner.lock_shared(path)
+    }
 }
 
 struct ProbeFile {
