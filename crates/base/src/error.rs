@@ -117,6 +117,9 @@ pub enum StorageError {
         /// The value that was refused.
         got: u64,
     },
+    /// A change to a database that was opened to be read.
+    #[error("the database was opened read-only; open it without read_only to change it")]
+    ReadOnly,
     /// The database was closed.
     #[error("the database is closed")]
     Closed,

@@ -4,6 +4,7 @@
 //! do its work. With `--json` a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod directory;
 mod dump;
@@ -37,6 +38,7 @@ Examples:
   cargo sim simulate --seeds 0..100             random schedules, disk faults and crashes, all judged
   foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
   foreshore verify bank.foreshore               check every tree, the free space and the log
+  foreshore backup bank.foreshore copy.foreshore a copy that opens like any database
   foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
@@ -48,6 +50,7 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     Torture(torture::TortureArgs),
     Verify(verify::VerifyArgs),
+    Backup(backup::BackupArgs),
     Stat(stat::StatArgs),
     Dump(dump::DumpArgs),
     Load(load::LoadArgs),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Dump(args) => dump::run(args),
         Command::Load(args) => load::run(args),

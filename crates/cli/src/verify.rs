@@ -17,7 +17,8 @@ use crate::{
 /// Checks everything in a database: pages, trees, free space and the log.
 ///
 /// Reads every page, checks its checksum, the order of its keys, its fences and links, compares the free space with the
-/// pages in use, and reads the log. A database that was not closed in good order is recovered first.
+/// pages in use, and reads the log. Nothing on the disk changes: a database that was not closed in good order is recovered
+/// in memory first.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
@@ -100,9 +101,9 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
 /// Memory for pages while a database is looked at: everything is read once, so more would not help.
 const LOOKING_POOL_BYTES: usize = 32 << 20;
 
-/// Opens a database that must be there, for one pass over it.
+/// Opens a database that must be there, for one pass over it. Nothing of it changes.
 pub(crate) fn open_to_look(directory: &Path) -> foreshore::Result<Database> {
-    recovery::open(Database::builder().create(false).pool_bytes(LOOKING_POOL_BYTES), directory)
+    recovery::open(Database::builder().read_only(true).pool_bytes(LOOKING_POOL_BYTES), directory)
 }
 
 fn check(args: &VerifyArgs) -> Result<VerifyReport, CliError> {

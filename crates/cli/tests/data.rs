@@ -380,3 +380,24 @@ fn a_file_size_limit_is_an_error_and_not_the_end() {
     assert!(scene.succeed("stat db").contains("2 entries"));
     scene.succeed("verify db");
 }
+
+#[test]
+fn a_backup_opens_like_any_database_and_the_original_stays_as_it_is() {
+    let scene = Scene::new();
+    scene.write(
+        "rows.jsonl",
+        "{\"table\":\"t\",\"key_type\":\"str\",\"value_type\":\"i64\"}\n{\"key\":\"a\",\"value\":1}\n",
+    );
+    scene.succeed("load db rows.jsonl");
+    let dumped = scene.succeed("dump db");
+    let report = scene.json("backup db copy --json");
+    assert!(report["pages"].as_u64().unwrap() > 8 && report["end_lsn"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(scene.succeed("dump copy"), dumped);
+    assert!(scene.succeed("verify copy").contains("is sound"));
+    assert!(scene.succeed("backup db other").contains("next: foreshore verify other"));
+    for (arguments, part) in [("backup db copy", "not empty"), ("backup nothing copy2", "no database")] {
+        let output = scene.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
+    }
+}

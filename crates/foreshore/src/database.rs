@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -13,8 +14,8 @@ use foreshore_env::{
 };
 use foreshore_orthrus::Partitions;
 use foreshore_txn::{
-    Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
-    Txn, TxnError, VERIFY_WAIT,
+    BackupProgress, BackupReport, Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver,
+    RecoveryProgress, TableInfo, Txn, TxnError, VERIFY_WAIT,
 };
 
 use crate::{
@@ -51,6 +52,10 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options.read_only
     }
 
     #[cold]
@@ -95,6 +100,13 @@ impl Builder {
     #[must_use]
     pub fn create(mut self, create: bool) -> Builder {
         self.options.create = create;
+        self
+    }
+
+    /// Whether to open it only to be read: see [`Options::read_only`].
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Builder {
+        self.options.read_only = read_only;
         self
     }
 
@@ -359,6 +371,37 @@ impl Database {
     /// and then; see [`Options::checkpoint_bytes`].
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.engine.checkpoint().map_err(|error| self.inner.error(error))
+    }
+
+    /// Makes a copy of the database in a directory that is absent or empty, while others read and write; durable when this
+    /// returns. The copy is a database like any other: it has all that was committed durably before this was called, and what
+    /// was committed up to some moment before it returns. Neither readers nor writers wait for it.
+    ///
+    /// ```
+    /// # use foreshore::Database;
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(home.path().join("bank"))?;
+    /// let copy = home.path().join("bank of today");
+    /// db.backup(&copy)?;
+    /// assert!(Database::open(&copy)?.verify()?.is_sound());
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`]; [`Error::Corrupted`] if a page is
+    /// damaged. After any error the target is no database, and says so when it is opened.
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
+        self.backup_with(target, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Database::backup`]; `progress` is told after every piece, and may break it off ([`Error::BackupStopped`]).
+    pub fn backup_with(
+        &self,
+        target: impl AsRef<Path>,
+        mut progress: impl FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        let made = self.inner.engine.backup(target.as_ref(), &mut progress);
+        made.map_err(|error| Error::from_txn(error, &self.inner.path))
     }
 
     pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>> {

@@ -287,6 +287,20 @@ pub enum Error {
         /// What was asked for.
         got: u64,
     },
+    /// A change to a database that was opened with [`Options::read_only`](crate::Options::read_only).
+    #[error("database {} was opened read-only; open it without read_only to change it", path.display())]
+    ReadOnly {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A [backup](crate::Database::backup) was not finished. What it has copied is not opened as a database.
+    #[error("the backup in {} was not finished: {reason}; remove that directory and begin anew", path.display())]
+    BackupStopped {
+        /// Where it was made.
+        path: PathBuf,
+        /// Why it ended.
+        reason: &'static str,
+    },
     /// The database was closed.
     #[error("database {} is closed; open it again", path.display())]
     Closed {
@@ -363,6 +377,8 @@ impl Error {
             Error::LogHeld => "log_held",
             Error::PoolExhausted { .. } => "pool_exhausted",
             Error::LimitExceeded { .. } => "limit_exceeded",
+            Error::ReadOnly { .. } => "read_only",
+            Error::BackupStopped { .. } => "backup_stopped",
             Error::Closed { .. } => "closed",
             Error::Application(_) => "application",
             Error::Other(_) => "other",

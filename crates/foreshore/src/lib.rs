@@ -184,10 +184,10 @@ pub use foreshore_base::{
 };
 pub use foreshore_orthrus::PartitionStats;
 pub use foreshore_txn::{
-    DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction, Durability, EarlyLockRelease,
-    Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode, LockMode, LogFullPolicy,
-    LogInsert, Mode, PreparedTransaction, RecoveryPhase, RecoveryProgress, TransitKind as Transit,
-    TranslationKind as Translation, VictimPolicy, VictimReason,
+    BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
+    Durability, EarlyLockRelease, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode,
+    LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, RecoveryPhase, RecoveryProgress,
+    TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{

@@ -34,6 +34,10 @@ pub use lock_table::LockTable;
 pub struct Options {
     /// Make the database when the directory is absent or empty. Default: true.
     pub create: bool,
+    /// Open it to be read: not a byte of it changes, a directory that may not be written will do, and others may have it
+    /// open in the same way at the same time. Writes fail with [`Error::ReadOnly`]. After a crash, what was not closed
+    /// is recovered in memory, at most 1 GiB of it. Default: false.
+    pub read_only: bool,
     /// Memory for pages, in bytes. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
     /// How the buffer pool finds pages. Default: page_table.
@@ -137,6 +141,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             create: true,
+            read_only: false,
             pool_bytes: 256 << 20,
             translation: Translation::default(),
             transit: Transit::default(),
@@ -185,6 +190,7 @@ impl Options {
     /// The names that [`Options::set`] knows: those of the fields.
     pub const NAMES: &'static [&'static str] = &[
         "create",
+        "read_only",
         "pool_bytes",
         "translation",
         "transit",
@@ -240,6 +246,7 @@ impl Options {
         let count = || parsed(name, value, value.replace('_', "").parse::<usize>().ok(), "a whole number");
         match name {
             "create" => self.create = flag()?,
+            "read_only" => self.read_only = flag()?,
             "pool_bytes" => self.pool_bytes = size()?,
             "translation" => self.translation = choice(name, value)?,
             "transit" => self.transit = choice(name, value)?,
@@ -306,6 +313,7 @@ impl Options {
     pub fn get(&self, name: &str) -> Option<String> {
         Some(match name {
             "create" => self.create.to_string(),
+            "read_only" => self.read_only.to_string(),
             "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
             "translation" => self.translation.name(),
             "transit" => self.transit.name(),

@@ -43,6 +43,9 @@ pub enum LogHolder {
     /// Pages that have changed since the last checkpoint: recovery would repeat the changes. The next checkpoint lets
     /// this part go.
     Pages,
+    /// A [backup](crate::Database::backup) that is being made. It ends before it keeps more than a quarter of
+    /// [`Options::log_bytes`](crate::Options::log_bytes).
+    Backup,
 }
 
 impl LogRetention {
@@ -52,6 +55,7 @@ impl LogRetention {
                 foreshore_txn::LogHolder::Transaction(txn) => LogHolder::Transaction(txn.into()),
                 foreshore_txn::LogHolder::Prepared(prepared) => LogHolder::Prepared(prepared),
                 foreshore_txn::LogHolder::Pages => LogHolder::Pages,
+                foreshore_txn::LogHolder::Backup => LogHolder::Backup,
             };
             LogHold { holder, held_bytes: hold.held_bytes }
         };
@@ -79,6 +83,7 @@ impl fmt::Display for LogHolder {
                 write!(f, "transaction {}, prepared as {id:?}", prepared.txn)
             }
             LogHolder::Pages => f.write_str("pages changed since the last checkpoint"),
+            LogHolder::Backup => f.write_str("a backup that is being made"),
         }
     }
 }

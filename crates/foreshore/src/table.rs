@@ -217,7 +217,10 @@ impl Inner {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
-            None if definition.encoded => return Err(Error::NoSuchTable { table: name.to_owned() }),
+            // Nobody makes it while it is read: there is nothing to lock against.
+            None if definition.encoded || self.is_read_only() => {
+                return Err(Error::NoSuchTable { table: name.to_owned() });
+            }
             None => self.make_table(name, &type_names(K::NAME, &V::type_name()))?,
         };
         Ok(self.tables.remember(CachedTable::new::<V>(info)))

@@ -11,6 +11,7 @@
 mod checkpoint;
 mod cleaner;
 mod clock;
+mod copy;
 mod fetch;
 mod frame;
 mod image;

@@ -251,6 +251,7 @@ impl Core {
         self.growth.target.note_sweep(self.log.tail().0.saturating_sub(redo.0));
         self.stats.count(Event::Checkpoint);
         self.growth.wanted.lock().failure = None;
-        self.log.release_before(log_from)
+        // TXN-31.
+        self.log.release_before(self.backups.keep(log_from, self.log.tail(), self.log.capacity_bytes()))
     }
 }

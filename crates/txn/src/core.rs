@@ -11,6 +11,7 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
+    backup::Pins,
     catalog::Catalog,
     checkpoint::Growth,
     committer::Committer,
@@ -38,6 +39,9 @@ pub(crate) struct Core {
     pub(crate) log_full: LogFullPolicy,
     pub(crate) committer: Committer,
     pub(crate) prepared: PreparedTable,
+    pub(crate) backups: Pins,
+    /// Opened to be read: what is written goes no farther than memory, and transactions write nothing.
+    pub(crate) read_only: bool,
     pub(crate) stats: Counters,
     pub(crate) recovery: RecoveryReport,
     /// Whether transactions lock; off only in tests that prove that they would notice.
@@ -69,6 +73,12 @@ impl Core {
             None => Ok(()),
             Some(error) => Err(error),
         }
+    }
+
+    /// Whether anything may be changed.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(StorageError::ReadOnly) } else { Ok(()) }
     }
 
     /// Tells the checkpointer when the log has grown enough.

@@ -4,7 +4,7 @@ mod open;
 
 use foreshore_base::{Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::{
-    disk::Disk,
+    disk::{Disk, Overlay},
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
     time::Duration,
@@ -12,9 +12,10 @@ use foreshore_env::{
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
-use std::{fmt, path::Path};
+use std::{fmt, ops::ControlFlow, path::Path};
 
 use crate::{
+    backup::{Backup, BackupProgress, BackupReport},
     catalog::{self, TableInfo},
     checkpoint::run_checkpointer,
     committer::run_committer,
@@ -28,12 +29,19 @@ use crate::{
     verify::{self, VERIFY_WAIT, VerifyReport},
 };
 
+pub(crate) use open::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG};
+
+/// Memory for what differs from the files of a database that is open to be read.
+pub const READ_ONLY_BYTES: u64 = 1 << 30;
+
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
 pub struct Engine {
     core: Arc<Core>,
     /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for the
     /// first.
     running: Mutex<Option<Running>>,
+    /// Where the database is, and where its backups are made.
+    disk: Arc<dyn Disk>,
 }
 
 /// What only an open engine has.
@@ -53,11 +61,15 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Opens the database in a directory, recovers it from a crash, or makes it when there is none (and the options say
     /// so). Whatever is no database of ours is left as it is.
-    #[allow(clippy::needless_pass_by_value, reason = "the engine keeps using the disk")]
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
-        let opened = open::open(&disk, directory, options)?;
+        let opened = if options.read_only {
+            let overlay: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&disk), READ_ONLY_BYTES));
+            open::open(&overlay, directory, options)?
+        } else {
+            open::open(&disk, directory, options)?
+        };
         let core = Arc::new(opened.core);
-        if !core.catalog.dropped().is_empty() {
+        if !core.catalog.dropped().is_empty() && !core.read_only {
             core.growth.ask_reaper();
         }
         let start = |name: &str, life: fn(&Arc<Core>)| {
@@ -70,7 +82,7 @@ impl Engine {
         match started {
             Ok((checkpointer, committer)) => {
                 let running = Running { checkpointer, committer, _lock: opened.lock };
-                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)) }))
+                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)), disk }))
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
@@ -136,7 +148,23 @@ impl Engine {
     /// Takes a checkpoint: recovery after a crash begins here then, and the log is shortened.
     pub fn checkpoint(&self) -> Result<()> {
         self.core.check_open()?;
+        self.core.check_writable()?;
         self.core.checkpoint()
+    }
+
+    /// Makes a copy of the database in `target`, a directory that is absent or empty, while others go on; durable when this
+    /// returns. It has all that was committed durably when this was called, and some of what was committed until it returns,
+    /// as one state. `progress` is told now and then, and may break off.
+    ///
+    /// # Errors
+    /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold; `Corrupted`
+    /// for a page that is. What is in `target` after any error says that it is no database.
+    pub fn backup(
+        &self,
+        target: &Path,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport, TxnError> {
+        Backup { core: &self.core, disk: &self.disk, target, progress }.run()
     }
 
     /// Checks everything that can be checked: trees, free space, the log. Waits until nobody is writing (at most

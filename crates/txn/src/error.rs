@@ -1,5 +1,7 @@
 //! How a transaction can fail.
 
+use std::path::PathBuf;
+
 use foreshore_base::StorageError;
 use foreshore_btree::TreeError;
 use foreshore_lock::LockError;
@@ -64,6 +66,14 @@ pub enum TxnError {
     GlobalIdBusy {
         /// The id.
         id: Vec<u8>,
+    },
+    /// A backup was not finished. What it has copied cannot be opened.
+    #[error("the backup in {} was not finished: {reason}; remove that directory", path.display())]
+    BackupStopped {
+        /// Where it was made.
+        path: PathBuf,
+        /// Why it ended.
+        reason: &'static str,
     },
     /// The cursor is of another transaction.
     #[error("the cursor belongs to another transaction")]

@@ -6,6 +6,8 @@
 #![cfg_attr(foreshore_loom, allow(dead_code))]
 
 #[cfg(not(foreshore_loom))]
+mod backup;
+#[cfg(not(foreshore_loom))]
 mod catalog;
 #[cfg(not(foreshore_loom))]
 mod checkpoint;
@@ -65,9 +67,10 @@ mod api {
     pub use foreshore_wal::{LogInsert, LogOptions};
 
     pub use crate::{
+        backup::{BackupProgress, BackupReport},
         catalog::{MAX_TABLE_META_BYTES, TableInfo},
         control::FORMAT_VERSION,
-        engine::Engine,
+        engine::{Engine, READ_ONLY_BYTES},
         error::TxnError,
         footprint::{Footprint, PLAN_MISSES},
         options::{

@@ -13,6 +13,10 @@ use crate::recovery::RecoveryObserver;
 pub struct EngineOptions {
     /// Make the database if there is none.
     pub create: bool,
+    /// Open it to be read: not a byte of it changes, others may have it open in the same way, and transactions that write
+    /// fail. What recovery has to repeat after a crash, it repeats in memory: at most
+    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), else opening fails. Nothing is made, whatever `create` says.
+    pub read_only: bool,
     /// The log.
     pub log: LogOptions,
     /// The buffer pool.
@@ -56,6 +60,7 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             create: true,
+            read_only: false,
             log: LogOptions::default(),
             pool: PoolOptions::default(),
             locks: LockOptions::default(),

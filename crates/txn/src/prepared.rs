@@ -145,6 +145,7 @@ impl Txn {
         self.check_usable()?;
         let engine = Arc::clone(&self.session.engine);
         let core = engine.core();
+        core.check_writable()?;
         core.prepared.reserve(global_id)?;
         let at = unix_seconds();
         match self.log_prepare(global_id, at) {
@@ -229,6 +230,7 @@ impl Engine {
     pub fn commit_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
         let core = self.core();
         core.check_open()?;
+        core.check_writable()?;
         let prepared = core.prepared.take(global_id)?;
         let at = prepared.at;
         let mut session = TxnSession::resume(self, prepared);
@@ -260,6 +262,7 @@ impl Engine {
     pub fn rollback_prepared(self: &Arc<Engine>, global_id: &[u8]) -> Result<(), TxnError> {
         let core = self.core();
         core.check_open()?;
+        core.check_writable()?;
         let mut session = TxnSession::resume(self, core.prepared.take(global_id)?);
         let undone = rollback::undo_all(&mut session);
         session.owner.release_all(None);

@@ -41,6 +41,15 @@ pub enum LogHolder {
     /// Pages that have changed since the last checkpoint began: recovery repeats the changes. The next checkpoint lets
     /// this part go.
     Pages,
+    /// A backup that is being made. It ends before it keeps more than a quarter of what the log may hold.
+    Backup,
+}
+
+impl LogHolder {
+    /// Whether it is a backup.
+    pub fn is_backup(&self) -> bool {
+        matches!(self, LogHolder::Backup)
+    }
 }
 
 impl Core {
@@ -53,6 +62,7 @@ impl Core {
         };
         let mut holders = vec![hold(LogHolder::Pages, self.growth.redo())];
         let mut prepared = self.prepared.list();
+        holders.extend(self.backups.oldest().map(|from| hold(LogHolder::Backup, from)));
         for (txn, first) in self.transactions.holders() {
             if let Some(index) = prepared.iter().position(|prepared| prepared.txn == txn) {
                 holders.push(hold(LogHolder::Prepared(prepared.swap_remove(index)), first));

@@ -7,6 +7,7 @@
 #![cfg_attr(foreshore_loom, allow(dead_code))]
 
 #[cfg(not(foreshore_loom))]
+mod copy;
 mod core;
 mod doze;
 mod frame;

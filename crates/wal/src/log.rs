@@ -227,6 +227,10 @@ impl Log {
         self.core.poisoned().map_or(Ok(()), Err)
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     fn stop(&self, stop: Stop) {
         self.core.shut(stop);
         // Held while joining: a second caller returns when the first has joined.

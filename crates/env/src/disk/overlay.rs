@@ -50,7 +50,8 @@ impl Budget {
         }
         self.taken.fetch_sub(1, Ordering::Relaxed);
         let megabytes = (self.limit * BLOCK_BYTES) >> 20;
-        let text = format!("more than {megabytes} MiB would have to be changed in memory");
+        let text =
+            format!("more than {megabytes} MiB would have to be changed in memory; open it for writing");
         Err(io::Error::new(io::ErrorKind::StorageFull, text))
     }
 }

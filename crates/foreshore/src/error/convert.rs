@@ -28,6 +28,7 @@ impl Error {
             }
             StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
+            StorageError::ReadOnly => Error::ReadOnly { path: path() },
             StorageError::Closed => Error::Closed { path: path() },
             other => Error::Other(other.to_string()),
         }
@@ -55,6 +56,7 @@ impl Error {
             TxnError::Failed => Error::TransactionFailed,
             TxnError::LogHeld => Error::LogHeld,
             TxnError::PipelineBusy => Error::PipelineBusy,
+            TxnError::BackupStopped { path, reason } => Error::BackupStopped { path, reason },
             TxnError::InvalidGlobalId { bytes, limit } => Error::InvalidGlobalId { bytes, limit },
             TxnError::GlobalIdInUse { id } => Error::GlobalIdInUse { id },
             TxnError::UnknownGlobalId { id } => Error::UnknownGlobalId { id },

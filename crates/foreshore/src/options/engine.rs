@@ -20,6 +20,7 @@ impl Options {
     pub(crate) fn engine(&self) -> EngineOptions {
         EngineOptions {
             create: self.create,
+            read_only: self.read_only,
             log: LogOptions {
                 segment_bytes: self.log_segment_bytes,
                 buffer_bytes: self.log_buffer_bytes,

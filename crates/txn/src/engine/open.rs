@@ -6,6 +6,7 @@
 //! | `LOCK` | held by whoever has the database open |
 //! | `control` | the control file; with it the database is complete |
 //! | `control.new` | the control file of a database in the making |
+//! | `control.backup` | the control file of a copy in the making: no database |
 //! | `data` | pages |
 //! | `log/` | segments of the log |
 //!
@@ -32,6 +33,7 @@ use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 
 use crate::{
+    backup::Pins,
     catalog::Catalog,
     checkpoint::{Growth, Target},
     committer::Committer,
@@ -44,11 +46,12 @@ use crate::{
     table::TxnTable,
 };
 
-const LOCK: &str = "LOCK";
-const CONTROL: &str = "control";
+pub(crate) const LOCK: &str = "LOCK";
+pub(crate) const CONTROL: &str = "control";
 const CONTROL_NEW: &str = "control.new";
-const DATA: &str = "data";
-const LOG: &str = "log";
+pub(crate) const CONTROL_BACKUP: &str = "control.backup";
+pub(crate) const DATA: &str = "data";
+pub(crate) const LOG: &str = "log";
 
 /// An engine without its threads.
 pub(super) struct Opened {
@@ -78,7 +81,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     let place = Place { disk, directory, options };
     // Before anything is made, so that nothing is made in a stranger's directory.
     let found = place.look()?;
-    if found != Found::Database && !options.create {
+    if found != Found::Database && (!options.create || options.read_only) {
         let absent = io::Error::new(ErrorKind::NotFound, "there is no database at this path");
         return Err(StorageError::io("open the database", directory)(absent));
     }
@@ -130,6 +133,9 @@ impl Place<'_> {
         }
         if has(CONTROL) {
             return Ok(Found::Database);
+        }
+        if has(CONTROL_BACKUP) {
+            return Err(self.stranger("it is a backup that was not finished; remove it, and make another"));
         }
         let known = [LOCK, CONTROL_NEW, DATA, LOG];
         if names.len() != paths.len() || !names.iter().all(|name| known.contains(name)) {
@@ -270,6 +276,8 @@ impl Place<'_> {
             catalog: Catalog::new(catalog, content.overflow_root),
             growth: Growth::new(self.target(&recovery), content.redo),
             committer: Committer::default(),
+            backups: Pins::default(),
+            read_only: self.options.read_only,
             log_full: self.options.log_full,
             prepared: PreparedTable::default(),
             control: Mutex::new(control),

@@ -122,6 +122,8 @@ impl TxnSession {
     #[inline]
     pub(crate) fn begin_change(&mut self) -> Result<()> {
         let core = self.engine.core();
+        // TXN-32.
+        core.check_writable()?;
         let tail = core.log.tail();
         let slot = match self.slot {
             Some(slot) => slot,

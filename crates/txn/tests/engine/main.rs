@@ -1,6 +1,7 @@
 //! The engine as its users see it, on a disk that fails, tears and forgets.
 #![cfg(not(foreshore_loom))]
 
+mod backup;
 mod crash;
 mod drop;
 mod early_release;
@@ -14,6 +15,7 @@ mod opening;
 mod pipelines;
 mod prepared;
 mod probe;
+mod read_only;
 mod restart;
 mod threads;
 mod transactions;

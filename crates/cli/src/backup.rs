@@ -1,0 +1,105 @@
+//! `foreshore backup`.
+
+use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, process::ExitCode};
+
+use foreshore::{BackupReport, Error};
+use foreshore_env::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::{
+    output::{CliError, json_line, line},
+    verify::open_to_look,
+};
+
+/// Copies a database that no program has open for writing; a program copies its own by `Database::backup`, while it writes.
+///
+/// Every page's checksum is checked on the way. Nothing of the original changes, and the copy opens like any database: what
+/// was not closed in good order is recovered then. Until it is complete, the copy is no database and says so when it is opened.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BackupArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The copy: a directory that is absent or empty.
+    #[arg(value_name = "TO")]
+    target: PathBuf,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore backup bank.foreshore /mnt/safe/bank.monday
+  foreshore backup bank.foreshore bank.copy --json && foreshore verify bank.copy
+  cp -r /mnt/safe/bank.monday bank.foreshore         restores it
+
+Exit status: 0 the copy is complete and durable, 1 the original is damaged, 2 it could not be made.";
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    backup: PathBuf,
+    pages: u64,
+    log_bytes: u64,
+    end_lsn: u64,
+    seconds: f64,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
+    let begun = Instant::now();
+    let BackupReport { pages, log_bytes, end, .. } = match copy(&args) {
+        Ok(report) => report,
+        Err(CliError::Database(error @ Error::Corrupted { .. })) => {
+            CliError::from(error).report(args.json);
+            return Ok(ExitCode::from(crate::output::CHECK_FAILED));
+        }
+        Err(error) => return Err(error),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let outcome =
+        Outcome { database: args.directory, backup: args.target, pages, log_bytes, end_lsn: end.0, seconds };
+    if args.json {
+        json_line(&outcome)?;
+    } else {
+        let (from, to) = (outcome.database.display(), outcome.backup.display());
+        line(format!(
+            "{from} is copied to {to}: {pages} pages, {log_bytes} bytes of the log, as of LSN {end}, in {seconds:.1} s"
+        ))?;
+        line(format!("next: foreshore verify {to}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
+    let db = open_to_look(&args.directory)?;
+    // What it leaves when it is interrupted says that it is no database, as after any failure.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
+    let shown = !args.json && std::io::stderr().is_terminal();
+    let bar = if shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("  copying {bar:40} {bytes} of {total_bytes}, {eta} left")
+    {
+        bar.set_style(style);
+    }
+    let made = db.backup_with(&args.target, |progress| {
+        bar.set_length(progress.total_bytes);
+        bar.set_position(progress.done_bytes);
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    let report = made?;
+    db.close()?;
+    Ok(report)
+}

@@ -1,0 +1,121 @@
+//! Backups and read-only openings on a real file system.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    ops::ControlFlow,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use foreshore::{Database, Error, TableDefinition};
+
+const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+const OTHER: TableDefinition<&str, i64> = TableDefinition::new("other");
+
+/// Everything below a directory: permission bits, and the bytes of files.
+fn everything(directory: &Path) -> BTreeMap<PathBuf, (u32, Option<Vec<u8>>)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let mode = metadata.permissions().mode() & 0o777;
+        if metadata.is_dir() {
+            found.extend(everything(&path));
+            found.insert(path, (mode, None));
+        } else {
+            found.insert(path.clone(), (mode, Some(fs::read(path).unwrap())));
+        }
+    }
+    found
+}
+
+fn fill(db: &Database, from: i64) {
+    for number in from..from + 200 {
+        db.transact(|tx| tx.put(ACCOUNTS, &format!("account {number}"), number).map(drop)).unwrap();
+    }
+}
+
+fn sum(db: &Database) -> i64 {
+    db.transact(|tx| {
+        let mut sum = 0;
+        for entry in tx.range(ACCOUNTS, ..)? {
+            sum += entry?.1;
+        }
+        Ok(sum)
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_backup_is_a_database_of_its_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Database::builder().set("durability", "lazy").unwrap().open(home.path().join("db")).unwrap();
+    fill(&db, 0);
+    db.checkpoint().unwrap();
+    let (copy, other) = (home.path().join("copy"), home.path().join("other"));
+    let mut told = Vec::new();
+    let report = thread::scope(|scope| {
+        scope.spawn(|| fill(&db, 1000));
+        db.backup_with(&copy, |progress| {
+            told.push(progress.done_bytes);
+            assert!(progress.done_bytes <= progress.total_bytes, "{progress:?}");
+            ControlFlow::Continue(())
+        })
+    });
+    assert!(report.unwrap().pages > 8 && told.is_sorted() && told.len() > 1, "{told:?}");
+    for (path, (mode, content)) in everything(&copy) {
+        assert_eq!(mode, if content.is_some() { 0o600 } else { 0o700 }, "{}", path.display());
+    }
+    assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o700);
+    let copied = Database::open(&copy).unwrap();
+    assert!(copied.verify().unwrap().is_sound());
+    let least: i64 = (0..200).sum();
+    assert!(sum(&copied) >= least && sum(&copied) <= sum(&db));
+    fill(&copied, 5000);
+
+    let error = db.backup(&copy).unwrap_err();
+    assert!(
+        matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists),
+        "{error}"
+    );
+    let error = db.backup_with(&other, |_| ControlFlow::Break(())).unwrap_err();
+    assert!(matches!(error, Error::BackupStopped { .. }) && error.code() == "backup_stopped");
+    let error = Database::open(&other).unwrap_err();
+    assert!(
+        matches!(error, Error::NotADatabase { .. }) && error.to_string().contains("not finished"),
+        "{error}"
+    );
+}
+
+#[test]
+fn who_reads_only_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    let db = Database::open(&path).unwrap();
+    fill(&db, 0);
+    let expected = sum(&db);
+    db.close().unwrap();
+    drop(db);
+    let before = everything(&path);
+    {
+        let reader = Database::builder().read_only(true).open(&path).unwrap();
+        let second = Database::builder().set("read_only", "true").unwrap().open(&path).unwrap();
+        assert_eq!((sum(&reader), sum(&second)), (expected, expected));
+        assert!(reader.verify().unwrap().is_sound());
+        let refused = reader.transact(|tx| tx.put(ACCOUNTS, "account 1", 2).map(drop)).unwrap_err();
+        assert!(matches!(refused, Error::ReadOnly { .. }) && refused.code() == "read_only", "{refused}");
+        let absent = reader.transact(|tx| tx.get(OTHER, "x")).unwrap_err();
+        assert!(matches!(absent, Error::NoSuchTable { .. }), "{absent}");
+        assert!(matches!(reader.create_table("t", "str", "i64"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(reader.drop_table("accounts"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(reader.checkpoint(), Err(Error::ReadOnly { .. })));
+        assert!(matches!(Database::open(&path), Err(Error::AlreadyOpen { .. })));
+        reader.close().unwrap();
+    }
+    assert_eq!(everything(&path), before);
+    assert_eq!(sum(&Database::open(&path).unwrap()), expected);
+    let nothing = Database::builder().read_only(true).open(home.path().join("nothing")).unwrap_err();
+    assert!(matches!(nothing, Error::Io { .. }) && !home.path().join("nothing").exists(), "{nothing}");
+}

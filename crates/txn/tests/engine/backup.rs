@@ -1,0 +1,278 @@
+//! Backups made while others write: what is in them, what a crash leaves of them, and what ends them.
+
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use foreshore_base::{CorruptionSite, StorageError};
+use foreshore_env::{
+    disk::Disk,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_txn::{Durability, Engine, EngineOptions, TableInfo, TxnError};
+
+use crate::{
+    assert_sound, begin, directory, get, matrix::modes, open, open_with, probe::Probe, put, read_all, tiny,
+};
+
+const KEYS: [&[u8]; 5] = [b"a", b"f", b"m", b"s", b"z"];
+
+fn target() -> &'static Path {
+    Path::new("/backup")
+}
+
+fn open_target(disk: &FaultyDisk, path: &Path) -> Result<Arc<Engine>, StorageError> {
+    let options = EngineOptions { create: false, ..tiny() };
+    Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, path, &options)
+}
+
+fn go_on<T>(_: T) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// A database whose transactions write the same number under several keys, and something else beside.
+fn made(disk: &FaultyDisk) -> (Arc<Engine>, TableInfo) {
+    let engine = open(disk).unwrap();
+    let table = engine.create_table("t", b"meta").unwrap();
+    write(&engine, &table, 0);
+    (engine, table)
+}
+
+fn write(engine: &Arc<Engine>, table: &TableInfo, number: u64) {
+    let mut txn = begin(engine);
+    for key in KEYS {
+        txn.put(table, key, number.to_string().as_bytes()).unwrap();
+    }
+    txn.put(table, format!("row {}", number % 300).as_bytes(), &vec![number as u8; 500]).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+}
+
+/// The number that a copy shows under all keys.
+fn number(engine: &Arc<Engine>, context: &str) -> u64 {
+    let table = engine.table("t").unwrap().unwrap();
+    let mut txn = begin(engine);
+    let values: Vec<_> = KEYS.map(|key| get(&mut txn, &table, key).unwrap().unwrap()).into();
+    assert!(values.iter().all(|value| *value == values[0]), "{context}: half of a transaction: {values:?}");
+    String::from_utf8(values[0].clone()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_backup_made_while_others_write_is_one_state_of_theirs() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    let (told, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let copies: Vec<(PathBuf, u64, u64)> = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1.. {
+                write(&engine, &table, number);
+                told.store(number, Ordering::SeqCst);
+                if number % 50 == 0 {
+                    engine.checkpoint().unwrap();
+                }
+                if done.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        });
+        let copies = (0..6).map(|round| {
+            let path = PathBuf::from(format!("/backup {round}"));
+            let before = told.load(Ordering::SeqCst);
+            let report = engine.backup(&path, &mut |_| {
+                // Time for others to change what was copied and what was not.
+                thread::yield_now();
+                go_on(())
+            });
+            let report = report.unwrap();
+            assert!(report.pages > 8 && report.log_bytes > 0, "{report:?}");
+            (path, before, told.load(Ordering::SeqCst) + 1)
+        });
+        let copies = copies.collect();
+        done.store(true, Ordering::SeqCst);
+        copies
+    });
+    engine.close().unwrap();
+    for (path, before, after) in copies {
+        for mode in [CrashMode::KeepAll, CrashMode::DropUnsynced] {
+            // What a backup promises is durable when it says so.
+            let context = format!("{}, {mode:?}", path.display());
+            let copy = open_target(&disk.after_crash(mode), &path).unwrap();
+            let found = number(&copy, &context);
+            assert!((before..=after).contains(&found), "{context}: {found} is not in {before}..={after}");
+            assert_sound(&copy, &context);
+            // It is a database like any other.
+            let table = copy.table("t").unwrap().unwrap();
+            write(&copy, &table, 1 << 40);
+            copy.close().unwrap();
+        }
+    }
+}
+
+/// TXN-30: wherever the power fails, the target is a complete copy or none at all, and says so.
+#[test]
+fn a_crash_leaves_a_whole_backup_or_one_that_cannot_be_opened() {
+    let disk = FaultyDisk::new();
+    let (running, snapshots) = (Arc::new(AtomicBool::new(false)), disk.clone());
+    let counts = Arc::new(Mutex::new([0_u32; 3]));
+    let (for_probe, counted) = (Arc::clone(&running), Arc::clone(&counts));
+    let probe = Probe::new(
+        disk,
+        Box::new(move |change| {
+            if !for_probe.load(Ordering::SeqCst) {
+                return;
+            }
+            for mode in modes(change) {
+                let context = format!("change {change}, {mode:?}");
+                let left = snapshots.after_crash(mode);
+                let outcome = match open_target(&left, target()) {
+                    Ok(copy) => {
+                        assert!((7..=9).contains(&number(&copy, &context)), "{context}");
+                        assert_sound(&copy, &context);
+                        copy.close().unwrap();
+                        0
+                    }
+                    Err(StorageError::NotADatabase { detail, .. }) => {
+                        assert!(detail.contains("backup"), "{context}: {detail}");
+                        1
+                    }
+                    // Not even begun.
+                    Err(StorageError::Io { .. }) => 2,
+                    Err(error) => panic!("{context}: {error}"),
+                };
+                counted.lock()[outcome] += 1;
+                // The original does not mind.
+                let original = open(&left).unwrap();
+                assert!(number(&original, &context) >= 7, "{context}");
+                original.close().unwrap();
+            }
+        }),
+    );
+    let engine = Engine::open(Arc::new(probe) as Arc<dyn Disk>, directory(), &tiny()).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    (0..=7).for_each(|number| write(&engine, &table, number));
+    running.store(true, Ordering::SeqCst);
+    let mut steps = 0;
+    engine
+        .backup(target(), &mut |_| {
+            steps += 1;
+            if steps == 1 {
+                write(&engine, &table, 8);
+            }
+            go_on(())
+        })
+        .unwrap();
+    write(&engine, &table, 9);
+    running.store(false, Ordering::SeqCst);
+    engine.close().unwrap();
+    let [whole, unfinished, absent] = *counts.lock();
+    assert!(whole > 4 && unfinished > 30 && absent > 4, "{whole} whole, {unfinished} not, {absent} absent");
+}
+
+#[test]
+fn what_is_in_the_way_is_left_alone() {
+    let disk = FaultyDisk::new();
+    let (engine, _) = made(&disk);
+    disk.create_directory(target()).unwrap();
+    disk.write_file(&target().join("letter"), b"Dear").unwrap();
+    for path in [target(), directory()] {
+        let files = disk.files();
+        let error = engine.backup(path, &mut go_on).unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+        assert_eq!(disk.files(), files);
+    }
+    disk.remove(&target().join("letter")).unwrap();
+    engine.backup(target(), &mut go_on).unwrap();
+    assert!(engine.backup(target(), &mut go_on).is_err(), "twice");
+}
+
+#[test]
+fn a_cancelled_backup_is_none() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    for stop_at in 1.. {
+        let path = PathBuf::from(format!("/backup {stop_at}"));
+        let mut steps = 0;
+        let result = engine.backup(&path, &mut |_| {
+            steps += 1;
+            if steps == stop_at { ControlFlow::Break(()) } else { go_on(()) }
+        });
+        if result.is_ok() {
+            assert!(stop_at > 2, "nothing was cancelled");
+            break;
+        }
+        assert!(matches!(result, Err(TxnError::BackupStopped { .. })), "{result:?}");
+        let error = open_target(&disk, &path).unwrap_err();
+        assert!(
+            matches!(&error, StorageError::NotADatabase { detail, .. } if detail.contains("backup")),
+            "{error}"
+        );
+        // Nor by somebody who would make a new one.
+        assert!(Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, &path, &tiny()).is_err());
+        // Nothing is kept for it any more.
+        write(&engine, &table, stop_at);
+        engine.checkpoint().unwrap();
+    }
+    assert_sound(&engine, "afterwards");
+}
+
+/// A page that has rotted is not copied as if it were none.
+#[test]
+fn damage_is_told_and_not_copied() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    (0..300).for_each(|number| write(&engine, &table, number));
+    engine.close().unwrap();
+    let data = directory().join("data");
+    let bytes = disk.read_file(&data).unwrap();
+    let mut damaged = 0;
+    // The catalogue's pages come first; the others are not read by opening.
+    for page in (10..bytes.len() / 8192).step_by(7).filter(|page| bytes[page * 8192 + 21] == 3) {
+        let left = disk.after_crash(CrashMode::KeepAll);
+        left.flip_bit(&data, page as u64 * 8192 + 5000, 3);
+        let engine = open(&left).unwrap();
+        match engine.backup(target(), &mut go_on) {
+            Err(TxnError::Storage(StorageError::Corrupted { site: CorruptionSite::Page(found), .. })) => {
+                assert_eq!(found.0 as usize, page);
+                damaged += 1;
+                assert!(open_target(&left, target()).is_err());
+            }
+            // A page that nobody uses.
+            Ok(_) => assert_sound(&open_target(&left, target()).unwrap(), "copied"),
+            Err(error) => panic!("page {page}: {error}"),
+        }
+    }
+    assert!(damaged > 2, "{damaged} pages");
+}
+
+/// TXN-31: who writes is not stopped by a backup that takes its time.
+#[test]
+fn a_backup_that_keeps_too_much_of_the_log_ends() {
+    let mut options = tiny();
+    options.log.capacity_bytes = 2 << 20;
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    write(&engine, &table, 0);
+    let mut first = true;
+    let result = engine.backup(target(), &mut |_| {
+        if std::mem::take(&mut first) {
+            assert!(engine.log_retention().holders.iter().any(|hold| hold.holder.is_backup()));
+            for number in 0..3000_u64 {
+                put(&engine, &table, &number.to_be_bytes(), &[7; 900]);
+            }
+        }
+        go_on(())
+    });
+    assert!(
+        matches!(&result, Err(TxnError::BackupStopped { reason, .. }) if reason.contains("log_bytes")),
+        "{result:?}"
+    );
+    assert!(open_target(&disk, target()).is_err());
+    assert!(!engine.log_retention().holders.iter().any(|hold| hold.holder.is_backup()));
+    assert_eq!(read_all(&engine).unwrap().len(), 3006);
+}
