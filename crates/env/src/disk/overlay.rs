@@ -350,7 +350,7 @@ mod tests {
         };
         let other = home.join("other");
         overlay.rename(&path, &other).unwrap();
-        assert_eq!(names(&overlay, home), [other.clone()]);
+        assert_eq!(names(&overlay, home), std::slice::from_ref(&other));
         assert_eq!(content(&overlay, &other), content(&RealDisk, &path));
         assert!(overlay.open(&path, OpenMode::Read).is_err() && !overlay.exists(&path).unwrap());
         let made = overlay.open(&path, OpenMode::CreateNew).unwrap();
