@@ -252,11 +252,7 @@ fn run_for_time(
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
                     let mut worker = workload.worker(number, options.threads, options.seed);
-                    let mut session = engine.session();
-                    let kinds = workload.kinds().len();
-                    let tally = work(session.as_mut(), worker.as_mut(), kinds, shared, progress)?;
-                    session.finish()?;
-                    Ok(tally)
+                    work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
                 })
             })
             .collect();
@@ -282,12 +278,13 @@ fn run_for_time(
 
 /// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured.
 fn work(
-    session: &mut dyn Session,
+    engine: &dyn Engine,
     worker: &mut dyn Worker,
     kinds: usize,
     shared: &Shared,
     progress: &AtomicU64,
 ) -> Result<Tally, BenchError> {
+    let session = &mut *engine.session();
     let mut tally = Tally { all_commits: vec![0; kinds], measured: Measured::new(kinds)? };
     let mut unmeasured = Measured::new(kinds)?;
     let mut commits = 0;
@@ -309,6 +306,7 @@ fn work(
         phase = phase_now;
         begin = end;
     }
+    session.finish()?;
     Ok(tally)
 }
 
@@ -340,8 +338,7 @@ fn run_iterations(
     }
     let kinds = workload.kinds().len();
     let mut worker = workload.worker(0, 1, options.seed);
-    let mut session = engine.session();
-    let session = session.as_mut();
+    let session = &mut *engine.session();
     let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
     let (begin, before) = (Instant::now(), computed());
     let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;

@@ -1,0 +1,43 @@
+//! Backups of a database that is in use.
+
+use std::{ops::ControlFlow, path::Path};
+
+use foreshore_txn::{BackupProgress, BackupReport};
+
+use crate::{
+    database::Database,
+    error::{Error, Result},
+};
+
+impl Database {
+    /// Makes a copy of the database in a directory that is absent or empty, while others read and write; durable when this
+    /// returns. The copy is a database like any other: it has all that was committed durably before this was called, and what
+    /// was committed up to some moment before it returns. Neither readers nor writers wait for it.
+    ///
+    /// ```
+    /// # use foreshore::Database;
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(home.path().join("bank"))?;
+    /// let copy = home.path().join("bank of today");
+    /// db.backup(&copy)?;
+    /// assert!(Database::open(&copy)?.verify()?.is_sound());
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`]; [`Error::Corrupted`] if a page is
+    /// damaged. After any error the target is no database, and says so when it is opened.
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
+        self.backup_with(target, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Database::backup`]; `progress` is told after every piece, and may break it off ([`Error::BackupStopped`]).
+    pub fn backup_with(
+        &self,
+        target: impl AsRef<Path>,
+        mut progress: impl FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        let made = self.engine().backup(target.as_ref(), &mut progress);
+        made.map_err(|error| Error::from_txn(error, self.path()))
+    }
+}
