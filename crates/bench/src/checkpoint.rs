@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     BenchError,
-    engine::{Attempts, Body, Engine, Failure, Independent, Outcome, Session},
+    engine::{Attempts, Body, Engine, Failure, Outcome},
     observer::Observer,
     runner::{self, Length, RunOptions},
     workload::Workload,
@@ -218,10 +218,6 @@ impl Engine for Watched<'_> {
             self.latency.lock()[side].saturating_record(took);
         }
         Ok(outcome)
-    }
-
-    fn session(&self) -> Box<dyn Session + '_> {
-        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {

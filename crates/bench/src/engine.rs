@@ -219,8 +219,11 @@ pub trait Engine: Send + Sync {
         self.transact(attempts, body)
     }
 
-    /// What one thread runs its transactions through, one after another.
-    fn session(&self) -> Box<dyn Session + '_>;
+    /// What one thread runs its transactions through, one after another, if they know of each other; otherwise each is run by
+    /// [`Engine::run`].
+    fn session(&self) -> Option<Box<dyn Session + '_>> {
+        None
+    }
 
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
@@ -253,9 +256,9 @@ pub trait Session {
 }
 
 /// The session of an engine whose transactions know nothing of each other.
-pub struct Independent<'e, E: ?Sized>(pub &'e E);
+struct Independent<'e>(&'e dyn Engine);
 
-impl<E: Engine + ?Sized> Session for Independent<'_, E> {
+impl Session for Independent<'_> {
     fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
         self.0.run(attempts, worker)
     }
@@ -263,4 +266,9 @@ impl<E: Engine + ?Sized> Session for Independent<'_, E> {
     fn finish(&mut self) -> Result<(), Failure> {
         Ok(())
     }
+}
+
+/// What one thread runs the transactions of an engine through.
+pub(crate) fn session(engine: &dyn Engine) -> Box<dyn Session + '_> {
+    engine.session().unwrap_or_else(|| Box::new(Independent(engine)))
 }

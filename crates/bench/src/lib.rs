@@ -33,8 +33,8 @@ mod tests;
 pub use checkpoint::{CheckpointOptions, CheckpointReport, TailLatency, measure_checkpoints};
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use engine::{
-    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Independent, Order,
-    Outcome, Session, Stop, TableIndex, Visit,
+    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Session,
+    Stop, TableIndex, Visit,
 };
 pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation};
 pub use insert::Insert;

@@ -14,7 +14,7 @@ use foreshore_env::{
 
 use crate::{
     BenchError,
-    engine::{Attempts, Engine, Outcome, Session},
+    engine::{Attempts, Engine, Outcome, Session, session},
     observer::Observer,
     report::{Latency, Report},
     usage,
@@ -284,7 +284,7 @@ fn work(
     shared: &Shared,
     progress: &AtomicU64,
 ) -> Result<Tally, BenchError> {
-    let session = &mut *engine.session();
+    let session = &mut *session(engine);
     let mut tally = Tally { all_commits: vec![0; kinds], measured: Measured::new(kinds)? };
     let mut unmeasured = Measured::new(kinds)?;
     let mut commits = 0;
@@ -338,7 +338,7 @@ fn run_iterations(
     }
     let kinds = workload.kinds().len();
     let mut worker = workload.worker(0, 1, options.seed);
-    let session = &mut *engine.session();
+    let session = &mut *session(engine);
     let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
     let (begin, before) = (Instant::now(), computed());
     let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;

@@ -17,9 +17,9 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Execution, Failure, Independent, Insert, Length, Mix, Order, Outcome,
-    RunOptions, Scale, Scan, Session, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions,
-    Variant, Workload, Ycsb, YcsbOptions, compare,
+    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale,
+    Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
+    YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     run,
 };
@@ -352,10 +352,6 @@ impl Engine for Failing {
         self.inner.transact(attempts, body)
     }
 
-    fn session(&self) -> Box<dyn Session + '_> {
-        Box::new(Independent(self))
-    }
-
     fn settle(&self) -> Result<(), Failure> {
         Ok(())
     }
@@ -547,10 +543,6 @@ impl Engine for Unlucky {
     /// Loads without bad luck.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.inner.load(body)
-    }
-
-    fn session(&self) -> Box<dyn Session + '_> {
-        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -9,9 +9,7 @@ use std::{
 
 use foreshore_env::sync::Mutex;
 
-use crate::engine::{
-    Attempts, Body, Engine, EngineTxn, Failure, Independent, Order, Outcome, Session, Stop, TableIndex, Visit,
-};
+use crate::engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit};
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -152,10 +150,6 @@ impl Engine for BTreeMapEngine {
                 Err(failure)
             }
         }
-    }
-
-    fn session(&self) -> Box<dyn Session + '_> {
-        Box::new(Independent(self))
     }
 
     fn settle(&self) -> Result<(), Failure> {

@@ -12,8 +12,8 @@ use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
     engine::{
-        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Independent, Order, Outcome, Session, Stop,
-        TableIndex, Visit,
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Session, Stop, TableIndex,
+        Visit,
     },
     workload::Worker,
 };
@@ -286,12 +286,11 @@ impl Engine for ForeshoreEngine {
         self.execute(&self.run, attempts, body)
     }
 
-    fn session(&self) -> Box<dyn Session + '_> {
-        if self.run.durability == Some(facade::Durability::Pipelined) {
+    fn session(&self) -> Option<Box<dyn Session + '_>> {
+        let pipelined = self.run.durability == Some(facade::Durability::Pipelined);
+        pipelined.then(|| -> Box<dyn Session + '_> {
             Box::new(Pipelined { engine: self, pipeline: self.database.pipeline() })
-        } else {
-            Box::new(Independent(self))
-        }
+        })
     }
 
     fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
