@@ -104,6 +104,12 @@ fn tally() -> Tally {
     sim::tally().expect("a simulation runs")
 }
 
+fn check_gaps(owner: &LockOwner) {
+    for number in 0..BATCH {
+        assert!(owner.check(TABLE, KeyRef::Key(&number.to_be_bytes()), Mode::NX));
+    }
+}
+
 /// Runs transactions that prepare something, do what is counted, and end.
 fn counted(
     manager: &Arc<LockManager>,
@@ -149,11 +155,8 @@ fn operations(options: &LockOptions) -> Vec<OperationCost> {
         counted(manager, "release of an X lock", |owner| locks(owner, Mode::X), end),
         counted(manager, "lock that is held", |owner| locks(owner, Mode::X), |owner| locks(owner, Mode::S)),
         counted(manager, "S lock made X", |owner| locks(owner, Mode::S), |owner| locks(owner, Mode::X)),
-        counted(manager, "check of a free gap", nothing, |owner| {
-            for number in 0..BATCH {
-                assert!(owner.check(TABLE, KeyRef::Key(&number.to_be_bytes()), Mode::NX));
-            }
-        }),
+        counted(manager, "check of a free gap", nothing, |owner| check_gaps(owner)),
+        counted(manager, "check above an own key", |owner| locks(owner, Mode::XN), |owner| check_gaps(owner)),
         counted(manager, "intent lock", nothing, |owner| intents(owner, IntentMode::IX)),
         counted(manager, "release of an intent lock", |owner| intents(owner, IntentMode::IX), end),
         counted(manager, "S lock on a table", nothing, |owner| intents(owner, IntentMode::S)),

@@ -158,9 +158,14 @@ impl LockOwner {
         let name = self.manager.name(table, key);
         let mode = self.manager.key_ranges.widen_check(mode);
         let held = &self.state().held;
-        match held.find(name).map(|place| held.get(place).mode) {
-            Some(held) => held.covers(mode) || self.manager.table.check(name, self.slot, mode, true),
-            None => self.manager.table.check(name, self.slot, mode, false),
+        let table = &self.manager.table;
+        match held.find(name).map(|place| held.get(place)) {
+            Some(held) => {
+                held.mode.covers(mode)
+                    || table.is_alone(name, held.request)
+                    || table.check(name, self.slot, mode, true)
+            }
+            None => table.check(name, self.slot, mode, false),
         }
     }
 

@@ -258,6 +258,15 @@ impl LockTable {
         free
     }
 
+    /// Whether this request is alone in its bucket, as far as that can be told without writing.
+    #[inline]
+    pub(crate) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
+        match &self.queues {
+            Queues::Latched(latched) => latched.is_alone(name, request),
+            Queues::GlobalMutex(_) | Queues::Staged(_) => false,
+        }
+    }
+
     /// Whether anybody holds or wants the name.
     pub(crate) fn is_requested(&self, name: LockName) -> bool {
         let mut any = false;

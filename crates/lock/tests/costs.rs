@@ -27,6 +27,7 @@ fn a_lock_on_the_road_costs_what_is_promised() {
         ("release of an X lock", 1.0),
         ("lock that is held", 0.0),
         ("check of a free gap", 0.0),
+        ("check above an own key", 0.0),
         ("intent lock", 0.0),
         ("release of an intent lock", 0.0),
     ] {

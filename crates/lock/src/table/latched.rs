@@ -82,6 +82,12 @@ impl Latched {
         self.is_place_empty(self.buckets.place(name))
     }
 
+    /// Whether a granted request is alone in its bucket. Without the latch; `false` when in doubt.
+    #[inline]
+    pub(super) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
+        self.buckets.of(name).queue.list.is_alone(request)
+    }
+
     /// As [`Latched::is_bucket_empty`].
     #[inline]
     pub(super) fn is_place_empty(&self, place: usize) -> bool {

@@ -76,7 +76,7 @@ impl Linked {
     /// Whether a request is alone in the list and its owner may take it out beside the latch.
     #[inline]
     pub(super) fn is_alone(&self, index: RequestIndex) -> bool {
-        self.head.load(Relaxed) == index.0
+        self.head.load(Acquire) == index.0
     }
 
     /// Takes a request out that is alone. Beside the latch, by its owner; `false`: the latch is needed.
