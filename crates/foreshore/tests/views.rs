@@ -16,9 +16,16 @@ const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 const NUMBERS: TableDefinition<i64, i64> = TableDefinition::new("numbers");
 
 fn open(notes: bool) -> (tempfile::TempDir, Database) {
+    open_with(notes, &[])
+}
+
+fn open_with(notes: bool, settings: &[(&str, &str)]) -> (tempfile::TempDir, Database) {
     let directory = tempfile::tempdir().unwrap();
-    let db = Database::builder().set("lock_notes", &notes.to_string()).unwrap();
-    let db = db.open(directory.path()).unwrap();
+    let mut builder = Database::builder().set("lock_notes", &notes.to_string()).unwrap();
+    for (name, value) in settings {
+        builder = builder.set(name, value).unwrap();
+    }
+    let db = builder.open(directory.path()).unwrap();
     db.transact(|tx| {
         for name in ["a", "b", "d"] {
             tx.put(ACCOUNTS, name, 1)?;
@@ -180,7 +187,15 @@ fn without_notes_a_lock_that_nobody_waits_for_has_no_key() {
 
 #[test]
 fn a_wait_for_a_table_is_explained() {
-    let (_directory, db) = open(false);
+    for table in ["latched", "global_mutex", "staged"] {
+        for intents in ["private", "lightweight", "in_table", "inherited"] {
+            wait_for_a_table(&[("lock_table", table), ("intent_locks", intents)]);
+        }
+    }
+}
+
+fn wait_for_a_table(kinds: &[(&str, &str)]) {
+    let (_directory, db) = open_with(false, kinds);
     let mut writer = begin(&db, "writer");
     writer.put(ACCOUNTS, "b", 2).unwrap();
     while_waiting(
@@ -209,10 +224,56 @@ fn a_wait_for_a_table_is_explained() {
                         dot.contains(&format!("t{} -> t{waiter} [style=dashed", wait.transaction.id)),
                         "{dot}"
                     );
+                    // Intents that cost their holders nothing shared are listed all the same, and nobody is stopped.
+                    let on_accounts: Vec<(u64, String)> = (db.locks().locks.iter())
+                        .filter(
+                            |lock| matches!(&lock.target, LockTarget::Table { table } if table == "accounts"),
+                        )
+                        .map(|lock| {
+                            let mode = lock.granted.or(lock.wanted).unwrap();
+                            (lock.transaction.id, format!("{mode} {}", lock.granted.is_some()))
+                        })
+                        .collect();
+                    for (id, mode) in
+                        [(writer.id(), "IX true"), (waiter, "S false"), (wait.transaction.id, "IX false")]
+                    {
+                        assert!(on_accounts.contains(&(id, mode.to_owned())), "{kinds:?}: {on_accounts:?}");
+                    }
+                    assert_eq!(on_accounts.len(), 3, "{kinds:?}: {on_accounts:?}");
                 },
             );
         },
     );
+}
+
+/// Sets of modes that know less lock more, and the explanation says what is locked.
+#[test]
+fn an_insert_that_waits_is_explained_by_the_modes_that_there_are() {
+    for table in ["latched", "global_mutex", "staged"] {
+        for (modes, wanted) in [("lomet", "SX"), ("next_key", "X")] {
+            let (_directory, db) = open_with(true, &[("lock_table", table), ("key_range_modes", modes)]);
+            let mut report = begin(&db, "report");
+            report
+                .scan(ACCOUNTS, "a".."c", Direction::Ascending, |_, _| std::ops::ControlFlow::Continue(()))
+                .unwrap();
+            while_waiting(
+                &db,
+                "insert",
+                |tx| tx.insert(ACCOUNTS, "c", 7).map(|_| ()),
+                |wait| {
+                    let text = wait.to_string();
+                    assert_eq!(wait.wanted.to_string(), wanted, "{modes}: {text}");
+                    assert!(
+                        text.contains("to put a key into the gap above it; in its way: transaction "),
+                        "{text}"
+                    );
+                    assert!(text.contains("(report) holds "), "{text}");
+                    assert_eq!(wait.blockers.len(), 1, "{text}");
+                    assert!(wait.blockers[0].holds && wait.blockers[0].mode.to_string() == "S", "{text}");
+                },
+            );
+        }
+    }
 }
 
 #[test]
