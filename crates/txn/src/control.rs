@@ -20,6 +20,11 @@
 //! | 72 | 440 | zero |
 //!
 //! Magic, format version and their places are the same in every format there will be.
+//!
+//! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes what is
+//! written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older ones, and keeps a
+//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that has it open with the first
+//! change of its control file, that is, with a checkpoint; the older version refuses it then.
 
 use std::path::{Path, PathBuf};
 
@@ -29,8 +34,11 @@ use foreshore_env::{
     sync::Arc,
 };
 
-/// The version of all files of a database, log and pages included.
+/// The version of all files of a database, log and pages included, as they are written.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// The oldest version that is read.
+pub(crate) const OLDEST_FORMAT: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FORESHOR";
 const SLOT_BYTES: usize = 4096;
@@ -98,7 +106,7 @@ impl Control {
         }
         let sound = u32_at(12) == checksum(slot);
         let format = u32_at(8);
-        if format != FORMAT_VERSION {
+        if !(OLDEST_FORMAT..=FORMAT_VERSION).contains(&format) {
             return Slot::OtherFormat { format, sound, sequence: u64_at(16) };
         }
         if !sound || u32_at(32) != PAGE_BYTES as u32 {
