@@ -19,8 +19,8 @@ use crate::{
     engines,
     random::mix,
     report::{KindReport, Latency},
-    rounds::median,
-    runner::{Measured, Sample, Window, load, sample},
+    rounds::{Span, median},
+    runner::{Measured, Sample, load, sample},
     workload::{Check, Workload},
 };
 
@@ -275,7 +275,7 @@ impl Contender<'_> {
             *sum += commits;
         }
         let series = &mut self.series[place];
-        let Window { elapsed, computed, ended } = sample.window;
+        let (Span { elapsed, computed }, ended) = (sample.span, sample.ended);
         series.rounds_per_s.push(ended as f64 / elapsed.as_secs_f64());
         if let Some(computed) = computed {
             series.rounds_per_computed_s.push(ended as f64 / computed.as_secs_f64());

@@ -24,7 +24,7 @@ use crate::{
     BenchError,
     locks::failure,
     random::Random,
-    rounds::{check_rounds, median},
+    rounds::{Span, Stopwatch, check_rounds, median, median_if_counted},
     workload::Check,
 };
 
@@ -65,6 +65,9 @@ pub struct IntentResult {
     pub elapsed_s: f64,
     /// Transactions in a second.
     pub transactions_per_s: f64,
+    /// How long threads computed for a transaction, in nanoseconds, waiting and waking included: the median of the rounds.
+    /// `None` where nobody counts.
+    pub computed_ns: Option<f64>,
     /// How often somebody waited, in all rounds.
     pub waits: u64,
 }
@@ -122,12 +125,13 @@ pub fn measure_intents(
         }
     }
     let results = cells.into_iter().map(|(name, _, absolute, rounds)| {
-        let elapsed_s = median(rounds.iter().map(|(elapsed, _)| elapsed.as_secs_f64()).collect());
+        let elapsed_s = median(rounds.iter().map(|(span, _)| span.elapsed.as_secs_f64()).collect());
         IntentResult {
             kind: name.to_owned(),
             absolute,
             elapsed_s,
             transactions_per_s: transactions as f64 / elapsed_s,
+            computed_ns: median_if_counted(rounds.iter().map(|(span, _)| span.computed_ns(transactions))),
             waits: rounds.iter().map(|(_, waits)| waits).sum(),
         }
     });
@@ -208,9 +212,9 @@ impl Scene {
 
 impl Run {
     /// How long it takes, and how often somebody waited.
-    fn round(&self, name: &str, checks: &mut Checks) -> Result<(Duration, u64), BenchError> {
+    fn round(&self, name: &str, checks: &mut Checks) -> Result<(Span, u64), BenchError> {
         let scene = Scene::new(self.kind);
-        let begin = Instant::now();
+        let watch = Stopwatch::start();
         let seen = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads as u64)
                 .map(|number| {
@@ -227,9 +231,9 @@ impl Run {
                 .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Result<Vec<Seen>, BenchError>>()
         })?;
-        let elapsed = begin.elapsed();
+        let span = watch.read();
         self.check(name, &scene, &seen, checks);
-        Ok((elapsed, scene.manager.stats().waits))
+        Ok((span, scene.manager.stats().waits))
     }
 
     fn check(&self, name: &str, scene: &Scene, seen: &[Seen], checks: &mut Checks) {
@@ -375,6 +379,7 @@ mod tests {
         assert_eq!(found, [0, 150].map(|absolute| KINDS.map(|kind| (absolute, kind))).concat());
         for result in &report.results {
             assert!(result.elapsed_s > 0.0 && result.transactions_per_s > 0.0, "{result:?}");
+            assert!(result.computed_ns.is_some_and(|ns| ns > 0.0), "{result:?}");
             assert!(result.absolute > 0 || result.waits == 0, "intents are compatible: {result:?}");
         }
     }

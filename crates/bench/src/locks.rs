@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::{
     BenchError,
     engine::{AbortCause, Failure},
-    rounds::{check_rounds, median, run_together},
+    rounds::{check_rounds, median, median_if_counted, run_together},
     workload::Check,
 };
 use worker::{COLD_KEYS, LockThread, Scene, Seen};
@@ -149,6 +149,9 @@ pub struct LocksResult {
     /// How long a lock took a thread on average, with its share of beginning and ending the transaction, waiting
     /// included, in nanoseconds.
     pub ns: f64,
+    /// How long threads computed for a lock, as above, in nanoseconds; spinning included, sleeping not. `None` where nobody
+    /// counts.
+    pub computed_ns: Option<f64>,
     /// The share of the attempts that gave way, all rounds together.
     pub abort_ratio: f64,
     /// Of a thousand locks, so many were waited for; warm-up included.
@@ -297,6 +300,7 @@ impl Checks {
 /// What a round showed.
 struct Round {
     locks_per_s: f64,
+    computed_ns: Option<f64>,
     seen: Seen,
     stats: LockStats,
 }
@@ -304,7 +308,7 @@ struct Round {
 impl Cell<'_> {
     fn round(&self, span: Duration, checks: &mut Checks) -> Result<Round, BenchError> {
         let scene = Scene::new(&self.variant.options);
-        let (seen, elapsed) = run_together(self.threads, (span / 10, span), |number, clock| {
+        let (seen, measured_span) = run_together(self.threads, (span / 10, span), |number, clock| {
             let mut thread = LockThread::new(self, &scene, number);
             let mut warm = Seen::default();
             let mut was_measured = false;
@@ -330,7 +334,12 @@ impl Cell<'_> {
         }
         let stats = scene.manager.stats();
         self.check(&scene, &all, &stats, checks);
-        Ok(Round { locks_per_s: measured.locks as f64 / elapsed.as_secs_f64(), seen: measured, stats })
+        Ok(Round {
+            locks_per_s: measured.locks as f64 / measured_span.elapsed.as_secs_f64(),
+            computed_ns: measured_span.computed_ns(measured.locks),
+            seen: measured,
+            stats,
+        })
     }
 
     fn check(&self, scene: &Scene, all: &Seen, stats: &LockStats, checks: &mut Checks) {
@@ -369,6 +378,7 @@ impl Cell<'_> {
             threads: self.threads,
             locks_per_s,
             ns: self.threads as f64 * 1e9 / locks_per_s,
+            computed_ns: median_if_counted(rounds.iter().map(|round| round.computed_ns)),
             abort_ratio: aborts as f64 / attempts.max(1) as f64,
             waits_per_1000: waits as f64 * 1000.0 / released.max(1) as f64,
             suspicions_refuted: sum(|round| round.stats.suspicions_refuted),
@@ -419,6 +429,7 @@ mod tests {
             assert!(result.locks_per_s > 0.0, "{result:?}");
             let product = result.ns * result.locks_per_s / 1e9;
             assert!((product - 3.0).abs() < 1e-6, "{result:?}");
+            assert!(result.computed_ns.is_some_and(|ns| ns > 0.0), "{result:?}");
             assert!(result.keys == "hot" || (result.abort_ratio == 0.0 && result.waits_per_1000 == 0.0));
         }
     }

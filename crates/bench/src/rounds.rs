@@ -4,7 +4,7 @@ use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, computed},
 };
 
 use crate::BenchError;
@@ -14,6 +14,45 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
     (low + high) / 2.0
+}
+
+/// Measures a span of time, and how long the threads of the program computed in it.
+pub(crate) struct Stopwatch {
+    begin: Instant,
+    computed: Option<Duration>,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch { begin: Instant::now(), computed: computed() }
+    }
+
+    pub(crate) fn read(&self) -> Span {
+        let computed = computed().zip(self.computed).map(|(now, before)| now.saturating_sub(before));
+        Span { elapsed: self.begin.elapsed(), computed }
+    }
+}
+
+/// A span of time.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    /// How long it was.
+    pub(crate) elapsed: Duration,
+    /// How long all threads of the program computed meanwhile; `None` where nobody counts.
+    pub(crate) computed: Option<Duration>,
+}
+
+impl Span {
+    /// Nanoseconds of computing for each of so many; `None` if there were none.
+    pub(crate) fn computed_ns(&self, count: u64) -> Option<f64> {
+        let computed = self.computed.filter(|_| count > 0)?;
+        Some(computed.as_nanos() as f64 / count as f64)
+    }
+}
+
+/// The median of what was counted in all rounds.
+pub(crate) fn median_if_counted(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.collect::<Option<Vec<f64>>>().map(median)
 }
 
 const WAIT: u8 = 0;
@@ -50,12 +89,12 @@ impl Drop for StopOthers<'_> {
 }
 
 /// Lets so many threads work at the same time, until the clock says stop, after `warm_up` and `span`. Gives what they
-/// returned, and how long was measured.
+/// returned, and the time that was measured.
 pub(crate) fn run_together<T: Send>(
     threads: usize,
     (warm_up, span): (Duration, Duration),
     work: impl Fn(usize, &Clock) -> Result<T, BenchError> + Sync,
-) -> Result<(Vec<T>, Duration), BenchError> {
+) -> Result<(Vec<T>, Span), BenchError> {
     let clock = Clock { phase: CachePadded::new(AtomicU8::new(WAIT)), ready: AtomicUsize::new(0) };
     let start = |number| {
         let _stop_others = StopOthers(&clock);
@@ -73,18 +112,18 @@ pub(crate) fn run_together<T: Send>(
         }
         clock.phase.store(WARM_UP, Ordering::Relaxed);
         thread::sleep(warm_up);
-        let begin = Instant::now();
+        let watch = Stopwatch::start();
         // Not if a thread has stopped all of them already.
         let _ = clock.phase.compare_exchange(WARM_UP, MEASURE, Ordering::Relaxed, Ordering::Relaxed);
         thread::sleep(span);
         clock.phase.store(STOP, Ordering::Relaxed);
-        let elapsed = begin.elapsed();
+        let span = watch.read();
         let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let results: Result<Vec<T>, BenchError> = results
             .into_iter()
             .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
-        Ok((results?, elapsed))
+        Ok((results?, span))
     })
 }
 
@@ -121,8 +160,12 @@ mod tests {
             }
             Ok((warm, measured))
         };
-        let (counts, elapsed) = run_together(3, short, count).unwrap();
-        assert!(counts.len() == 3 && elapsed >= short.1);
+        let (counts, span) = run_together(3, short, count).unwrap();
+        assert!(
+            counts.len() == 3
+                && span.elapsed >= short.1
+                && span.computed.is_some_and(|computed| !computed.is_zero())
+        );
         assert!(counts.iter().map(|(warm, measured)| warm.min(measured)).sum::<u64>() > 0, "{counts:?}");
 
         let fail = |number, clock: &Clock| {

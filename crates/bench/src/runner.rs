@@ -9,7 +9,7 @@ use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant, computed},
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     engine::{Attempts, Engine, Outcome, Session, session},
     observer::Observer,
     report::{Latency, Report},
+    rounds::{Span, Stopwatch},
     usage,
     workload::{Check, Worker, Workload},
 };
@@ -103,32 +104,13 @@ pub fn run(
     Ok(report)
 }
 
-/// The measured time of a run, seen as a whole.
-pub(crate) struct Window {
-    /// How long it was.
-    pub(crate) elapsed: Duration,
-    /// How long all threads of the program computed meanwhile; `None` where nobody counts.
-    pub(crate) computed: Option<Duration>,
+/// What threads did with a loaded workload.
+pub(crate) struct Sample {
+    /// The measured time.
+    pub(crate) span: Span,
     /// Commits that ended then, also of transactions that began before: with hundreds of threads those are not few, and
     /// as many are under way at its end.
     pub(crate) ended: u64,
-}
-
-impl Window {
-    fn since(begin: Instant, before: Option<Duration>, ended: u64) -> Window {
-        let computed = computed().zip(before).map(|(now, before)| now.saturating_sub(before));
-        Window { elapsed: begin.elapsed(), computed, ended }
-    }
-
-    fn cpu_us_per_commit(&self) -> Option<f64> {
-        let computed = self.computed.filter(|_| self.ended > 0)?;
-        Some(computed.as_secs_f64() * 1e6 / self.ended as f64)
-    }
-}
-
-/// What threads did with a loaded workload.
-pub(crate) struct Sample {
-    pub(crate) window: Window,
     /// Commits of every kind, warm-up included.
     pub(crate) all_commits: Vec<u64>,
     pub(crate) measured: Measured,
@@ -141,7 +123,7 @@ pub(crate) fn sample(
     options: &RunOptions,
     observer: &dyn Observer,
 ) -> Result<Sample, BenchError> {
-    let (window, tallies) = match options.length {
+    let (span, ended, tallies) = match options.length {
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
@@ -155,7 +137,7 @@ pub(crate) fn sample(
             *sum += commits;
         }
     }
-    Ok(Sample { window, all_commits, measured })
+    Ok(Sample { span, ended, all_commits, measured })
 }
 
 /// The commits that wrote, for each flush of the log, between two looks at an engine's counters.
@@ -178,7 +160,7 @@ fn report(
     sample: &Sample,
     checked: Checked,
 ) -> Report {
-    let seconds = sample.window.elapsed.as_secs_f64();
+    let seconds = sample.span.elapsed.as_secs_f64();
     let measured = &sample.measured;
     let mut together = measured.latency[0].clone();
     together.reset();
@@ -202,7 +184,7 @@ fn report(
         seconds,
         commits,
         commits_per_flush: None,
-        cpu_us_per_commit: sample.window.cpu_us_per_commit(),
+        cpu_us_per_commit: sample.span.computed_ns(sample.ended).map(|ns| ns / 1e3),
         peak_memory_bytes: None,
         caveats: engine.caveats().into_iter().map(str::to_owned).collect(),
         commits_per_s: if seconds > 0.0 { commits as f64 / seconds } else { 0.0 },
@@ -238,7 +220,7 @@ fn run_for_time(
     options: &RunOptions,
     (warm_up, measured): (Duration, Duration),
     observer: &dyn Observer,
-) -> Result<(Window, Vec<Tally>), BenchError> {
+) -> Result<(Span, u64, Vec<Tally>), BenchError> {
     let shared = Shared { phase: AtomicU8::new(PHASE_WARM_UP) };
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
@@ -268,11 +250,11 @@ fn run_for_time(
         // Not if a worker has stopped the run already.
         let _ =
             shared.phase.compare_exchange(PHASE_WARM_UP, PHASE_MEASURE, Ordering::Relaxed, Ordering::Relaxed);
-        let (begin, computed, before) = (Instant::now(), computed(), commits());
+        let (watch, begin, before) = (Stopwatch::start(), Instant::now(), commits());
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
-        let window = Window::since(begin, computed, commits() - before);
-        Ok((window, join_all(workers)?))
+        let (span, ended) = (watch.read(), commits() - before);
+        Ok((span, ended, join_all(workers)?))
     })
 }
 
@@ -330,7 +312,7 @@ fn run_iterations(
     workload: &dyn Workload,
     options: &RunOptions,
     count: u64,
-) -> Result<(Window, Vec<Tally>), BenchError> {
+) -> Result<(Span, u64, Vec<Tally>), BenchError> {
     if options.threads != 1 {
         return Err(BenchError::invalid(
             "a run of a number of iterations has one thread; leave out --threads",
@@ -340,13 +322,13 @@ fn run_iterations(
     let mut worker = workload.worker(0, 1, options.seed);
     let session = &mut *session(engine);
     let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
-    let (begin, before) = (Instant::now(), computed());
+    let watch = Stopwatch::start();
     let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;
-    let window = Window::since(begin, before, measured.commits.iter().sum());
+    let (span, ended) = (watch.read(), measured.commits.iter().sum());
     session.finish()?;
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
-    Ok((window, vec![Tally { all_commits, measured }]))
+    Ok((span, ended, vec![Tally { all_commits, measured }]))
 }
 
 /// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts

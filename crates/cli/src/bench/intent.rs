@@ -3,7 +3,7 @@
 use std::{fmt::Write, process::ExitCode};
 
 use clap::Args;
-use foreshore_bench::{IntentOptions, IntentReport, count_intents, measure_intents};
+use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 
 use crate::{
     bench::bar::RoundsBar,
@@ -51,7 +51,8 @@ Examples:
   foreshore bench intent --kind private,lightweight --absolute 0 --threads 2
   foreshore bench intent --kind private --iterations 20000  for callgrind
 
-A transaction locks the volume and four tables, every second one with IX and the others with IS.";
+A transaction locks the volume and four tables, every second one with IX and the others with IS. ns computed: by all
+threads, for a transaction.";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &IntentArgs) -> Result<ExitCode, CliError> {
@@ -97,15 +98,17 @@ fn write_report(out: &mut String, report: &IntentReport) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "\n  {:>10}  {:<12}{:>12}{:>18}{:>10}",
-        "absolute", "kind", "seconds", "transactions/s", "waits"
+        "\n  {:>10}  {:<12}{:>12}{:>18}{:>14}{:>10}",
+        "absolute", "kind", "seconds", "transactions/s", "ns computed", "waits"
     )?;
     for result in &report.results {
-        writeln!(
-            out,
-            "  {:>10}  {:<12}{:>12.3}{:>18.0}{:>10}",
-            result.absolute, result.kind, result.elapsed_s, result.transactions_per_s, result.waits
-        )?;
+        let IntentResult { kind, absolute, elapsed_s, transactions_per_s, waits, .. } = result;
+        write!(out, "  {absolute:>10}  {kind:<12}{elapsed_s:>12.3}{transactions_per_s:>18.0}")?;
+        match result.computed_ns {
+            Some(ns) => write!(out, "{ns:>14.0}")?,
+            None => write!(out, "{:>14}", "–")?,
+        }
+        writeln!(out, "{waits:>10}")?;
     }
     out.push('\n');
     for check in report.checks.iter().filter(|check| !check.holds) {
