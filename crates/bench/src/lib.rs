@@ -10,6 +10,8 @@ pub mod engines;
 mod insert;
 mod intent;
 mod latch;
+#[cfg(foreshore_sim)]
+mod lock_costs;
 mod locks;
 mod log;
 mod observer;
@@ -43,6 +45,8 @@ pub use latch::{
     LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,
     measure_latches,
 };
+#[cfg(foreshore_sim)]
+pub use lock_costs::{LockCostReport, LockCostResult, OperationCounts, lock_costs};
 pub use locks::{
     LockMix, LockVariant, LocksOptions, LocksReport, LocksResult, MAX_LOCKS_MEASURED, count_locks,
     measure_locks,

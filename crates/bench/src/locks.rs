@@ -11,9 +11,9 @@ mod worker;
 
 use std::fmt;
 
-use foreshore::{LockTable, Options};
+use foreshore::Options;
 use foreshore_env::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
-use foreshore_lock::{LockError, LockOptions, LockStats, LockTableKind};
+use foreshore_lock::{LockError, LockOptions, LockStats};
 use serde::Serialize;
 
 use crate::{
@@ -90,11 +90,7 @@ impl LockVariant {
             names.set(option, value).map_err(|error| BenchError::invalid(error.to_string()))?;
         }
         let options = LockOptions {
-            table: match names.lock_table {
-                LockTable::Latched => LockTableKind::Latched,
-                LockTable::GlobalMutex => LockTableKind::GlobalMutex,
-                LockTable::Staged => LockTableKind::Staged,
-            },
+            table: names.lock_table.into(),
             deadlock: names.deadlock_policy,
             deadlock_timeout: names.deadlock_timeout,
             ..LockOptions::default()

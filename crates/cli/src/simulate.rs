@@ -6,6 +6,8 @@ mod bench;
 mod campaign;
 #[cfg(foreshore_sim)]
 mod hunt;
+#[cfg(foreshore_sim)]
+mod locks;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -27,6 +29,7 @@ const EXAMPLES: &str = "\
 Built and run by the alias `sim` of the repository, with a target folder of its own:
   cargo sim simulate bench tpcb --cores 80 --profile westmere8x10
   cargo sim simulate bench ycsb --records 100000 --cores 64 --threads 64 --seed 7 --json
+  cargo sim simulate locks --intent-locks private,lightweight,in_table,inherited
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
@@ -37,6 +40,27 @@ Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could
 enum SimulateCommand {
     /// Loads a workload, runs it on so many cores, prints what `bench` prints and what the cores did.
     Bench(SimulateBenchArgs),
+    /// Counts what locks cost: atomic changes, fences, latches, allocations of each operation.
+    Locks(SimulateLocksArgs),
+}
+
+#[derive(Args)]
+#[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
+struct SimulateLocksArgs {
+    /// Lock tables, as the option lock_table has them.
+    #[arg(
+        long,
+        value_name = "TABLE,…",
+        value_delimiter = ',',
+        default_value = "latched,staged,global_mutex"
+    )]
+    lock_tables: Vec<String>,
+    /// Intent locks, as the option intent_locks has them.
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "private")]
+    intent_locks: Vec<String>,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -128,6 +152,7 @@ pub(crate) fn nothing_else() -> CliError {
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
     match args.command {
         Some(SimulateCommand::Bench(args)) => bench::run(args.workload, &args.machine),
+        Some(SimulateCommand::Locks(args)) => locks::run(&args),
         None => campaign::run(&args.campaign),
     }
 }

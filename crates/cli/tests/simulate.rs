@@ -88,3 +88,19 @@ fn seeds_must_be_seeds() {
         assert_eq!(simulate(&["--seeds", wrong]).status.code(), Some(2), "{wrong}");
     }
 }
+
+/// Of every lock table and all intent locks; what the road saves is seen.
+#[cfg(foreshore_sim)]
+#[test]
+fn the_costs_of_locks_are_counted() {
+    let output = simulate(&["locks", "--intent-locks", "private,in_table", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("\"lock_table\":").count(), 6, "{text}");
+    let road = "{\"operation\":\"intent lock\",\"changes\":0.0,";
+    assert!(text.contains(road) && text.contains("\"mutexes\":1.0"), "{text}");
+    let table = String::from_utf8(simulate(&["locks", "--lock-tables", "latched"]).stdout).unwrap();
+    assert!(table.contains("S lock on a key") && table.contains("0.00 cache lines moved"), "{table}");
+    let wrong = simulate(&["locks", "--lock-tables", "wooden"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}

@@ -1,0 +1,54 @@
+//! `foreshore simulate locks`: what locks cost, counted.
+
+use std::{fmt::Write, process::ExitCode};
+
+use foreshore_bench::{LockCostReport, lock_costs};
+
+use super::SimulateLocksArgs;
+use crate::output::{CliError, json_line, line};
+
+pub(super) fn run(args: &SimulateLocksArgs) -> Result<ExitCode, CliError> {
+    let report = lock_costs(&args.lock_tables, &args.intent_locks)?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        line(text(&report).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A table for each lock table with each kind of intent locks, a line for each operation.
+fn text(report: &LockCostReport) -> String {
+    let mut out = "Counts of one operation in steady state, nobody in its way\n".to_owned();
+    for kind in &report.results {
+        let _ = writeln!(
+            out,
+            "\n{}, intent locks {}: {:.2} cache lines moved a transaction between two cores\n\
+             {:28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12}",
+            kind.lock_table,
+            kind.intent_locks,
+            kind.lines_moved,
+            "",
+            "changes",
+            "stores",
+            "fences",
+            "latches",
+            "mutexes",
+            "allocations"
+        );
+        for cost in &kind.operations {
+            let _ = writeln!(
+                out,
+                "{:28} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>12.2}",
+                cost.operation,
+                cost.changes,
+                cost.stores,
+                cost.fences,
+                cost.latches,
+                cost.mutexes,
+                cost.allocations
+            );
+        }
+    }
+    out
+}
