@@ -25,7 +25,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`]; [`Error::Corrupted`] if a page is
+    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`](crate::Options::log_bytes); [`Error::Corrupted`] if a page is
     /// damaged. After any error the target is no database, and says so when it is opened.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))
