@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     output::{CliError, json_line, line},
+    recovery,
     verify::open_to_look,
 };
 
@@ -58,7 +59,11 @@ struct Prepared {
 
 /// Runs the subcommand.
 pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
-    let db = open_to_look(&args.directory)?;
+    let db = if args.commit.is_some() || args.rollback.is_some() {
+        recovery::open(Database::builder().create(false), &args.directory)?
+    } else {
+        open_to_look(&args.directory)?
+    };
     if let Some(id) = &args.commit {
         db.commit_prepared(parse(id)?)?;
     }
