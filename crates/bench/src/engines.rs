@@ -9,6 +9,7 @@ pub mod lmdb;
 #[cfg(feature = "redb")]
 pub mod redb;
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+#[cfg_attr(not(feature = "rivals"), allow(dead_code, reason = "no rival needs all of it"))]
 mod rival;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

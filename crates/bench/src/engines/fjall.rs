@@ -83,7 +83,7 @@ impl FjallEngine {
             }
         };
         let commit = match options.durability {
-            Durability::Sync => PersistMode::SyncData,
+            Durability::Sync | Durability::Pipelined => PersistMode::SyncData,
             Durability::Lazy => PersistMode::Buffer,
         };
         Ok(FjallEngine { transactions, tables, commit })

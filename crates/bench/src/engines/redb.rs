@@ -272,7 +272,7 @@ impl Engine for RedbEngine {
 
     fn caveats(&self) -> Vec<&'static str> {
         match self.durability {
-            Durability::Sync => Vec::new(),
+            Durability::Sync | Durability::Pipelined => Vec::new(),
             Durability::Lazy => vec![
                 "redb keeps lazy commits in memory: what came after the last sync, every 100 ms, is lost when the process is killed",
             ],

@@ -8,7 +8,7 @@ use foreshore_env::{
     time::Duration,
 };
 
-use super::{EngineOptions, Execution, Isolation};
+use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
     engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
@@ -116,6 +116,11 @@ impl<'o> Settings<'o> {
             return Err(BenchError::invalid(format!(
                 "{engine} runs every transaction serializable here; leave out --isolation {}",
                 options.isolation.name()
+            )));
+        }
+        if options.durability == Durability::Pipelined {
+            return Err(BenchError::invalid(format!(
+                "{engine} has no pipelines; use --durability sync or lazy"
             )));
         }
         if options.execution != Execution::Dynamic {
@@ -231,6 +236,8 @@ mod tests {
 
         let weak = EngineOptions { isolation: Isolation::ReadCommitted, ..options(&[]) };
         assert!(Settings::new("it", &weak).is_err());
+        let pipelined = EngineOptions { durability: Durability::Pipelined, ..options(&[]) };
+        assert!(Settings::new("it", &pipelined).is_err());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl SqliteEngine {
 fn connect(options: &EngineOptions, map_bytes: usize, cache_kib: usize) -> Result<Connection, Failure> {
     let connection = Connection::open(options.directory.join("sqlite")).map_err(fatal)?;
     let synchronous = match options.durability {
-        Durability::Sync => "FULL",
+        Durability::Sync | Durability::Pipelined => "FULL",
         Durability::Lazy => "NORMAL",
     };
     connection.busy_timeout(BUSY).map_err(fatal)?;
