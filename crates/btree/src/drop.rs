@@ -91,7 +91,16 @@ impl Link {
         }
     }
 
-    fn code(self) -> u16 {
+    /// Has the pointer lead to another page.
+    pub(crate) fn point_to(self, page: &mut SlottedMut<'_>, target: PageId) {
+        match self {
+            Link::Foster => page.set_foster(target),
+            Link::Leftmost => page.set_leftmost(target),
+            Link::Child(slot) => page.set_child(slot, target),
+        }
+    }
+
+    pub(crate) fn code(self) -> u16 {
         match self {
             Link::Foster => Link::FOSTER,
             Link::Leftmost => Link::LEFTMOST,

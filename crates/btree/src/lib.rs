@@ -10,6 +10,7 @@
 mod adopt;
 mod append;
 mod bytes;
+mod condense;
 mod cursor;
 mod descend;
 mod drop;
@@ -27,6 +28,7 @@ mod overflow;
 mod purge;
 mod record;
 mod redo;
+mod relocate;
 mod session;
 mod split;
 #[cfg(test)]
@@ -36,6 +38,7 @@ mod undo;
 mod verify;
 mod write;
 
+pub use condense::Condensed;
 pub use cursor::{Cursor, Direction, LockKind};
 pub use drop::{Reaped, Remains};
 pub use env::TreeEnv;
@@ -45,6 +48,7 @@ pub use foreshore_latch::Patience;
 pub use hold::LatchMode;
 pub use record::{created_root, is_undoable, undo_next};
 pub use redo::redo;
+pub use relocate::Relocated;
 pub use session::{Isolation, NoLocks, Session, TxnChain};
 pub use tree::BTree;
 pub use undo::undo;

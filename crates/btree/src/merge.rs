@@ -19,6 +19,18 @@ const NODE_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 /// A node with less than this part of its bytes in use is merged if it can be.
 const LEAST_SHARE: usize = 5;
 
+/// A compaction merges two nodes if what remains free in the one page is at least this part of it.
+const SPARE_SHARE: usize = 10;
+
+/// When two neighbours are to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zeal {
+    /// When one of them is nearly empty, and what comes of it is not nearly full: nobody shall have to split it soon.
+    Tidy,
+    /// When both fit one page.
+    Compact,
+}
+
 /// Two neighbours under one parent, all latched.
 struct Pair<'a> {
     parent: ExclusivePage<'a>,
@@ -40,17 +52,30 @@ impl<'a> Tree<'a> {
     /// nobody needs the name that vanishes with the border between them; then looks at the level above. Gives up where
     /// it would have to wait for the parent.
     pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<()> {
-        let mut level = level;
+        self.merge_as(session, target, level, Zeal::Tidy).map(drop)
+    }
+
+    /// The same with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether any nodes were merged.
+    pub(crate) fn merge_as(
+        &self,
+        session: &impl Session,
+        target: Target<'_>,
+        level: u8,
+        zeal: Zeal,
+    ) -> Result<bool> {
+        let (mut level, mut zeal, mut merged) = (level, zeal, false);
         // Each turn climbs a level or lowers the tree by one.
         while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
-            let Some(parent) = landing.page.upgrade() else { return Ok(()) };
+            let Some(parent) = landing.page.upgrade() else { return Ok(merged) };
             let separators = parent.view().slot_count();
             if separators == 0 {
                 if parent.id() == self.root {
-                    return self.shrink(session.patience(), parent, level);
+                    self.shrink(session.patience(), parent, level)?;
+                    return Ok(merged);
                 }
                 drop(parent);
                 level += 1;
+                zeal = Zeal::Tidy;
                 continue;
             }
             let position = node::position(parent.view(), target);
@@ -62,28 +87,38 @@ impl<'a> Tree<'a> {
                 return Err(damaged(parent.id(), "it points to a child twice"));
             }
             let right = self.child(session.patience(), &parent, right_id, level)?;
-            let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot })? else {
-                return Ok(());
+            let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot }, zeal)? else {
+                return Ok(merged);
             };
+            merged = true;
             let above = self.is_underfull(parent.view());
             let lowest = parent.id() == self.root && parent.view().slot_count() == 0;
             drop(parent);
             if !above && !lowest {
-                return Ok(());
+                return Ok(merged);
             }
             if !lowest {
                 level += 1;
+                zeal = Zeal::Tidy;
             }
         }
-        Ok(())
+        Ok(merged)
     }
 
     /// Merges the right node into the left one. Gives back the parent if that was done.
-    fn merge_pair(&self, session: &impl Session, pair: Pair<'a>) -> Result<Option<ExclusivePage<'a>>> {
+    fn merge_pair(
+        &self,
+        session: &impl Session,
+        pair: Pair<'a>,
+        zeal: Zeal,
+    ) -> Result<Option<ExclusivePage<'a>>> {
         let Pair { mut parent, mut left, mut right, slot } = pair;
-        let underfull = self.is_underfull(left.view()) || self.is_underfull(right.view());
+        let wanted = match zeal {
+            Zeal::Tidy => self.is_underfull(left.view()) || self.is_underfull(right.view()),
+            Zeal::Compact => used_bytes(left.view()) + used_bytes(right.view()) < NODE_BYTES,
+        };
         // With a foster child on the left the two are no neighbours.
-        if !underfull || left.view().foster_child().is_some() {
+        if !wanted || left.view().foster_child().is_some() {
             return Ok(None);
         }
         node::inspect(left.view())?;
@@ -99,7 +134,7 @@ impl<'a> Tree<'a> {
             return Ok(None);
         }
         let node = image::encode(&outline, right.view(), 0..right.view().slot_count());
-        let Some(joined) = self.join(left.view(), right.view(), &node) else { return Ok(None) };
+        let Some(joined) = self.join(left.view(), right.view(), &node, zeal) else { return Ok(None) };
         prepare(&mut parent, Urgency::Forward)?;
         prepare(&mut left, Urgency::Forward)?;
         prepare(&mut right, Urgency::Forward)?;
@@ -118,9 +153,19 @@ impl<'a> Tree<'a> {
     }
 
     /// Both nodes as one, unless that would soon be split again.
-    fn join(&self, left: SlottedView<'_>, right: SlottedView<'_>, node: &[u8]) -> Option<PageBuilder> {
+    fn join(
+        &self,
+        left: SlottedView<'_>,
+        right: SlottedView<'_>,
+        node: &[u8],
+        zeal: Zeal,
+    ) -> Option<PageBuilder> {
         let joined = image::joined(left, &Image::parse(self.table, node)?).ok()?;
-        let room = joined.count() < self.env.node_capacity && joined.free_bytes() >= NODE_BYTES / LEAST_SHARE;
+        let spare = match zeal {
+            Zeal::Tidy => NODE_BYTES / LEAST_SHARE,
+            Zeal::Compact => NODE_BYTES / SPARE_SHARE,
+        };
+        let room = joined.count() < self.env.node_capacity && joined.free_bytes() >= spare;
         let one_is_empty = left.slot_count() == 0 || right.slot_count() == 0;
         (room || one_is_empty).then_some(joined)
     }

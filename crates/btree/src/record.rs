@@ -47,6 +47,8 @@
 //! | 37 | merge | table, parent, left, right (freed), slot in the parent, `node` of the right page |
 //! | 38 | purge | table, page, slots |
 //! | 39 | reap | table, parent or 0, page (freed), slot in the parent, or 65,535 for its foster child, 65,534 for its leftmost |
+//! | 40 | move | table, parent, page (freed), new page (allocated), slot in the parent as above, `node` |
+//! | 41 | move root | table, page of another tree, root (freed), new root (allocated), slot and offset in the value that names it (2 bytes each), `node` |
 
 use foreshore_base::{Lsn, PageId, SlotIndex, StorageError, TableId};
 use foreshore_wal::{RecordHeader, RecordKind};
@@ -72,6 +74,8 @@ pub(crate) const SHRINK: RecordKind = RecordKind(36);
 pub(crate) const MERGE: RecordKind = RecordKind(37);
 pub(crate) const PURGE: RecordKind = RecordKind(38);
 pub(crate) const REAP: RecordKind = RecordKind(39);
+pub(crate) const MOVE: RecordKind = RecordKind(40);
+pub(crate) const MOVE_ROOT: RecordKind = RecordKind(41);
 
 /// Flag of a change: the new value is an overflow reference.
 pub(crate) const NEW_OVERFLOW: u8 = 1;

@@ -1,6 +1,6 @@
 //! Redo: repeating history, page by page. Each page of a record is compared with its own page LSN.
 
-use foreshore_base::{PageId, Result, SlotIndex, TableId};
+use foreshore_base::{Lsn, PageId, Result, SlotIndex, TableId};
 use foreshore_pages::{PageBuilder, PageFull, PageWords, RecordFlags, SlottedMut, SlottedView};
 use foreshore_wal::RecordHeader;
 
@@ -13,6 +13,7 @@ use crate::{
     node::{RETIRED, damaged},
     purge,
     record::{self, Change, Reader, malformed},
+    relocate,
 };
 
 /// Applies a record of a tree (kinds 16 to 63) to the pages that do not show it yet.
@@ -30,6 +31,8 @@ pub fn redo(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> 
         record::MERGE => redo_merge(env, header, payload),
         record::PURGE => redo_purge(env, header, payload),
         record::REAP => redo_reap(env, header, payload),
+        record::MOVE => redo_move(env, header, payload),
+        record::MOVE_ROOT => redo_move_root(env, header, payload),
         _ => None,
     };
     decoded.unwrap_or_else(|| Err(malformed(header)))
@@ -272,5 +275,55 @@ fn redo_reap(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Res
             })
         },
         &mut || env.pool.redo_free(page, lsn),
+    ])
+}
+
+fn redo_move(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {
+    let (table, [parent, from, to], mut reader) = pages(payload)?;
+    let (link, lsn) = (Link::from_code(reader.u16()?), header.lsn);
+    let node = Image::parse(table, reader.0)?;
+    let mut point = || {
+        env.pool.redo(parent, lsn, |words| {
+            let mut words = SlottedMut::new(words);
+            if !link.leads_to(words.view(), from) {
+                return Err(damaged(parent, format!("the move at LSN {lsn} does not apply to it")));
+            }
+            link.point_to(&mut words, to);
+            Ok(())
+        })
+    };
+    redo_moved(env, lsn, (from, to), &node, &mut point)
+}
+
+fn redo_move_root(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Result<()>> {
+    let (table, [rows, from, to], mut reader) = pages(payload)?;
+    let (slot, offset, lsn) = (SlotIndex(reader.u16()?), usize::from(reader.u16()?), header.lsn);
+    let node = Image::parse(table, reader.0)?;
+    let mut point = || {
+        env.pool.redo(rows, lsn, |words| {
+            let mut words = SlottedMut::new(words);
+            if slot.0 >= words.view().slot_count() || !relocate::names(words.view(), slot, offset, from) {
+                return Err(damaged(rows, format!("the move at LSN {lsn} does not apply to it")));
+            }
+            words.patch_value(slot, offset, &to.0.to_le_bytes());
+            Ok(())
+        })
+    };
+    redo_moved(env, lsn, (from, to), &node, &mut point)
+}
+
+/// What both kinds of moves have in common; `point` changes what leads to the page.
+fn redo_moved(
+    env: &TreeEnv,
+    lsn: Lsn,
+    (from, to): (PageId, PageId),
+    node: &Image<'_>,
+    point: &mut dyn FnMut() -> Result<()>,
+) -> Option<Result<()>> {
+    all([
+        &mut || env.pool.redo_move(from, to, lsn),
+        &mut || env.pool.redo_format(to, lsn, |words| put(to, node.build(), words)),
+        point,
+        &mut || env.pool.redo(from, lsn, retire),
     ])
 }

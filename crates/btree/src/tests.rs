@@ -9,5 +9,6 @@ mod model;
 mod patience;
 mod read_ahead;
 mod recovery;
+mod relocate;
 mod support;
 mod threads;

@@ -5,7 +5,10 @@ use std::ops::Bound;
 use foreshore_base::{
     PageId, Result, SlotIndex, StorageError, TableId, limits::MAX_KEY_BYTES, limits::MAX_VALUE_BYTES,
 };
-use foreshore_env::sync::Arc;
+use foreshore_env::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 use foreshore_latch::Patience;
 use foreshore_lock::Mode;
 use foreshore_pages::{NodeHeader, PageBuilder};
@@ -24,10 +27,16 @@ use crate::{
 
 /// A foster B-tree: the ordered records of one table. A cheap handle; clones are the same tree.
 #[derive(Clone, Debug)]
-pub struct BTree {
+pub struct BTree(Arc<Handle>);
+
+/// What the clones of a handle share.
+#[derive(Debug)]
+struct Handle {
     env: Arc<TreeEnv>,
     table: TableId,
-    root: PageId,
+    /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else uses the tree: what keeps the others
+    /// out orders it, so it is relaxed.
+    root: AtomicU32,
 }
 
 /// A tree, borrowed for an operation.
@@ -35,7 +44,7 @@ pub struct BTree {
 pub(crate) struct Tree<'a> {
     pub(crate) env: &'a TreeEnv,
     pub(crate) table: TableId,
-    /// Never changes: growth moves the root's content to a new child.
+    /// Does not change while the tree is used: growth moves the root's content to a new child.
     pub(crate) root: PageId,
 }
 
@@ -53,22 +62,27 @@ impl BTree {
 
     /// The tree of `table` whose root is `root`.
     pub fn open(env: &Arc<TreeEnv>, table: TableId, root: PageId) -> BTree {
-        BTree { env: Arc::clone(env), table, root }
+        BTree(Arc::new(Handle { env: Arc::clone(env), table, root: AtomicU32::new(root.0) }))
     }
 
     /// The table.
     pub fn table(&self) -> TableId {
-        self.table
+        self.0.table
     }
 
-    /// The root page. It never changes.
+    /// The root page. It does not change while the tree is used: see [`BTree::relocate_root`].
+    #[inline]
     pub fn root(&self) -> PageId {
-        self.root
+        PageId(self.0.root.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_root(&self, root: PageId) {
+        self.0.root.store(root.0, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn tree(&self) -> Tree<'_> {
-        Tree { env: &self.env, table: self.table, root: self.root }
+        Tree { env: &self.0.env, table: self.0.table, root: self.root() }
     }
 
     /// Reads the value of `key` (Kimura et al. 2012, Algorithm 2). `read` sees it once.

@@ -6,6 +6,7 @@
 
 mod backup;
 mod bench;
+mod compact;
 mod directory;
 mod dump;
 mod load;
@@ -55,6 +56,8 @@ enum Command {
     Dump(dump::DumpArgs),
     Load(load::LoadArgs),
     Prepared(prepared::PreparedArgs),
+    Compact(compact::CompactArgs),
+    Drop(compact::DropArgs),
     Script(script::ScriptArgs),
 }
 
@@ -81,6 +84,8 @@ fn main() -> ExitCode {
         Command::Dump(args) => dump::run(args),
         Command::Load(args) => load::run(args),
         Command::Prepared(args) => prepared::run(args),
+        Command::Compact(args) => compact::run(args),
+        Command::Drop(args) => compact::run_drop(args),
         Command::Script(args) => script::run(&args),
     };
     // All subcommands call it so.

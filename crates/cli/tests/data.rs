@@ -401,3 +401,34 @@ fn a_backup_opens_like_any_database_and_the_original_stays_as_it_is() {
         assert!(text(&output.stderr).contains(part), "{arguments}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_dropped_table_s_space_is_given_back() {
+    let scene = Scene::new();
+    let row = "x".repeat(500);
+    let rows: String = (0..6000).map(|id| format!("{id},{row}\n")).collect();
+    scene.write("large.csv", format!("id,text\n{rows}"));
+    scene.write("small.csv", "id,text\n7,seven\n");
+    scene.succeed("load db large.csv --key-column id --key-type u32 --set durability=lazy");
+    scene.succeed("load db small.csv --key-column id --key-type u32");
+    let small = scene.dump("db small");
+    let length = || fs::metadata(scene.path("db/data")).unwrap().len();
+    let full = length();
+    assert!(scene.fail("drop db medium").contains("foreshore stat db --quick"));
+    assert_eq!(scene.json("drop db large --json")["dropped"], "large");
+    assert_eq!(length(), full, "the space is kept for the next table");
+    let report = scene.json("compact db --json");
+    assert_eq!(report["pages_before"].as_u64().unwrap() * 8192, full);
+    assert_eq!(report["pages_after"].as_u64().unwrap() * 8192, length());
+    assert!(report["fragmented_bytes_before"].as_u64().unwrap() > 3_000_000, "{report}");
+    assert!(report["fragmented_bytes_after"].as_u64().unwrap() < 600_000, "{report}");
+    assert!(length() * 4 < full && report["pages_left"] == 0, "{report}");
+    assert_eq!(scene.dump("db small"), small);
+    scene.succeed("verify db");
+    // In one step.
+    scene.succeed("load db large.csv --key-column id --key-type u32 --set durability=lazy");
+    let printed = scene.succeed("drop db large --compact");
+    assert!(printed.contains("table large of db is dropped") && printed.contains("pages moved"), "{printed}");
+    assert!(length() * 4 < full);
+    assert!(scene.fail("compact nowhere").contains("nowhere"));
+}

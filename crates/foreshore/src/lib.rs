@@ -163,6 +163,7 @@
 #![forbid(unsafe_code)]
 
 mod backup;
+mod compact;
 mod database;
 mod error;
 mod options;
@@ -186,9 +187,9 @@ pub use foreshore_base::{
 pub use foreshore_orthrus::PartitionStats;
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
-    Durability, EarlyLockRelease, Holder, IntentLockKind, IntentMode, Isolation, KeyRangeModes, LatchMode,
-    LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, RecoveryPhase, RecoveryProgress,
-    TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
+    Durability, EarlyLockRelease, FreeSpaceKind as FreeSpace, Holder, IntentLockKind, IntentMode, Isolation,
+    KeyRangeModes, LatchMode, LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, RecoveryPhase,
+    RecoveryProgress, TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
@@ -198,7 +199,7 @@ pub use crate::{
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},
     range::{Cursor, Range},
-    report::{Stats, VerifyReport},
+    report::{CompactReport, Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},
     submit::{Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},

@@ -14,7 +14,7 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Execution, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
+    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
     error::{Error, Result},
 };
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub translation: Translation,
     /// How the buffer pool knows of pages on their way in and out. Default: in_frame.
     pub transit: Transit,
+    /// How free pages are found for what grows. Default: cached.
+    pub free_space: FreeSpace,
     /// Pages that are read ahead of a scan at most, in the background; 0 for none. A small pool takes an eighth of itself.
     /// Default: 32.
     pub read_ahead: usize,
@@ -145,6 +147,7 @@ impl Default for Options {
             pool_bytes: 256 << 20,
             translation: Translation::default(),
             transit: Transit::default(),
+            free_space: FreeSpace::default(),
             read_ahead: 32,
             latch_mode: LatchMode::default(),
             log_bytes: 4 << 30,
@@ -194,6 +197,7 @@ impl Options {
         "pool_bytes",
         "translation",
         "transit",
+        "free_space",
         "read_ahead",
         "latch_mode",
         "log_bytes",
@@ -250,6 +254,7 @@ impl Options {
             "pool_bytes" => self.pool_bytes = size()?,
             "translation" => self.translation = choice(name, value)?,
             "transit" => self.transit = choice(name, value)?,
+            "free_space" => self.free_space = choice(name, value)?,
             "read_ahead" => self.read_ahead = count()?,
             "latch_mode" => self.latch_mode = choice(name, value)?,
             "log_bytes" => self.log_bytes = bytes()?,
@@ -317,6 +322,7 @@ impl Options {
             "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
             "translation" => self.translation.name(),
             "transit" => self.transit.name(),
+            "free_space" => self.free_space.name(),
             "read_ahead" => self.read_ahead.to_string(),
             "latch_mode" => self.latch_mode.name(),
             "log_bytes" => units::format_bytes(self.log_bytes),
@@ -401,6 +407,10 @@ mod tests {
         for transit in Transit::ALL {
             options.set("transit", &transit.name()).unwrap();
             assert_eq!(options.engine().pool.transit, transit);
+        }
+        for free_space in FreeSpace::ALL {
+            options.set("free_space", &free_space.name()).unwrap();
+            assert_eq!(options.engine().pool.free_space, free_space);
         }
         options.set("read_ahead", "7").unwrap();
         assert_eq!(options.engine().pool.read_ahead, 7);

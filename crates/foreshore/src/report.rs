@@ -52,7 +52,8 @@ stats! {
     /// Pages in the data file.
     pages: |stats| stats.pages,
     /// Bytes of the data file that hold nothing: what was freed, and what it grew by in advance. New pages come from
-    /// here. 0 also when the free space cannot be read; [`Database::verify`](crate::Database::verify) tells why.
+    /// here, and [`Database::compact`](crate::Database::compact) gives most of it back. 0 also when the free space cannot be
+    /// read; [`Database::verify`](crate::Database::verify) tells why.
     fragmented_bytes: |stats| stats.pages_free * foreshore_base::limits::PAGE_BYTES as u64,
     /// Frames of the buffer pool.
     pool_frames: |stats| stats.pool.frames,
@@ -125,6 +126,41 @@ stats! {
     recovery_estimate_ns: |stats| u64::try_from(stats.recovery_estimate.as_nanos()).unwrap_or(u64::MAX),
     /// How long recovery took when the database was opened.
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
+}
+
+/// What [`Database::compact`](crate::Database::compact) has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactReport {
+    /// Pages in the data file before.
+    pub pages_before: u64,
+    /// Pages in the data file now; 0 until the end.
+    pub pages_after: u64,
+    /// Bytes of the data file that held nothing, before.
+    pub fragmented_bytes_before: u64,
+    /// Bytes of the data file that hold nothing now; 0 until the end.
+    pub fragmented_bytes_after: u64,
+    /// Leaves that were merged into their neighbours.
+    pub leaves_merged: u64,
+    /// Pages that moved.
+    pub pages_moved: u64,
+    /// Pages that should have moved and did not, because somebody used their table.
+    pub pages_left: u64,
+}
+
+impl CompactReport {
+    pub(crate) fn of(report: &foreshore_txn::CompactReport) -> CompactReport {
+        let bytes = |pages: u64| pages * foreshore_base::limits::PAGE_BYTES as u64;
+        CompactReport {
+            pages_before: report.pages_before,
+            pages_after: report.pages_after,
+            fragmented_bytes_before: bytes(report.free_before),
+            fragmented_bytes_after: bytes(report.free_after),
+            leaves_merged: report.leaves_merged,
+            pages_moved: report.pages_moved,
+            pages_left: report.pages_left,
+        }
+    }
 }
 
 /// What [`Database::verify`](crate::Database::verify) found.

@@ -3,6 +3,7 @@
 use std::{
     ops::{Bound, ControlFlow},
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -358,6 +359,64 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(db.verify().unwrap().is_sound());
+}
+
+/// While somebody writes and somebody reads; the table's handles and the free space are good after it.
+#[test]
+fn a_database_gives_space_back_while_it_is_used() {
+    const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
+    const LAST: TableDefinition<u32, u64> = TableDefinition::new("last");
+    let (directory, db) = filled();
+    db.transact(|tx| tx.append(ROWS, (0..).zip([[7_u8; 1000]; 4000].iter().map(|row| &row[..])))).unwrap();
+    // Its root lies behind the rows.
+    db.transact(|tx| tx.put(LAST, 0, 0)).unwrap();
+    db.transact(|tx| {
+        for row in (0..4000).filter(|row| row % 4 > 0) {
+            tx.delete(ROWS, row)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let length = || std::fs::metadata(directory.path().join("db/data")).unwrap().len();
+    let (before, fragmented) = (length(), db.stats().fragmented_bytes);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) {
+                count += 1;
+                db.transact(|tx| tx.put(LAST, count % 50, u64::from(count))).unwrap();
+            }
+        });
+        let mut seen = 0;
+        let report = db.compact_with(|report| seen = report.pages_moved.max(seen)).unwrap();
+        assert!(report.pages_moved > 20 && seen > 0 && report.leaves_merged > 0, "{report:?}");
+        assert_eq!((report.pages_before * 8192, report.fragmented_bytes_before), (before, fragmented));
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    // With nobody there all of it goes.
+    let report = db.compact().unwrap();
+    assert!(report.pages_left == 0 && length() < before / 2, "{report:?}");
+    assert_eq!(
+        (report.pages_after * 8192, report.fragmented_bytes_after),
+        (length(), db.stats().fragmented_bytes)
+    );
+    let check = |db: &Database| {
+        db.transact(|tx| {
+            let rows = tx.range(ROWS, ..)?.map(|entry| entry.map(|(row, value)| (row, value.len())));
+            let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+            assert!(rows.iter().copied().eq((0..4000).step_by(4).map(|row| (row, 1000))));
+            assert!(tx.get(LAST, 1)?.is_some());
+            Ok(())
+        })
+        .unwrap();
+        assert!(db.verify().unwrap().is_sound());
+    };
+    check(&db);
+    db.close().unwrap();
+    assert!(matches!(db.compact(), Err(Error::Closed { .. })));
+    check(&Database::open(directory.path().join("db")).unwrap());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!   writers without undefined behaviour;
 //! - [`SlottedView`], [`SlottedMut`], [`PageBuilder`]: sorted records in a page;
 //! - [`BufferPool`]: frames, translation, eviction, cleaning, checkpoint sweeps, images against torn pages, redo;
-//! - [`NewPage`], [`FreeingPage`]: allocation by bitmap pages.
+//! - [`NewPage`], [`FreeingPage`]: allocation by bitmap pages; [`Compaction`]: giving space back.
 //!
 //! Invariant: this crate knows neither locks nor transactions. The rules (`PAGE-n`) are in the crate's README.
 
@@ -25,5 +25,5 @@ pub use slotted::{
     Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut,
     SlottedView,
 };
-pub use space::{BITMAP_SPAN, FORMAT_VERSION, FreeingPage, NewPage};
+pub use space::{BITMAP_SPAN, Compaction, FORMAT_VERSION, FreeSpaceKind, FreeingPage, NewEnd, NewPage};
 pub use words::{PageBuffer, PageWords};

@@ -39,6 +39,7 @@ use foreshore_env::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     },
+    thread,
     time::{Duration, Instant},
 };
 use foreshore_wal::Log;
@@ -59,7 +60,7 @@ use self::{
 };
 use crate::{
     layout::Seal,
-    space::{self, Space},
+    space::{self, FreeSpaceKind, Space},
     words::PageWords,
 };
 
@@ -71,8 +72,9 @@ const MAX_FRAMES: usize = u32::MAX as usize - 1;
 /// long is a fault, and becomes an error instead of a hang.
 const LATCH_WAIT: Duration = Duration::from_secs(60);
 
-/// How long the cleaner may still hold what nobody else does.
+/// How long the cleaner and the readers may still hold what nobody else does, and how often they are looked at.
 const QUIESCENCE_WAIT: Duration = Duration::from_secs(5);
+const QUIESCENCE_LOOK: Duration = Duration::from_millis(1);
 
 /// How a pool is made.
 #[derive(Clone, Debug)]
@@ -90,6 +92,8 @@ pub struct PoolOptions {
     pub translation: TranslationKind,
     /// How pages on their way in and out are known.
     pub transit: TransitKind,
+    /// How free pages are found.
+    pub free_space: FreeSpaceKind,
     /// Pages that are read ahead of a scan at most, at most an eighth of the pool; 0: none.
     pub read_ahead: usize,
 }
@@ -103,6 +107,7 @@ impl Default for PoolOptions {
             bitmap_span: space::BITMAP_SPAN,
             translation: TranslationKind::default(),
             transit: TransitKind::default(),
+            free_space: FreeSpaceKind::default(),
             read_ahead: 32,
         }
     }
@@ -131,8 +136,8 @@ pub struct BufferPool {
     pub(crate) space: Space,
     pub(crate) counters: Counters,
     frame_wait: Duration,
-    /// Held by whoever sweeps: one at a time.
-    sweeping: Mutex<()>,
+    /// Held by whoever sweeps, or cuts the file: one at a time.
+    pub(crate) sweeping: Mutex<()>,
     /// Nothing is written any more. Set once, under `sweeping`; read by whoever is about to write.
     closed: AtomicBool,
     /// Pages that redo could not read, with what was wrong. Guarded by the mutex; used in recovery alone.
@@ -162,7 +167,7 @@ impl BufferPool {
     ) -> Result<Arc<BufferPool>> {
         let file = disk.open(path, OpenMode::CreateNew).map_err(StorageError::io("make", path))?;
         let seal = Seal::new(log.id());
-        let space = Space::create(&*file, path, seal, options.bitmap_span)?;
+        let space = Space::create(&*file, path, seal, options.bitmap_span, options.free_space)?;
         if let Some(directory) = path.parent() {
             disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
         }
@@ -183,7 +188,7 @@ impl BufferPool {
             }
             Err(error) => return Err(StorageError::io("open", path)(error)),
         };
-        let opened = Space::open(&*file, path, Seal::new(log.id()))?;
+        let opened = Space::open(&*file, path, Seal::new(log.id()), options.free_space)?;
         BufferPool::start(file, path, log, opened, options)
     }
 
@@ -307,17 +312,23 @@ impl BufferPool {
     }
 
     /// Whether pages may be written; asked by whoever has announced that it writes.
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         // Partner is the fence in `close`.
         fence(Ordering::SeqCst);
         if self.closed.load(Ordering::Relaxed) { Err(StorageError::Closed) } else { Ok(()) }
     }
 
-    /// Looks for what must not be while nobody but the cleaner uses the pool: a latch or a write left over, frames and
+    /// Looks for what must not be while nobody but the cleaner and the readers use the pool: a latch or a write left over, frames and
     /// translation that disagree, a page in two frames. Says what it found.
     pub fn verify_quiescent(&self) -> Result<(), String> {
         let mut seen = BTreeMap::new();
         let deadline = Instant::now() + QUIESCENCE_WAIT;
+        while !self.readers.are_idle() {
+            if Instant::now() >= deadline {
+                return Err("pages are being read ahead".to_owned());
+            }
+            thread::sleep(QUIESCENCE_LOOK);
+        }
         for place in self.all_frames() {
             let (index, page) = (place.index, place.frame.page());
             if !place.frame.await_write(deadline) {

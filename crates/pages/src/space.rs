@@ -23,6 +23,8 @@
 mod alloc;
 mod bitmap;
 mod census;
+mod compact;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
@@ -45,8 +47,10 @@ use foreshore_env::{
 use foreshore_wal::RecordHeader;
 
 pub use alloc::{FreeingPage, NewPage};
+pub use compact::{Compaction, NewEnd};
+pub use reserve::FreeSpaceKind;
 
-use self::alloc::Reservations;
+use self::reserve::Reservations;
 use crate::{
     layout::{KIND, PAGE_HEADER_BYTES, PageKind, Seal},
     pool::{BITMAP_FORMAT, BufferPool},
@@ -88,23 +92,29 @@ pub(crate) struct Space {
     /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
     /// there; Release pairs with the Acquire of readers.
     pages: AtomicU64,
-    /// Held by whoever lengthens the file.
+    /// Held by whoever lengthens or cuts the file, or ends a compaction to make way.
     growing: Mutex<()>,
     reservations: Reservations,
 }
 
 impl Space {
-    fn new(span: u64, pages: u64) -> Space {
+    fn new(span: u64, pages: u64, kind: FreeSpaceKind) -> Space {
         Space {
             span,
             pages: AtomicU64::new(pages),
             growing: Mutex::new(()),
-            reservations: Reservations::default(),
+            reservations: Reservations::new(kind),
         }
     }
 
     /// Writes the header page and the first bitmap page of a new file, durably.
-    pub(crate) fn create(file: &dyn DiskFile, path: &Path, seal: Seal, span: u32) -> Result<Space> {
+    pub(crate) fn create(
+        file: &dyn DiskFile,
+        path: &Path,
+        seal: Seal,
+        span: u32,
+        kind: FreeSpaceKind,
+    ) -> Result<Space> {
         let fits = span > 0 && span <= BITMAP_SPAN && span.is_multiple_of(SPAN_UNIT);
         if !fits {
             return Err(StorageError::LimitExceeded {
@@ -115,7 +125,7 @@ impl Space {
         }
         let pages = FIRST_PAGES.min(u64::from(span));
         file.allocate(pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
-        let space = Space::new(u64::from(span), pages);
+        let space = Space::new(u64::from(span), pages, kind);
         let bitmap = PageWords::default();
         bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
         format(&bitmap);
@@ -144,7 +154,12 @@ impl Space {
     }
 
     /// Reads the header page of an existing file; gives the horizon of its newest sweep, too.
-    pub(crate) fn open(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<(Space, Lsn)> {
+    pub(crate) fn open(
+        file: &dyn DiskFile,
+        path: &Path,
+        seal: Seal,
+        kind: FreeSpaceKind,
+    ) -> Result<(Space, Lsn)> {
         let mut page = PageBuffer::zeroed();
         match file.read_exact_at(&mut page.0, 0) {
             Ok(()) => {}
@@ -176,7 +191,7 @@ impl Space {
         }
         let bytes = file.len().map_err(StorageError::io("measure", path))?;
         let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
-        let space = Space::new(u64::from(span), pages);
+        let space = Space::new(u64::from(span), pages, kind);
         space.forget_unformatted_span(file, path)?;
         Ok((space, Lsn(header.u64(HORIZON_AT))))
     }
@@ -221,11 +236,11 @@ impl Space {
         bitmap::get(bitmap, u64::from(page.0) % self.span)
     }
 
-    /// Lengthens the file if it still has `seen` pages. Disk full is an error before anything has changed.
+    /// Lengthens the file if it still has `seen` pages, and no compaction that could make way for it. Disk full is an error before anything has changed.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let _one_at_a_time = self.growing.lock();
         let pages = self.page_count();
-        if pages > seen {
+        if pages != seen || self.map().lock().lift_ceiling() {
             return Ok(());
         }
         let span_end = (pages / self.span + 1) * self.span;
@@ -253,8 +268,8 @@ impl Space {
 
     /// Makes the bitmap page of a new span: a system transaction of its own.
     fn format_bitmap(&self, pool: &BufferPool, id: PageId) -> Result<()> {
-        let (mut page, known) = pool.exclusive_unread(id)?;
-        debug_assert!(!known, "page {id} lies behind the end of the file and is in a frame");
+        // It may be in a frame, if the file was longer once and somebody looked at it when it was cut.
+        let (mut page, _) = pool.exclusive_unread(id)?;
         let bound = pool.log.tail();
         let lsn =
             match pool.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {

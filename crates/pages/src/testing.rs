@@ -21,7 +21,9 @@ use foreshore_env::{
 use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{Log, LogOptions, RecordKind};
 
-use crate::{BufferPool, ExclusivePage, PageWords, PoolOptions, TransitKind, TranslationKind, layout};
+use crate::{
+    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, layout,
+};
 
 pub(crate) const DATA: &str = "/db/data";
 pub(crate) const LOG: &str = "/db/log";
@@ -181,6 +183,10 @@ pub(crate) const ALLOCATE: RecordKind = RecordKind(101);
 /// A page is freed. Payload: page id.
 pub(crate) const FREE: RecordKind = RecordKind(102);
 
+/// A page moves: the new one is allocated, with zeros but for the number at offset 64, and the old one, whose number becomes
+/// 0, is freed. Payload: new page id, old page id, number.
+pub(crate) const MOVE: RecordKind = RecordKind(104);
+
 /// A record that changes nothing.
 const NOTHING: RecordKind = RecordKind(103);
 
@@ -229,6 +235,7 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
         translation: VARIANT.get().0,
         transit: VARIANT.get().1,
         read_ahead: 32,
+        free_space: FreeSpaceKind::default(),
     }
 }
 
@@ -290,6 +297,18 @@ impl World {
                     })?;
                 }
                 FREE => pool.redo_free(page, header.lsn)?,
+                MOVE => {
+                    let from = PageId(u32::from_le_bytes(payload[4..8].try_into().unwrap()));
+                    pool.redo_move(from, page, header.lsn)?;
+                    pool.redo_format(page, header.lsn, |words| {
+                        words.set_u64(64, number(8));
+                        Ok(())
+                    })?;
+                    pool.redo(from, header.lsn, |words| {
+                        words.set_u64(64, 0);
+                        Ok(())
+                    })?;
+                }
                 NOTHING => {}
                 kind => panic!("a record of kind {kind:?}"),
             }

@@ -125,6 +125,9 @@ impl Backup<'_> {
         let lock = self.target.join(LOCK);
         let held = self.disk.lock(&lock).map_err(StorageError::io("lock", &lock))?;
         let _held = held.ok_or_else(|| StorageError::AlreadyOpen { path: self.target.to_owned() })?;
+        // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that the log
+        // from there on speaks of.
+        let file_end = self.core.file_end.lock();
         self.core.checkpoint()?;
         let (content, pin) = {
             let control = self.core.control.lock();
@@ -135,6 +138,7 @@ impl Backup<'_> {
         self.sync(self.target)?;
 
         let pages = self.copy_pages()?;
+        drop(file_end);
         let log = self.target.join(LOG);
         self.disk.create_directory(&log).map_err(StorageError::io("make", &log))?;
         self.sync(self.target)?;

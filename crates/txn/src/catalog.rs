@@ -37,6 +37,8 @@ use crate::{
     transaction::{Txn, TxnSession},
 };
 
+/// Where in a row the root's page id is.
+pub(crate) const ROOT_OFFSET: usize = 4;
 /// Bytes before the facade's part of a row.
 const ROW_HEAD_BYTES: usize = 8;
 /// The longest description of a table's types.
@@ -149,6 +151,11 @@ impl Catalog {
             TableId::OVERFLOW => Some(self.overflow_root),
             _ => self.tables.lock().roots.get(&table).copied(),
         }
+    }
+
+    /// The root of a table is in another page now. The caller has the table and its row exclusively.
+    pub(crate) fn root_has_moved(&self, table: &TableInfo) {
+        self.tables.lock().roots.insert(table.id(), table.tree().root());
     }
 
     pub(crate) fn next_table(&self) -> u32 {

@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) catalog: Catalog,
     /// Also held for the length of a checkpoint: there is one at a time.
     pub(crate) control: Mutex<ControlFile>,
+    /// Held by whoever may cut the data file, and by whoever needs that nobody does.
+    pub(crate) file_end: Mutex<()>,
     pub(crate) growth: Growth,
     /// What is done when the log is full.
     pub(crate) log_full: LogFullPolicy,

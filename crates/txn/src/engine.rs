@@ -19,6 +19,7 @@ use crate::{
     catalog::{self, TableInfo},
     checkpoint::run_checkpointer,
     committer::run_committer,
+    compact::{self, CompactReport},
     core::Core,
     error::TxnError,
     options::{BeginOptions, EngineOptions},
@@ -165,6 +166,18 @@ impl Engine {
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport, TxnError> {
         Backup { core: &self.core, disk: &self.disk, target, progress }.run()
+    }
+
+    /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free ones
+    /// before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many small
+    /// steps. One at a time; a second one waits for the first, and for a backup that copies pages.
+    pub fn compact(
+        self: &Arc<Engine>,
+        progress: &mut dyn FnMut(&CompactReport),
+    ) -> Result<CompactReport, TxnError> {
+        self.core.check_open()?;
+        self.core.check_writable()?;
+        compact::compact(self, progress)
     }
 
     /// Checks everything that can be checked: trees, free space, the log. Waits until nobody is writing (at most

@@ -16,6 +16,8 @@ mod commit;
 #[cfg(not(foreshore_loom))]
 mod committer;
 #[cfg(not(foreshore_loom))]
+mod compact;
+#[cfg(not(foreshore_loom))]
 mod control;
 #[cfg(not(foreshore_loom))]
 mod core;
@@ -63,12 +65,13 @@ mod api {
         LockOptions, LockStats, LockTableKind, LockTarget as LockPlace, LockView as LockRow, Mode,
         TxnView as LockTransaction, VictimPolicy, VictimReason, WaitView as LockWait,
     };
-    pub use foreshore_pages::{PoolOptions, PoolStats, TransitKind, TranslationKind};
+    pub use foreshore_pages::{FreeSpaceKind, PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::{LogInsert, LogOptions};
 
     pub use crate::{
         backup::{BackupProgress, BackupReport},
         catalog::{MAX_TABLE_META_BYTES, TableInfo},
+        compact::CompactReport,
         control::FORMAT_VERSION,
         engine::{Engine, READ_ONLY_BYTES},
         error::TxnError,

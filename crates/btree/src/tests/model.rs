@@ -8,7 +8,10 @@ use foreshore_env::sync::Arc;
 use foreshore_lock::LockManager;
 use proptest::prelude::*;
 
-use super::support::{LATCH_MODES, Locking, Rig, lock_manager, scan};
+use super::{
+    relocate::compact,
+    support::{LATCH_MODES, Locking, Rig, lock_manager, scan},
+};
 use crate::{Direction, Isolation, LatchMode, NoLocks, Session, TxnChain};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -24,6 +27,8 @@ enum Op {
     Get(u8),
     Scan(Bound<u8>, Bound<u8>, bool),
     Maintain(u8),
+    /// To so many extents.
+    Compact(u64),
     Commit,
     Savepoint,
     RollBackToSavepoint,
@@ -54,6 +59,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<u8>().prop_map(Op::Get),
         3 => (bound(), bound(), any::<bool>()).prop_map(|(low, high, up)| Op::Scan(low, high, up)),
         2 => any::<u8>().prop_map(Op::Maintain),
+        1 => (1..8_u64).prop_map(Op::Compact),
         2 => Just(Op::Commit),
         1 => Just(Op::Savepoint),
         1 => Just(Op::RollBackToSavepoint),
@@ -183,6 +189,9 @@ impl<T: Txn> Run<'_, T> {
                 assert_eq!(scan(tree, session, range, direction).unwrap(), expected);
             }
             Op::Maintain(number) => tree.maintain(session, &key(number)).unwrap(),
+            Op::Compact(extents) => {
+                compact(self.rig, session, extents * 8);
+            }
             Op::Savepoint => self.savepoint = (self.model.clone(), session.chain().last),
             Op::RollBackToSavepoint => {
                 let (model, lsn) = self.savepoint.clone();

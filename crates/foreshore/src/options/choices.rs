@@ -1,8 +1,8 @@
 //! Options whose value is one of a few, each with a name.
 
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, LatchMode, LogFullPolicy,
-    LogInsert, TransitKind, TranslationKind, VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, FreeSpaceKind, IntentLockKind, KeyRangeModes, LatchMode,
+    LogFullPolicy, LogInsert, TransitKind, TranslationKind, VictimPolicy,
 };
 
 use super::LockTable;
@@ -110,6 +110,14 @@ impl Choice for TransitKind {
         ("in_frame", TransitKind::InFrame),
         ("one_list", TransitKind::OneList),
         ("many_lists", TransitKind::ManyLists),
+    ];
+}
+
+impl Choice for FreeSpaceKind {
+    const NAMED: &'static [(&'static str, FreeSpaceKind)] = &[
+        ("cached", FreeSpaceKind::Cached),
+        ("uncached", FreeSpaceKind::Uncached),
+        ("global_mutex", FreeSpaceKind::GlobalMutex),
     ];
 }
 

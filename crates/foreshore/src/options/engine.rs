@@ -33,6 +33,7 @@ impl Options {
                 bytes: self.pool_bytes,
                 translation: self.translation,
                 transit: self.transit,
+                free_space: self.free_space,
                 read_ahead: self.read_ahead,
                 ..PoolOptions::default()
             },

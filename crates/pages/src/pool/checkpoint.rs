@@ -40,7 +40,7 @@ impl BufferPool {
         self.sync()
     }
 
-    fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         if let Some(poisoned) = self.log.poisoned() {
             return Err(poisoned);
         }

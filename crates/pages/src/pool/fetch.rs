@@ -189,11 +189,8 @@ impl BufferPool {
 
     /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.
     fn load(&self, id: PageId, deadline: Instant) -> Result<Option<ExclusivePage<'_>>> {
-        if !id.is_some() || u64::from(id.0) >= self.page_count() {
-            return Err(StorageError::corrupt_page(
-                id,
-                format!("something refers to it, but the file has {} pages", self.page_count()),
-            ));
+        if !self.is_in_file(id) {
+            return Err(self.not_in_file(id));
         }
         let Some(leave) = self.enter_transit(id, deadline)? else {
             return Ok(None);
@@ -202,7 +199,7 @@ impl BufferPool {
         let mut buffer = PageBuffer::zeroed();
         if leave.is_listed() {
             self.counters.loads.add(1);
-            self.read(id, &mut buffer)?;
+            self.read(id, &mut buffer).map_err(|error| self.unless_cut_off(id, error))?;
             frame.load_from(&buffer);
             return Ok(frame.place(id));
         }
@@ -218,8 +215,37 @@ impl BufferPool {
             }
             Err(error) => {
                 page.evacuate();
-                Err(error)
+                Err(self.unless_cut_off(id, error))
             }
+        }
+    }
+
+    fn is_in_file(&self, id: PageId) -> bool {
+        id.is_some() && u64::from(id.0) < self.page_count()
+    }
+
+    #[cold]
+    fn not_in_file(&self, id: PageId) -> StorageError {
+        let detail = format!("something refers to it, but the file has {} pages", self.page_count());
+        StorageError::corrupt_page(id, detail)
+    }
+
+    /// The file may have been cut while the page was being read: then whoever came with an old page id is told that.
+    #[cold]
+    fn unless_cut_off(&self, id: PageId, error: StorageError) -> StorageError {
+        if self.is_in_file(id) { error } else { self.not_in_file(id) }
+    }
+
+    /// Frees the frame of a page that was cut off. One that somebody holds, or is just bringing in, stays: it is clean, its
+    /// page is nobody's, and if there is such a page again, it is written whole.
+    pub(crate) fn forget(&self, id: PageId) {
+        let Some(place) = self.resident(id) else { return };
+        if let Some(guard) = place.frame.latch.try_exclusive()
+            && place.frame.holds(id)
+            && !place.frame.is_dirty()
+            && !place.frame.is_in_transit()
+        {
+            ExclusivePage { place, guard, id }.evacuate();
         }
     }
 

@@ -48,6 +48,8 @@ struct Desk {
 struct Orders {
     /// In the order in which they were named; each page once.
     pages: VecDeque<PageId>,
+    /// Readers that have pages in hand.
+    busy: usize,
     stop: bool,
 }
 
@@ -71,6 +73,7 @@ impl Readers {
                 while let Some(run) = desk.wait() {
                     let Some(pool) = weak.upgrade() else { return };
                     pool.bring(&run);
+                    desk.done();
                 }
             };
             let thread = thread::Builder::new()
@@ -80,6 +83,12 @@ impl Readers {
             pool.readers.threads.lock().push(thread);
         }
         Ok(())
+    }
+
+    /// Whether nothing is being read, nor waits to be.
+    pub(super) fn are_idle(&self) -> bool {
+        let orders = self.desk.orders.lock();
+        orders.stop || (orders.pages.is_empty() && orders.busy == 0)
     }
 
     /// Ends the threads and waits for them. Called any number of times.
@@ -114,7 +123,12 @@ impl Desk {
         {
             run.extend(orders.pages.pop_front());
         }
+        orders.busy += 1;
         Some(run)
+    }
+
+    fn done(&self) {
+        self.orders.lock().busy -= 1;
     }
 }
 

@@ -126,6 +126,18 @@ impl BufferPool {
         })
     }
 
+    /// Applies the bitmaps' side of a record that allocates `to` and frees `from`: they may be on one bitmap page.
+    pub fn redo_move(&self, from: PageId, to: PageId, lsn: Lsn) -> Result<()> {
+        if self.space.bitmap_of(from) != self.space.bitmap_of(to) {
+            return self.redo_allocate(to, lsn).and_then(|()| self.redo_free(from, lsn));
+        }
+        self.redo(self.space.bitmap_of(to), lsn, |words| {
+            self.space.set_bit(words, to, true);
+            self.space.set_bit(words, from, false);
+            Ok(())
+        })
+    }
+
     /// Ends redo: pages that were never repaired are damaged.
     pub fn finish_redo(&self) -> Result<()> {
         match self.awaiting.lock().first_key_value() {

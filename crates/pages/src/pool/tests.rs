@@ -6,6 +6,7 @@ mod read_ahead;
 use foreshore_base::{CorruptionSite, Lsn, PageId, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
     sync::atomic::Ordering,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -103,6 +104,53 @@ fn an_exhausted_pool_is_an_error_in_bounded_time() {
         assert!((wait..wait * 20).contains(&start.elapsed()), "{:?}", start.elapsed());
         drop(held);
         assert_eq!(world.get(pages[8], 64).unwrap(), 8);
+        world.pool.verify_quiescent().unwrap();
+    });
+}
+
+/// Many threads, each with a page that it keeps and one that it wants: some must be told, all of them end, and then there is
+/// room again.
+#[test]
+fn more_pages_held_than_frames_is_an_error_for_all() {
+    over_all(|| {
+        let wait = Duration::from_millis(100);
+        let world =
+            World::create_on(Default::default(), &PoolOptions { frame_wait: wait, ..options(12) }).unwrap();
+        let pages: Vec<_> = (0..40).map(|number| world.allocate(number).unwrap()).collect();
+        world.pool.sweep().unwrap();
+        let start = Instant::now();
+        let refused: usize = thread::scope(|scope| {
+            let holders: Vec<_> = (0..20)
+                .map(|holder| {
+                    let (world, pages) = (&world, &pages);
+                    scope.spawn(move || {
+                        let first = world.pool.shared(pages[holder]);
+                        let _first = match first {
+                            Ok(page) => page,
+                            Err(error) => {
+                                assert!(
+                                    matches!(error, StorageError::PoolExhausted { frames: 12 }),
+                                    "{error}"
+                                );
+                                return 1;
+                            }
+                        };
+                        thread::sleep(wait * 2);
+                        match world.pool.exclusive(pages[20 + holder]) {
+                            Ok(_) => 0,
+                            Err(StorageError::PoolExhausted { frames: 12 }) => 1,
+                            Err(error) => panic!("{error}"),
+                        }
+                    })
+                })
+                .collect();
+            holders.into_iter().map(|holder| holder.join().unwrap()).sum()
+        });
+        assert!(refused >= 8, "{refused} were refused");
+        assert!(start.elapsed() < wait * 100, "{:?}", start.elapsed());
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+        }
         world.pool.verify_quiescent().unwrap();
     });
 }

@@ -1,3 +1,5 @@
+mod compact;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 
 use super::bitmap;
 use crate::{
-    PageWords, PoolOptions,
+    FreeSpaceKind, PageWords, PoolOptions,
     testing::{ALLOCATE, World, options, over_all},
 };
 
@@ -70,6 +72,35 @@ fn few_allocations_search_the_bitmaps() {
     }
     assert!(holes.is_empty(), "{} holes were not found before the file grew", holes.len());
     world.pool.verify_quiescent().unwrap();
+}
+
+/// What the caches spare, against the gallery, which searches for each allocation; and the gallery keeps the contract.
+#[test]
+fn the_caches_spare_95_of_100_searches() {
+    let searches = |free_space| {
+        let options = PoolOptions { free_space, bitmap_span: super::BITMAP_SPAN, ..options(256) };
+        let world = World::create_on(FaultyDisk::new(), &options).unwrap();
+        let before: Vec<_> = (0..2100).map(|number| world.allocate(number).unwrap()).collect();
+        let searched = world.pool.stats().space_searches;
+        let given = Mutex::new(before.into_iter().collect::<BTreeSet<_>>());
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (world, given) = (&world, &given);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let page = world.allocate(thread * 1000 + round).unwrap();
+                        assert!(given.lock().insert(page), "page {page} is given to two");
+                    }
+                });
+            }
+        });
+        assert_eq!(allocated(&world), given.into_inner());
+        world.pool.verify_quiescent().unwrap();
+        world.pool.stats().space_searches - searched
+    };
+    let [cached, uncached, alone] = FreeSpaceKind::ALL.map(searches);
+    assert_eq!((uncached, alone), (2000, 2000));
+    assert!(cached * 20 <= uncached, "{cached} searches for 2000 allocations");
 }
 
 /// PAGE-14: a crash that loses the freeing of a page finds it as it was, though it was allocated anew; and nothing of

@@ -281,6 +281,7 @@ impl Place<'_> {
             log_full: self.options.log_full,
             prepared: PreparedTable::default(),
             control: Mutex::new(control),
+            file_end: Mutex::default(),
             stats: Counters::default(),
             recovery,
             locking: self.options.locking,

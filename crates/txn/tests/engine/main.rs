@@ -2,6 +2,7 @@
 #![cfg(not(foreshore_loom))]
 
 mod backup;
+mod compact;
 mod crash;
 mod drop;
 mod early_release;

@@ -1,0 +1,60 @@
+//! Condensing: a walk over the leaves that purges ghosts and merges neighbours which fit one page. Writers come and go
+//! meanwhile; where they are in the way, the walk goes on.
+
+use foreshore_base::Result;
+
+use crate::{
+    BTree,
+    hold::HeldNode,
+    merge::Zeal,
+    node::{self, Target},
+    session::Session,
+    tree::Tree,
+};
+
+/// What a part of the walk has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condensed {
+    /// Leaves that were merged into others.
+    pub merged: u64,
+    /// Where the walk goes on; `None`: it is over.
+    pub next: Option<Vec<u8>>,
+}
+
+impl BTree {
+    /// Walks over at most `leaves` leaves, from that of `from` on, or from the first. Names of locks vanish only if nobody needs
+    /// them, as always (BTREE-8).
+    pub fn condense(&self, session: &impl Session, from: Option<&[u8]>, leaves: usize) -> Result<Condensed> {
+        let tree = self.tree();
+        let mut condensed = Condensed { merged: 0, next: from.map(<[u8]>::to_vec) };
+        for _ in 0..leaves {
+            let target = condensed.next.as_deref().map_or(Target::First, Target::Key);
+            tree.maintain(session, target)?;
+            let next = loop {
+                let Some(border) = tree.border_above(session, target)? else { break None };
+                // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can.
+                tree.maintain(session, Target::Key(&border))?;
+                if !tree.merge_as(session, target, 0, Zeal::Compact)? {
+                    break tree.border_above(session, target)?;
+                }
+                condensed.merged += 1;
+            };
+            condensed.next = next;
+            if condensed.next.is_none() {
+                break;
+            }
+        }
+        Ok(condensed)
+    }
+}
+
+impl Tree<'_> {
+    /// The high key of the target's leaf: where the next one begins.
+    fn border_above(&self, session: &impl Session, target: Target<'_>) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(HeldNode { page, .. }) = self.leaf_held(session.patience(), target)? {
+                return Ok(node::high_key(page.view()));
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Nodes that move, and leaves that are merged, by a compaction. BTREE-2, BTREE-6, BTREE-10.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use foreshore_base::{PageId, TableId, TxnId};
+use foreshore_env::{
+    random::Xorshift,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use super::support::{LATCH_MODES, Rig, scan};
+use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session};
+
+/// Compacts both trees of the rig to so many pages, but for their roots; gives how many pages moved.
+pub(super) fn compact(rig: &Rig, session: &impl Session, pages: u64) -> usize {
+    for tree in [&rig.tree, &rig.overflow] {
+        let mut from = None;
+        while let Some(next) = tree.condense(session, from.as_deref(), 7).unwrap().next {
+            from = Some(next);
+        }
+    }
+    let Some(mut compaction) = rig.env.pool.begin_compaction(pages) else { return 0 };
+    let mut moved = 0;
+    for page in compaction.pages_above().unwrap() {
+        let trees =
+            [&rig.tree, &rig.overflow].map(|tree| tree.relocate(session, &mut compaction, page).unwrap());
+        moved += trees.iter().filter(|relocated| matches!(relocated, Relocated::To(_))).count();
+    }
+    let end = compaction.choose_end().unwrap();
+    // No checkpoint in between: nothing crashes here, and images of pages would leave out what redo is compared with.
+    compaction.cut(end).unwrap();
+    moved
+}
+
+fn key(row: u64) -> [u8; 8] {
+    row.to_be_bytes()
+}
+
+fn filled(rig: &Rig, rows: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..rows {
+        rig.tree.insert(&mut session, &key(row), &[row as u8; 200]).unwrap();
+    }
+    for row in (0..rows).filter(|row| row % 6 != 0) {
+        rig.tree.delete(&mut session, &key(row)).unwrap();
+    }
+    rig.contents()
+}
+
+#[test]
+fn nodes_move_to_the_front_and_redo_finds_them_there() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(4, 2048, mode);
+        let content = filled(&rig, 1200);
+        let before = rig.verify();
+        let length = rig.env.pool.page_count();
+        let moved = compact(&rig, &NoLocks::new(TxnId(1)), rig.env.pool.least_page_count().unwrap());
+        assert!(moved > 20, "{moved} moved");
+        assert!(rig.env.pool.page_count() * 2 < length, "{length} to {}", rig.env.pool.page_count());
+        assert!(rig.contents() == content);
+        let report = rig.verify();
+        assert!(report.records == before.records && report.pages <= before.pages, "{report:?}");
+        let redone = rig.redone("db/redone", 4);
+        assert_eq!(redone.verify(), report);
+        for page in rig.pages() {
+            assert!(rig.page(page).0 == redone.page(page).0, "page {page} differs after redo");
+        }
+        assert!(redone.contents() == content);
+    }
+}
+
+/// What was sparse is dense: two neighbours that fit one page are one.
+#[test]
+fn leaves_that_fit_one_page_are_merged() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..4000 {
+        rig.tree.insert(&mut session, &key(row), &[row as u8; 100]).unwrap();
+    }
+    // Three fifths of each leaf: what is left is too much for those who tidy as they pass.
+    for row in (0..4000).filter(|row| row % 5 > 1) {
+        rig.tree.delete(&mut session, &key(row)).unwrap();
+    }
+    let before = rig.verify();
+    let condensed = rig.tree.condense(&session, None, usize::MAX).unwrap();
+    let after = rig.verify();
+    assert!(condensed.next.is_none() && condensed.merged > 20, "{condensed:?}");
+    assert_eq!((after.records, after.ghosts), (1600, 0));
+    assert!(after.pages * 10 < before.pages * 7, "{} pages of {}", after.pages, before.pages);
+    assert_eq!(rig.tree.condense(&session, None, usize::MAX).unwrap().merged, 0, "a second time");
+}
+
+#[test]
+fn a_root_moves_with_the_row_that_names_it() {
+    let rig = Rig::new(4);
+    let mut session = NoLocks::new(TxnId(1));
+    // Of a tree that is made last, behind others.
+    filled(&rig, 600);
+    let last = BTree::create(&rig.env, TableId(77)).unwrap();
+    for row in 0..50 {
+        last.insert(&mut session, &key(row), b"row").unwrap();
+        rig.overflow.insert(&mut session, &key(row), &[9; 20]).unwrap();
+    }
+    let row = [&b"abc"[..], &last.root().0.to_le_bytes(), b"rest"].concat();
+    rig.overflow.insert(&mut session, b"name", &row).unwrap();
+    let (old, clone) = (last.root(), last.clone());
+    let mut compaction = rig.env.pool.begin_compaction(64).unwrap();
+    assert_eq!(last.relocate(&session, &mut compaction, old).unwrap(), Relocated::Root);
+    let wrong = last.relocate_root(&session, &mut compaction, (&rig.overflow, b"name", 2));
+    assert!(wrong.is_err_and(|error| error.to_string().contains("does not name the root")));
+    let moved = last.relocate_root(&session, &mut compaction, (&rig.overflow, b"name", 3)).unwrap();
+    let Relocated::To(new) = moved else { panic!("{moved:?}") };
+    drop(compaction);
+    assert!(new < old && clone.root() == new);
+    let mut value = Vec::new();
+    rig.overflow
+        .get(&mut session, b"name", crate::Isolation::Serializable, |row| value = row.to_vec())
+        .unwrap();
+    assert_eq!(value, [&b"abc"[..], &new.0.to_le_bytes(), b"rest"].concat());
+    let whole = (Bound::Unbounded, Bound::Unbounded);
+    assert_eq!(scan(&clone, &mut session, whole, Direction::Ascending).unwrap().len(), 50);
+    let mut pages = Vec::new();
+    last.pages(&mut |page| pages.push(page)).unwrap();
+    assert!(pages.contains(&new) && !pages.contains(&old) && !rig.env.pool.is_allocated(old).unwrap());
+    let redone = rig.redone("db/redone", 4);
+    for page in pages.into_iter().chain(rig.pages()) {
+        assert!(rig.page(page).0 == redone.page(page).0, "page {page} differs after redo");
+    }
+}
+
+#[test]
+fn pages_that_are_none_of_the_tree_do_not_move() {
+    let rig = Rig::new(4);
+    filled(&rig, 600);
+    let session = NoLocks::new(TxnId(1));
+    let free = (64..rig.env.pool.page_count() as u32)
+        .map(PageId)
+        .find(|page| !rig.env.pool.is_allocated(*page).unwrap())
+        .unwrap();
+    let others = rig.pages();
+    let mut compaction = rig.env.pool.begin_compaction(64).unwrap();
+    assert_eq!(rig.tree.relocate(&session, &mut compaction, free).unwrap(), Relocated::NotFound);
+    for page in others {
+        let of_this = rig.tree.relocate(&session, &mut compaction, page).unwrap();
+        let moved = matches!(of_this, Relocated::To(_));
+        if moved {
+            assert_eq!(
+                rig.tree.relocate(&session, &mut compaction, page).unwrap(),
+                Relocated::NotFound,
+                "twice"
+            );
+        }
+    }
+    drop(compaction);
+    rig.verify();
+}
+
+/// Readers and writers of a tree whose nodes move all the time.
+#[test]
+fn a_tree_is_used_while_its_nodes_move() {
+    for mode in LATCH_MODES {
+        let rig = Rig::with_mode(5, 2048, mode);
+        const ROWS: u64 = 600;
+        let mut session = NoLocks::new(TxnId(1));
+        // A tree in front of it, whose pages become free little by little.
+        let front = BTree::create(&rig.env, TableId(78)).unwrap();
+        for row in 0..ROWS {
+            front.insert(&mut session, &key(row), b"row").unwrap();
+        }
+        let ceiling = rig.env.pool.page_count();
+        for row in 0..ROWS {
+            rig.tree.insert(&mut session, &key(row), &row.to_le_bytes()).unwrap();
+        }
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let users: Vec<_> = (0..3)
+                .map(|user| {
+                    let (rig, done) = (&rig, &done);
+                    scope.spawn(move || {
+                        let (mut random, mut session) =
+                            (Xorshift::new(user + 1), NoLocks::new(TxnId(user + 2)));
+                        let mut rounds = 0;
+                        while !done.load(Ordering::Relaxed) || rounds < 200 {
+                            rounds += 1;
+                            // Of keys that only this thread changes.
+                            let row = random.below(ROWS / 3) * 3 + user;
+                            let read = |session: &mut NoLocks| {
+                                rig.tree
+                                    .get(session, &key(row), crate::Isolation::Serializable, <[u8]>::to_vec)
+                                    .unwrap()
+                            };
+                            assert!(rig.tree.delete(&mut session, &key(row)).unwrap());
+                            assert_eq!(read(&mut session), None);
+                            assert!(rig.tree.insert(&mut session, &key(row), &row.to_le_bytes()).unwrap());
+                            assert_eq!(read(&mut session), Some(row.to_le_bytes().to_vec()));
+                        }
+                    })
+                })
+                .collect();
+            let mut moved = 0;
+            let mut reaped = Reaped::Page;
+            while reaped == Reaped::Page {
+                for _ in 0..8 {
+                    reaped = front.reap(PageId::NONE).unwrap();
+                }
+                moved += compact(&rig, &NoLocks::new(TxnId(9)), ceiling);
+            }
+            done.store(true, Ordering::Relaxed);
+            users.into_iter().for_each(|user| user.join().unwrap());
+            assert!(moved > 60, "{moved} moved");
+        });
+        rig.verify();
+        let content = rig.contents();
+        assert_eq!(content.len() as u64, ROWS);
+        assert!(content.values().zip(0..).all(|(value, row)| *value == u64::to_le_bytes(row)));
+    }
+}

@@ -1,0 +1,169 @@
+//! `foreshore compact` and `foreshore drop`.
+
+use std::{io, io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use foreshore::{CompactReport, Database};
+use foreshore_env::time::{Duration, Instant};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde::Serialize;
+
+use crate::output::{CliError, json_line, line};
+
+/// Gives space back: merges leaves, moves pages from the end of the data file to free places before, and cuts the file.
+///
+/// A program that has the database open does the same with `Database::compact`, while it is used.
+#[derive(clap::Args)]
+#[command(after_help = COMPACT_EXAMPLES)]
+pub(crate) struct CompactArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const COMPACT_EXAMPLES: &str = "\
+Examples:
+  foreshore compact bank.foreshore
+  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what there is to gain
+  foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
+
+Exit status: 0 done, 2 it could not be done.";
+
+/// Drops a table with all its entries. They are gone for good.
+#[derive(clap::Args)]
+#[command(after_help = DROP_EXAMPLES)]
+pub(crate) struct DropArgs {
+    /// The database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The table.
+    #[arg(value_name = "TABLE")]
+    table: String,
+    /// Give the space back to the file system, too, as `compact` does.
+    #[arg(long)]
+    compact: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+const DROP_EXAMPLES: &str = "\
+Examples:
+  foreshore drop bank.foreshore history
+  foreshore drop bank.foreshore history --compact
+
+Exit status: 0 the table is gone, 2 there is none of that name, or it could not be dropped.";
+
+#[derive(Serialize)]
+struct Compacted {
+    pages_before: u64,
+    pages_after: u64,
+    fragmented_bytes_before: u64,
+    fragmented_bytes_after: u64,
+    leaves_merged: u64,
+    pages_moved: u64,
+    pages_left: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    compacted: Option<Compacted>,
+}
+
+/// How long the pages of a dropped table are waited for before the database is closed; the next opening goes on with them.
+const REAPER_WAIT: Duration = Duration::from_secs(60);
+const REAPER_LOOK: Duration = Duration::from_millis(2);
+
+/// Runs `compact`.
+pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
+    let db = Database::builder().create(false).open(&args.directory)?;
+    let compacted = compact(&db, !args.json && !args.quiet)?;
+    db.close()?;
+    tell(&Outcome { database: args.directory, dropped: None, compacted: Some(compacted) }, args.json)
+}
+
+/// Runs `drop`.
+pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
+    let db = Database::builder().create(false).open(&args.directory)?;
+    if !db.drop_table(&args.table)? {
+        return Err(CliError::usage(
+            format!("{} has no table {:?}", args.directory.display(), args.table),
+            format!("foreshore stat {} --quick", args.directory.display()),
+        ));
+    }
+    let deadline = Instant::now() + REAPER_WAIT;
+    while db.stats().tables_dropped > 0 && Instant::now() < deadline {
+        foreshore_env::thread::sleep(REAPER_LOOK);
+    }
+    let compacted = if args.compact { Some(compact(&db, !args.json && !args.quiet)?) } else { None };
+    db.close()?;
+    tell(&Outcome { database: args.directory, dropped: Some(args.table), compacted }, args.json)
+}
+
+fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
+    let begin = Instant::now();
+    let bar =
+        if shown && io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let report = db.compact_with(|report| {
+        let CompactReport { leaves_merged, pages_moved, .. } = report;
+        bar.set_message(format!(
+            "compacting: {} leaves merged, {} pages moved",
+            HumanCount(*leaves_merged),
+            HumanCount(*pages_moved)
+        ));
+        bar.tick();
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    Ok(Compacted {
+        pages_before: report.pages_before,
+        pages_after: report.pages_after,
+        fragmented_bytes_before: report.fragmented_bytes_before,
+        fragmented_bytes_after: report.fragmented_bytes_after,
+        leaves_merged: report.leaves_merged,
+        pages_moved: report.pages_moved,
+        pages_left: report.pages_left,
+        seconds: begin.elapsed().as_secs_f64(),
+    })
+}
+
+fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
+    if json {
+        json_line(outcome)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(table) = &outcome.dropped {
+        line(format!("table {table} of {} is dropped", outcome.database.display()))?;
+    }
+    if let Some(compacted) = &outcome.compacted {
+        let bytes = |pages: u64| HumanBytes(pages * foreshore::limits::PAGE_BYTES as u64);
+        line(format!(
+            "{}: {} before, {} after; {} of it free before, {} after",
+            outcome.database.display(),
+            bytes(compacted.pages_before),
+            bytes(compacted.pages_after),
+            HumanBytes(compacted.fragmented_bytes_before),
+            HumanBytes(compacted.fragmented_bytes_after),
+        ))?;
+        line(format!(
+            "  {} leaves merged, {} pages moved in {:.1} s",
+            HumanCount(compacted.leaves_merged),
+            HumanCount(compacted.pages_moved),
+            compacted.seconds
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,46 @@
+//! Giving space back.
+
+use crate::{
+    database::Database,
+    error::{Error, Result},
+    report::CompactReport,
+};
+
+impl Database {
+    /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the data file
+    /// to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes) tells how much there is to gain.
+    ///
+    /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a table that
+    /// somebody has locked exclusively is left alone. Costs about three times the moved pages in log. Some free pages stay, so
+    /// that the file need not grow at once. Waits for a backup that is under way, which waits for it, too.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # db.transact(|tx| {
+    /// #     for row in 0..2000 {
+    /// #         tx.put(ROWS, row, &[7_u8; 1000][..])?;
+    /// #     }
+    /// #     Ok(())
+    /// # })?;
+    /// db.drop_table("rows")?;
+    /// let report = db.compact()?;
+    /// assert!(report.pages_after < report.pages_before);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does. What was done until
+    /// an error stays done, and is sound.
+    pub fn compact(&self) -> Result<CompactReport> {
+        self.compact_with(|_| {})
+    }
+
+    /// [`Database::compact`], with a look at what it has done so far after each small step.
+    pub fn compact_with(&self, mut progress: impl FnMut(&CompactReport)) -> Result<CompactReport> {
+        let report = self.engine().compact(&mut |report| progress(&CompactReport::of(report)));
+        Ok(CompactReport::of(&report.map_err(|error| Error::from_txn(error, self.path()))?))
+    }
+}

@@ -1,0 +1,214 @@
+//! Giving space back: what is cut off, what is not, and what a crash makes of it (PAGE-15).
+
+use std::collections::BTreeMap;
+
+use foreshore_base::{Lsn, PageId, limits::PAGE_BYTES};
+use foreshore_env::{random::Xorshift, thread, time::Duration};
+use foreshore_testkit::CrashMode;
+
+use super::allocated;
+use crate::{
+    Compaction, PoolOptions,
+    testing::{DATA, MOVE, World, options},
+};
+
+fn file_pages(world: &World) -> u64 {
+    world.disk.read_file(std::path::Path::new(DATA)).unwrap().len() as u64 / PAGE_BYTES as u64
+}
+
+/// Moves a page of the world, which nothing refers to; gives its new id.
+fn relocate(world: &World, compaction: &mut Compaction<'_>, from: PageId) -> Option<PageId> {
+    let mut page = world.pool.exclusive(from).unwrap();
+    page.prepare().unwrap();
+    let mut new = compaction.page_for(from).unwrap()?;
+    let (to, number) = (new.id(), page.words().u64(64));
+    let payload: [&[u8]; 3] = [&to.0.to_le_bytes(), &from.0.to_le_bytes(), &number.to_le_bytes()];
+    let lsn = world.append(MOVE, &payload).unwrap();
+    new.page().words().set_u64(64, number);
+    page.words().set_u64(64, 0);
+    page.applied(lsn);
+    drop(new.commit(lsn));
+    Some(to)
+}
+
+/// Pages with their numbers, of which only each `kept`-th is left.
+fn sparse(world: &World, count: u64, kept: usize) -> BTreeMap<PageId, u64> {
+    let all: Vec<_> = (0..count).map(|number| (world.allocate(number).unwrap(), number)).collect();
+    let mut pages = BTreeMap::new();
+    for (place, (page, number)) in all.into_iter().enumerate() {
+        if place % kept == 0 {
+            pages.insert(page, number);
+        } else {
+            world.free(page).unwrap();
+        }
+    }
+    pages
+}
+
+fn check(world: &World, pages: &BTreeMap<PageId, u64>) {
+    for (page, number) in pages {
+        assert_eq!(world.get(*page, 64).unwrap(), *number, "page {page}");
+    }
+    assert_eq!(allocated(world), pages.keys().copied().collect());
+    world.pool.verify_quiescent().unwrap();
+}
+
+fn move_all(world: &World, compaction: &mut Compaction<'_>, pages: &mut BTreeMap<PageId, u64>) {
+    for from in compaction.pages_above().unwrap() {
+        let to = relocate(world, compaction, from).unwrap();
+        assert!(to < from);
+        let number = pages.remove(&from).unwrap();
+        pages.insert(to, number);
+    }
+}
+
+/// Four spans of 128 pages become one, and four again.
+#[test]
+fn pages_move_down_and_the_file_is_cut() {
+    let world = World::create(600);
+    let mut pages = sparse(&world, 450, 6);
+    let before = world.pool.page_count();
+    assert!(before > 450);
+    world.pool.sweep().unwrap();
+    let least = world.pool.least_page_count().unwrap();
+    assert!(least < 128, "{least}");
+    let mut compaction = world.pool.begin_compaction(least).unwrap();
+    assert!(world.pool.begin_compaction(least).is_none(), "one at a time");
+    // What is allocated meanwhile goes below.
+    for number in 0..10 {
+        let page = world.allocate(1000 + number).unwrap();
+        assert!(u64::from(page.0) < least);
+        pages.insert(page, 1000 + number);
+    }
+    move_all(&world, &mut compaction, &mut pages);
+    check(&world, &pages);
+    let end = compaction.choose_end().unwrap();
+    let horizon = world.pool.sweep().unwrap();
+    assert_eq!(compaction.cut(end).unwrap(), before - least);
+    assert_eq!((world.pool.page_count(), file_pages(&world)), (least, least));
+    check(&world, &pages);
+    assert!(world.pool.shared(PageId(before as u32 - 1)).is_err());
+    assert!(world.pool.begin_compaction(least).is_none(), "nothing is left to gain");
+    // A crash now, and one after the file has grown over what was cut.
+    let crash = |world: &World, pages: &BTreeMap<PageId, u64>| {
+        for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(7)] {
+            let crashed = World::recover(world.disk.after_crash(mode), &options(600), horizon).unwrap();
+            check(&crashed, pages);
+        }
+    };
+    world.flush_log().unwrap();
+    crash(&world, &pages);
+    for number in 0..400 {
+        pages.insert(world.allocate(2000 + number).unwrap(), 2000 + number);
+    }
+    check(&world, &pages);
+    world.flush_log().unwrap();
+    crash(&world, &pages);
+}
+
+/// Whoever finds no page below the ceiling lifts it: nobody waits, and nothing is cut.
+#[test]
+fn a_compaction_makes_way() {
+    let world = World::create(600);
+    let mut pages = sparse(&world, 300, 10);
+    let before = world.pool.page_count();
+    let least = world.pool.least_page_count().unwrap();
+    let mut compaction = world.pool.begin_compaction(least).unwrap();
+    for number in 1000..1200 {
+        pages.insert(world.allocate(number).unwrap(), number);
+    }
+    assert!(
+        pages.keys().filter(|page| u64::from(page.0) >= least).count() > 40,
+        "the ceiling was not lifted"
+    );
+    assert_eq!(world.pool.page_count(), before, "the file had room");
+    _ = compaction.page_for(*pages.keys().next_back().unwrap());
+    let end = compaction.choose_end().unwrap();
+    world.pool.sweep().unwrap();
+    assert_eq!(compaction.cut(end).unwrap(), 0);
+    check(&world, &pages);
+}
+
+/// What is spoken for above the ceiling stays: a page that is being allocated while the end is chosen.
+#[test]
+fn a_page_that_is_being_allocated_is_not_cut_off() {
+    let world = World::create(600);
+    let pages = sparse(&world, 300, 10);
+    let before = world.pool.page_count();
+    // Of the last extents, because the hint says so.
+    let handed_out = world.pool.space.candidate(&world.pool, PageId(before as u32 - 2)).unwrap();
+    let last = *pages.keys().next_back().unwrap();
+    assert!(handed_out > last);
+    let compaction = world.pool.begin_compaction(64).unwrap();
+    let end = compaction.choose_end().unwrap();
+    world.pool.space.settle(handed_out, false);
+    world.pool.sweep().unwrap();
+    compaction.cut(end).unwrap();
+    assert!(world.pool.page_count() > u64::from(handed_out.0));
+    // The next time nothing speaks for it.
+    let compaction = world.pool.begin_compaction(64).unwrap();
+    let end = compaction.choose_end().unwrap();
+    world.pool.sweep().unwrap();
+    compaction.cut(end).unwrap();
+    assert!(world.pool.page_count() > u64::from(last.0));
+    check(&world, &pages);
+}
+
+/// A compaction beside threads that allocate, free, read and sweep, with few frames.
+#[test]
+fn a_compaction_disturbs_nobody() {
+    let world = World::create_on(Default::default(), &PoolOptions { read_ahead: 4, ..options(40) }).unwrap();
+    let mut pages = sparse(&world, 300, 5);
+    thread::scope(|scope| {
+        let others: Vec<_> = (0..3)
+            .map(|seed| {
+                let world = &world;
+                scope.spawn(move || {
+                    let (mut random, mut mine) = (Xorshift::new(seed + 1), BTreeMap::new());
+                    for round in 0..250 {
+                        if random.below(3) > 0 || mine.is_empty() {
+                            mine.insert(world.allocate(round).unwrap(), round);
+                        } else {
+                            let at = random.below(mine.len() as u64) as usize;
+                            let (page, number) =
+                                mine.iter().nth(at).map(|(page, number)| (*page, *number)).unwrap();
+                            assert_eq!(world.get(page, 64).unwrap(), number);
+                            mine.remove(&page);
+                            world.free(page).unwrap();
+                        }
+                        world.pool.read_ahead(&[PageId(random.below(400) as u32 + 2)]);
+                    }
+                    mine
+                })
+            })
+            .collect();
+        for _ in 0..8 {
+            let least = world.pool.least_page_count().unwrap();
+            if let Some(mut compaction) = world.pool.begin_compaction(least) {
+                for from in compaction.pages_above().unwrap() {
+                    // Those of the others are theirs.
+                    if let Some(number) = pages.get(&from).copied()
+                        && let Some(to) = relocate(&world, &mut compaction, from)
+                    {
+                        pages.remove(&from);
+                        pages.insert(to, number);
+                    }
+                }
+                let end = compaction.choose_end().unwrap();
+                world.pool.sweep().unwrap();
+                compaction.cut(end).unwrap();
+            }
+            thread::sleep(Duration::from_millis(3));
+        }
+        for other in others {
+            pages.extend(other.join().unwrap());
+        }
+    });
+    world.watch.check();
+    check(&world, &pages);
+    let horizon = world.pool.sweep().unwrap();
+    let crashed =
+        World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(40), horizon).unwrap();
+    check(&crashed, &pages);
+    assert!(horizon > Lsn::ZERO);
+}

@@ -1,0 +1,279 @@
+//! Compacting a database while it is used: leaves that fit one page are merged, pages at the end of the data file move to
+//! free ones before, and the file is cut.
+//!
+//! All of it is done by system transactions, a page each, in slices: during a slice the volume is locked as by a writer, so
+//! that a check of the database sees no page go, and the tables as by a reader, so that none is dropped. What others have in
+//! use is left where it is; the report says how much that is. Nobody waits for a compaction, but for a moment those who use a
+//! table whose root moves.
+
+use std::collections::BTreeMap;
+
+use foreshore_base::{PageId, StorageError, TableId};
+use foreshore_btree::{BTree, Relocated, Session};
+use foreshore_env::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
+use foreshore_pages::Compaction;
+
+use crate::{
+    catalog::{ROOT_OFFSET, TableInfo},
+    core::Core,
+    engine::Engine,
+    error::TxnError,
+    options::{BeginOptions, Durability},
+    transaction::{Txn, VOLUME},
+};
+
+/// Leaves or pages of a slice.
+const SLICE: usize = 256;
+/// How long a slice waits for the volume, and for latches.
+const SLICE_WAIT: Duration = Duration::from_secs(60);
+/// How long the move of a root waits until nobody uses its table; who comes meanwhile waits behind it.
+const ROOT_WAIT: Duration = Duration::from_millis(200);
+/// How long the pages of dropped tables are waited for: they are freed in the background.
+const REAPER_WAIT: Duration = Duration::from_secs(10);
+const REAPER_LOOK: Duration = Duration::from_millis(2);
+
+/// What a compaction has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactReport {
+    /// Pages of the data file before.
+    pub pages_before: u64,
+    /// Pages of the data file after.
+    pub pages_after: u64,
+    /// Pages that held nothing, before.
+    pub free_before: u64,
+    /// Pages that hold nothing, after.
+    pub free_after: u64,
+    /// Leaves that were merged into their neighbours.
+    pub leaves_merged: u64,
+    /// Pages that moved.
+    pub pages_moved: u64,
+    /// Pages that should have moved and did not, because somebody used their table.
+    pub pages_left: u64,
+}
+
+/// Compacts the database; `progress` is told after each slice.
+pub(crate) fn compact(
+    engine: &Arc<Engine>,
+    progress: &mut dyn FnMut(&CompactReport),
+) -> Result<CompactReport, TxnError> {
+    let core = engine.core();
+    let _one_at_a_time = core.file_end.lock();
+    let (pages, free) = (core.pool.page_count(), core.pool.free_page_count()?);
+    let report = CompactReport { pages_before: pages, free_before: free, ..CompactReport::default() };
+    let mut work = Work { engine, report, progress };
+    await_reaper(core)?;
+    work.merge_leaves()?;
+    work.move_pages()?;
+    work.report.pages_after = core.pool.page_count();
+    work.report.free_after = core.pool.free_page_count()?;
+    Ok(work.report)
+}
+
+/// Waits until the pages of dropped tables are free, but not for ever.
+fn await_reaper(core: &Core) -> Result<(), TxnError> {
+    let deadline = Instant::now() + REAPER_WAIT;
+    while !core.catalog.dropped().is_empty() && Instant::now() < deadline {
+        core.check_open()?;
+        core.growth.ask_reaper();
+        thread::sleep(REAPER_LOOK);
+    }
+    Ok(())
+}
+
+struct Work<'e> {
+    engine: &'e Arc<Engine>,
+    report: CompactReport,
+    progress: &'e mut dyn FnMut(&CompactReport),
+}
+
+impl<'e> Work<'e> {
+    fn core(&self) -> &'e Core {
+        self.engine.core()
+    }
+
+    /// A transaction that changes no row. It has the volume as a writer has it, and waits for no table.
+    fn slice(&self) -> Result<Txn, TxnError> {
+        let mut txn = self.engine.begin(BeginOptions { age: None, label: Some(Arc::from("compact")) })?;
+        txn.set_deadline(Some(Instant::now() + SLICE_WAIT));
+        txn.session.intent(VOLUME, IntentMode::IX)?;
+        txn.set_no_wait(true);
+        Ok(txn)
+    }
+
+    fn end(&mut self, txn: Txn) -> Result<(), TxnError> {
+        txn.commit(Durability::Lazy)?;
+        let core = self.core();
+        core.note_log_growth(core.log.tail());
+        (self.progress)(&self.report);
+        Ok(())
+    }
+
+    fn merge_leaves(&mut self) -> Result<(), TxnError> {
+        let core = self.core();
+        self.merge_leaves_of(core.catalog.tree(), None)?;
+        self.merge_leaves_of(&overflow(core), None)?;
+        for table in core.catalog.all() {
+            self.merge_leaves_of(table.tree(), Some(&table))?;
+        }
+        Ok(())
+    }
+
+    /// Walks over a tree, unless it is a table that somebody has for himself.
+    fn merge_leaves_of(&mut self, tree: &BTree, table: Option<&TableInfo>) -> Result<(), TxnError> {
+        let mut from = None;
+        loop {
+            let mut txn = self.slice()?;
+            if !enter(&mut txn, tree.table(), table)? {
+                return self.end(txn);
+            }
+            let condensed = tree.condense(&txn.session, from.as_deref(), SLICE);
+            self.end(txn)?;
+            match condensed {
+                Ok(condensed) => {
+                    self.report.leaves_merged += condensed.merged;
+                    from = condensed.next;
+                    if from.is_none() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => self.make_room(error)?,
+            }
+        }
+    }
+
+    /// After a full log: a checkpoint has made room, or the error stands. Any other error stands.
+    fn make_room(&self, error: StorageError) -> Result<(), TxnError> {
+        match error {
+            StorageError::LogFull { .. } if self.core().shorten_log()? => Ok(()),
+            error => Err(error.into()),
+        }
+    }
+
+    fn move_pages(&mut self) -> Result<(), TxnError> {
+        let core = self.core();
+        let length = core.pool.least_page_count()?;
+        let Some(mut compaction) = core.pool.begin_compaction(length) else { return Ok(()) };
+        let tables: BTreeMap<TableId, TableInfo> =
+            core.catalog.all().into_iter().map(|table| (table.id(), table)).collect();
+        let mut roots = Vec::new();
+        let pages = compaction.pages_above()?;
+        for slice in pages.chunks(SLICE) {
+            let mut txn = self.slice()?;
+            for page in slice {
+                match self.move_page(&mut txn, &mut compaction, &tables, *page)? {
+                    Some(Relocated::To(_)) => self.report.pages_moved += 1,
+                    Some(Relocated::Root) => roots.push(*page),
+                    // Freed meanwhile, or not.
+                    Some(Relocated::NotFound) => {
+                        self.report.pages_left += u64::from(core.pool.is_allocated(*page)?)
+                    }
+                    Some(Relocated::NoRoom) | None => self.report.pages_left += 1,
+                }
+            }
+            self.end(txn)?;
+        }
+        for root in roots {
+            let moved = tables.values().find(|table| table.tree().root() == root);
+            let moved = moved.map(|table| self.move_root(&mut compaction, table)).transpose()?;
+            let count =
+                if moved == Some(true) { &mut self.report.pages_moved } else { &mut self.report.pages_left };
+            *count += 1;
+        }
+        let end = compaction.choose_end()?;
+        core.checkpoint()?;
+        compaction.cut(end)?;
+        Ok(())
+    }
+
+    /// Moves a page of whatever tree; `None`: of none that is known, or that may be entered.
+    fn move_page(
+        &self,
+        txn: &mut Txn,
+        compaction: &mut Compaction<'_>,
+        tables: &BTreeMap<TableId, TableInfo>,
+        page: PageId,
+    ) -> Result<Option<Relocated>, TxnError> {
+        let core = self.core();
+        let owner = match core.pool.shared(page) {
+            Ok(page) => page.view().table(),
+            // Freed meanwhile, perhaps never written.
+            Err(StorageError::Corrupted { .. }) if !core.pool.is_allocated(page)? => {
+                return Ok(Some(Relocated::NotFound));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let table = tables.get(&owner);
+        let tree = match (owner, table) {
+            (TableId::CATALOG, _) => core.catalog.tree().clone(),
+            (TableId::OVERFLOW, _) => overflow(core),
+            (_, Some(table)) => table.tree().clone(),
+            (_, None) => return Ok(None),
+        };
+        if !enter(txn, owner, table)? {
+            return Ok(None);
+        }
+        loop {
+            match tree.relocate(&txn.session, compaction, page) {
+                Ok(relocated) => return Ok(Some(relocated)),
+                Err(error) => self.make_room(error)?,
+            }
+        }
+    }
+
+    /// Moves the root of a table, as one who drops the table would lock it; false: somebody uses it.
+    fn move_root(&mut self, compaction: &mut Compaction<'_>, table: &TableInfo) -> Result<bool, TxnError> {
+        let core = self.core();
+        let mut txn = self.slice()?;
+        txn.set_no_wait(false);
+        txn.set_deadline(Some(Instant::now() + ROOT_WAIT));
+        let key = table.name().as_bytes();
+        let session = &mut txn.session;
+        let locked = session
+            .enter(TableId::CATALOG, IntentMode::IX)
+            .and_then(|()| session.acquire(TableId::CATALOG, KeyRef::Key(key), Mode::XN))
+            .and_then(|()| session.enter(table.id(), IntentMode::X));
+        if refused(locked)? || table.is_dropped() {
+            txn.rollback()?;
+            return Ok(false);
+        }
+        let moved = loop {
+            let rows = (core.catalog.tree(), key, ROOT_OFFSET);
+            match table.tree().relocate_root(&txn.session, compaction, rows) {
+                Ok(moved) => break moved,
+                Err(error) => self.make_room(error)?,
+            }
+        };
+        core.catalog.root_has_moved(table);
+        self.end(txn)?;
+        Ok(matches!(moved, Relocated::To(_)))
+    }
+}
+
+fn overflow(core: &Core) -> BTree {
+    BTree::open(&core.trees, TableId::OVERFLOW, core.catalog.overflow_root())
+}
+
+/// Locks a table as a reader; false: somebody has it for himself, or it is dropped.
+fn enter(txn: &mut Txn, id: TableId, table: Option<&TableInfo>) -> Result<bool, TxnError> {
+    // Of long values no table is locked: who has locked what refers to them has them.
+    if id == TableId::OVERFLOW {
+        return Ok(true);
+    }
+    let locked = txn.session.enter(id, IntentMode::IS);
+    Ok(!refused(locked)? && !table.is_some_and(TableInfo::is_dropped))
+}
+
+/// Whether somebody stands in the way.
+fn refused(locked: Result<(), LockError>) -> Result<bool, TxnError> {
+    match locked {
+        Ok(()) => Ok(false),
+        Err(LockError::WouldBlock(_) | LockError::Timeout(_) | LockError::Deadlock(_)) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
