@@ -9,6 +9,7 @@ mod engine;
 pub mod engines;
 mod insert;
 mod intent;
+pub mod ladder;
 mod latch;
 #[cfg(foreshore_sim)]
 mod lock_costs;

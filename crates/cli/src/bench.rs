@@ -7,6 +7,7 @@ mod compare;
 mod comparison;
 mod deadlocks;
 mod intent;
+mod ladder;
 mod latch;
 mod locks;
 mod log;
@@ -52,6 +53,8 @@ enum What {
     Locks(locks::LocksArgs),
     /// Intent locks alone: how long transactions take that only announce what they will lock.
     Intent(intent::IntentArgs),
+    /// The ladder of Shore-MT: record insertion, from one mutex around everything to the engine as it is, step by step.
+    Ladder(ladder::LadderArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
     /// Latency of commits with and without checkpoints, in turn.
@@ -77,11 +80,11 @@ Examples:
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
   foreshore bench ycsb --distribution hot:64:20 --execution planned --durability lazy
   foreshore bench insert --threads 4 --engine btreemap
-  foreshore bench scan --set pool_bytes=8MiB --set read_ahead=0   a table larger than the pool
   foreshore bench compare --workloads tpcb,scan --threads 1,8   engines beside each other, each in its own process
   foreshore bench latch --mix contended --threads 1,2,8,32,128
   foreshore bench locks --locks 10 --mix x --hot    the lock manager alone, lock tables beside each other
   foreshore bench intent --absolute 0,1000          intent locks alone, in all the ways that they can be kept
+  foreshore bench ladder --threads 1,2               what made Shore-MT scale, step by step
   foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
   foreshore bench checkpoint tpcb                   what checkpoints do to the latency of commits
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
@@ -349,6 +352,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Latch(args) => latch::run(&args),
         What::Locks(args) => locks::run(&args),
         What::Intent(args) => intent::run(&args),
+        What::Ladder(args) => ladder::run(&args),
         What::Log(args) => log::run(args),
         What::Checkpoint(args) => checkpoint::run(args),
         What::Txbench(args) => txbench::run(&args),

@@ -145,6 +145,9 @@ fn help_has_examples() {
         "bench --help",
         "bench compare --help",
         "bench txbench --help",
+        "bench ladder --help",
+        "compact --help",
+        "drop --help",
         "bench locks --help",
         "bench intent --help",
         "bench nodeadlock --help",
@@ -424,4 +427,34 @@ fn engines_are_compared_in_processes_of_their_own() {
     {
         assert!(printed.contains(part), "{part:?} is not in {printed}");
     }
+}
+
+#[test]
+fn the_ladder_s_steps_are_compared() {
+    let quick = "--threads 1,2 --commit-every 20 --seconds 0.12 --rounds 1 --warm-up 0 --set pool_bytes=2MiB";
+    let report = report(&format!("bench ladder {quick} --json"));
+    assert_eq!((&report["experiment"], &report["consistent"]), (&"ladder".into(), &true.into()));
+    let steps = ["baseline", "bpool1", "caching", "log", "lock", "bpool2", "final", "road"];
+    let ladder = report["ladder"].as_array().unwrap();
+    let found: Vec<_> = (ladder.iter())
+        .map(|row| (row["threads"].as_u64().unwrap(), row["step"].as_str().unwrap()))
+        .collect();
+    assert_eq!(found, [1, 2].map(|threads| steps.map(|step| (threads, step))).concat());
+    // On a busy machine a step may have had no turn in so short a time.
+    let rate = |row: usize| ladder[row]["commits_per_s"].as_f64().unwrap();
+    let ratio = |one: f64, other: f64| if other > 0.0 { one / other } else { 0.0 };
+    assert!((0..16).any(|row| rate(row) > 0.0), "{report}");
+    for (number, row) in ladder.iter().enumerate() {
+        let (lowest, before) = (number / 8 * 8, if number % 8 == 0 { number } else { number - 1 });
+        let expected = [lowest, before, number % 8].map(|other| ratio(rate(number), rate(other)));
+        let found = ["of_baseline", "of_step_before", "scaled"].map(|field| row[field].as_f64().unwrap());
+        assert_eq!(found, expected, "{row}");
+    }
+    assert_eq!(ladder[1]["paper_of_step_before"], 2.0);
+    assert_eq!(report["steps"][0]["changes"][0], serde_json::json!(["translation", "global_mutex"]));
+    let output = foreshore(&format!("bench ladder --steps baseline,road {quick} --quiet"));
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(printed.contains("of baseline") && printed.contains("translation=global_mutex"), "{printed}");
+    assert!(printed.contains("consistent: all 6 checks hold") && !printed.contains("bpool1"), "{printed}");
 }

@@ -61,6 +61,14 @@ impl ComparisonArgs {
         let set = self.settings.iter().rev().find(|(name, _)| name == option);
         set.map(|(_, value)| value.as_str())
     }
+
+    pub(super) fn most_threads(&self) -> usize {
+        self.threads.iter().copied().max().map_or(1, usize::from)
+    }
+
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
 }
 
 /// Compares the variants and prints what came of it.
@@ -70,6 +78,22 @@ pub(super) fn run(
     variants: Vec<Variant>,
     args: &ComparisonArgs,
 ) -> Result<ExitCode, CliError> {
+    let report = measure(experiment, workload, variants, args)?;
+    if args.json {
+        json_line(&report)?;
+    } else {
+        line(text(&report).trim_end())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Compares the variants.
+pub(super) fn measure(
+    experiment: &str,
+    workload: &dyn Workload,
+    variants: Vec<Variant>,
+    args: &ComparisonArgs,
+) -> Result<ComparisonReport, CliError> {
     let directory = Directory::choose(args.dir.as_deref(), "bench")?;
     directory.remove_when_interrupted()?;
     let options = ComparisonOptions {
@@ -90,13 +114,7 @@ pub(super) fn run(
     let progress = Progress::new(!args.json && !args.quiet);
     let result = compare(experiment, workload, &options, &progress);
     progress.finish();
-    let report = result?;
-    if args.json {
-        json_line(&report)?;
-    } else {
-        line(text(&report).trim_end())?;
-    }
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(result?)
 }
 
 /// The report for people: a line for each number of threads and variant.

@@ -79,6 +79,7 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     }
     row("all", report.commits, &report.latency_us)?;
     writeln!(out)?;
+    write_pool(out, report)?;
     writeln!(out, "  loaded in {:.1} s, checked in {:.1} s", report.load_seconds, report.check_seconds)?;
     for check in &report.checks {
         let verdict = if check.holds { "holds" } else { "FAILS" };
@@ -127,6 +128,24 @@ fn causes(report: &Report) -> String {
 }
 
 /// A JSON value without the quotes of a string.
+/// What the buffer pool did since it was opened, if it was too small for everything: dirty pages should be evicted rarely.
+fn write_pool(out: &mut String, report: &Report) -> std::fmt::Result {
+    let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
+    let (evictions, dirty) = (counter("pool_evictions"), counter("pool_dirty_evictions"));
+    if evictions == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "  pool: {} pages read when they were needed, {} ahead of scans; {} evicted, {} of them dirty ({:.2} %)",
+        grouped(counter("pool_loads")),
+        grouped(counter("pool_read_ahead")),
+        grouped(evictions),
+        grouped(dirty),
+        dirty as f64 * 100.0 / evictions as f64
+    )
+}
+
 fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -181,7 +200,9 @@ mod tests {
             consistent: false,
             checks: vec![check],
             options: Default::default(),
-            counters: Default::default(),
+            counters: [("pool_evictions", 1000), ("pool_dirty_evictions", 5), ("pool_loads", 2000)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
             load_seconds: 0.0,
             check_seconds: 0.0,
         };
@@ -192,6 +213,7 @@ mod tests {
             "CPU per commit              12.3",
             "peak memory                    3",
             "note: it has no log",
+            "2,000 pages read when they were needed, 0 ahead of scans; 1,000 evicted, 5 of them dirty (0.50 %)",
             "FAILS  1: W_YTD",
             "warehouse 3: W_YTD = 5, but sum(D_YTD) = 7",
             "INCONSISTENT: 1 of 1",

@@ -162,7 +162,7 @@ impl BufferPool {
         Ok(NewPage { parts: Some(Parts { page, bitmap, before, freed: None }) })
     }
 
-    /// The new page `to`, handed out by [`Space::take_below`], for the content of `from`, which lies behind it and is freed by
+    /// The new page `to`, handed out by `Space::take_below`, for the content of `from`, which lies behind it and is freed by
     /// the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
     pub(super) fn take_page_of(&self, to: PageId, from: PageId) -> Result<NewPage<'_>> {
         debug_assert!(to < from, "page {from} is moved up, to {to}");

@@ -178,7 +178,7 @@ fn a_crash_during_a_compaction_changes_nothing() {
     let images = Arc::new(Mutex::new(Vec::new()));
     let (for_probe, kept, snapshots) = (Arc::clone(&watching), Arc::clone(&images), disk.clone());
     let probe = Probe::new(
-        disk.clone(),
+        disk,
         Box::new(move |change| {
             if for_probe.load(Ordering::SeqCst) {
                 // One of them at each change: one after another, all of them at each stage.

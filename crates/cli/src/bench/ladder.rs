@@ -1,0 +1,113 @@
+//! `foreshore bench ladder`: the steps that made Shore-MT scale, each as a set of options, under record insertion.
+
+use std::{fmt::Write, process::ExitCode};
+
+use clap::Args;
+use foreshore_bench::{
+    ComparisonReport, Insert,
+    ladder::{LadderRow, STEPS, Step, climb, settings, variants},
+};
+use serde::Serialize;
+
+use crate::{
+    bench::comparison::{self, ComparisonArgs},
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, mut_arg("threads", |threads| threads.default_value("1,2,8,32")))]
+pub(super) struct LadderArgs {
+    /// Records in a transaction.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    commit_every: u32,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: u32,
+    /// Steps to compare [default: all].
+    #[arg(long, value_name = "STEP,…", value_delimiter = ',',
+          value_parser = ["baseline", "bpool1", "caching", "log", "lock", "bpool2", "final", "road"])]
+    steps: Vec<String>,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench ladder                                  every thread inserts into a table of its own; eight steps
+  foreshore bench ladder --threads 1,2 --seconds 6 --rounds 6 --json
+  foreshore bench ladder --steps baseline,road --threads 2
+  cargo sim simulate bench insert --threads 32 --cores 32 --profile niagara32 --set translation=global_mutex
+                                                          a step on a machine with so many cores: its options by --set
+
+of before: commits/s relative to the step before. paper: the same in the text of Johnson et al. 2009, §7, by 1 and 32
+threads, where it has a number. scaled: relative to the fewest threads.";
+
+#[derive(Serialize)]
+struct Outcome<'r> {
+    #[serde(flatten)]
+    comparison: &'r ComparisonReport,
+    steps: &'r [Step],
+    ladder: &'r [LadderRow],
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &LadderArgs) -> Result<ExitCode, CliError> {
+    let workload = Insert::new(args.comparison.most_threads(), args.commit_every, args.value_bytes)?;
+    let wanted = |name: &str| args.steps.is_empty() || args.steps.iter().any(|step| step == name);
+    let variants = variants().into_iter().filter(|variant| wanted(&variant.name)).collect();
+    let report = comparison::measure("ladder", &workload, variants, &args.comparison)?;
+    let ladder = climb(&report);
+    if args.comparison.json() {
+        json_line(&Outcome { comparison: &report, steps: &STEPS, ladder: &ladder })?;
+    } else {
+        line(text(&report, &ladder).trim_end())?;
+    }
+    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn text(report: &ComparisonReport, ladder: &[LadderRow]) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_report(&mut out, report, ladder);
+    out
+}
+
+fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow]) -> std::fmt::Result {
+    writeln!(
+        out,
+        "ladder: {} processors, {} s each, in {} rounds\n",
+        report.processors, report.seconds, report.rounds
+    )?;
+    writeln!(
+        out,
+        "  {:>7}  {:<9}{:>12}{:>13}{:>11}{:>8}{:>9}",
+        "threads", "step", "commits/s", "of baseline", "of before", "paper", "scaled"
+    )?;
+    for row in ladder {
+        let paper = row.paper_of_step_before.map_or_else(String::new, |ratio| format!("{ratio:.1}"));
+        writeln!(
+            out,
+            "  {:>7}  {:<9}{:>12.1}{:>13.2}{:>11.2}{paper:>8}{:>9.2}",
+            row.threads, row.step, row.commits_per_s, row.of_baseline, row.of_step_before, row.scaled
+        )?;
+    }
+    out.push('\n');
+    for (number, step) in
+        STEPS.iter().enumerate().filter(|(_, step)| ladder.iter().any(|row| row.step == step.name))
+    {
+        let options: Vec<String> =
+            settings(number).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        writeln!(out, "  {:<9} §{}\n            {}", step.name, step.section, options.join(" "))?;
+    }
+    let checks = report.checks.iter().map(|variant| variant.checks.len()).sum::<usize>();
+    match report.consistent {
+        true => writeln!(out, "\n  consistent: all {checks} checks hold"),
+        false => {
+            let failures = report.checks.iter().flat_map(|variant| {
+                let failed = variant.checks.iter().filter(|check| !check.holds);
+                failed.map(|check| format!("{}: {}", variant.variant, check.name))
+            });
+            writeln!(out, "\n  NOT consistent: {}", failures.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
