@@ -1,6 +1,7 @@
 //! Looking at one key, locked (Kimura et al. 2012, Algorithm 2).
 
 use foreshore_base::SlotIndex;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::SlottedView;
 
@@ -119,7 +120,7 @@ impl<'a> Tree<'a> {
             if let Place::Live(slot) = place {
                 copy(view, slot);
             }
-            if page.validate() {
+            if page.validate() || planted(Fault::ReadUnvalidated) {
                 self.adopt_on_the_way(session.patience(), landing.foster, Target::Key(key));
                 return Ok(matches!(place, Place::Live(_)));
             }

@@ -3,6 +3,7 @@
 mod verb;
 
 use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
 use foreshore_wal::RecordKind;
@@ -152,12 +153,13 @@ impl<'a> Tree<'a> {
                     gap.set_below(page.view(), slot, key);
                     let held = session.held(self.table, gap.key());
                     // Who holds the gap exclusively need not ask whether others wait for it.
-                    if !held.covers(Mode::NX) && !session.check(self.table, gap.key(), Mode::NX) {
+                    let asks = !held.covers(Mode::NX) && !planted(Fault::InsertIgnoresGap);
+                    if asks && !session.check(self.table, gap.key(), Mode::NX) {
                         return Ok(Attempt::AwaitGap);
                     }
                     // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves
                     // (BTREE-7).
-                    let mode = inherited(held);
+                    let mode = if planted(Fault::HalfGapLost) { Mode::XN } else { inherited(held) };
                     if mode != Mode::XN
                         && !session.held(self.table, KeyRef::Key(key)).covers(mode)
                         && !session.try_acquire(self.table, KeyRef::Key(key), mode)?

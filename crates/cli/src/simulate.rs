@@ -33,6 +33,7 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
+  cargo sim simulate --seeds 0..500 --plant all      does it find what is wrong? a table of planted faults
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
@@ -91,7 +92,7 @@ struct MachineArgs {
     remote: u64,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
 struct CampaignArgs {
     /// The seeds of a campaign: one, which is run in this process and told of, or A..B without B.
@@ -112,6 +113,9 @@ struct CampaignArgs {
     /// Switch locking off: what the checks must find shows that they can.
     #[arg(long)]
     without_locking: bool,
+    /// Plant this fault, which the campaign must find; `all` for one after the other, until each is found.
+    #[arg(long, value_name = "FAULT")]
+    plant: Option<String>,
     /// No more threads than this.
     #[arg(long, value_name = "N", hide_short_help = true)]
     most_threads: Option<u64>,
@@ -124,6 +128,9 @@ struct CampaignArgs {
     /// Write the schedule to this file.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     keep_turns: Option<PathBuf>,
+    /// Tell of no failure before the end.
+    #[arg(skip)]
+    only_outcome: bool,
 }
 
 fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {

@@ -104,3 +104,21 @@ fn the_costs_of_locks_are_counted() {
     let wrong = simulate(&["locks", "--lock-tables", "wooden"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// Some of the planted faults, each of which the campaign finds soon; `--plant all` tries every one.
+#[cfg(foreshore_sim)]
+#[test]
+fn planted_faults_are_found() {
+    for fault in [
+        "CommitUnflushed",
+        "FlushWakeUpLost",
+        "GapUnlocked",
+        "InsertIgnoresGap",
+        "ReadUnlocked",
+        "DataUnsynced",
+    ] {
+        let found = simulate(&["--seeds", "0..60", "--plant", fault, "--stop-after", "1"]);
+        assert_eq!(found.status.code(), Some(1), "{fault} is not found");
+    }
+    assert_eq!(simulate(&["--seeds", "0", "--plant", "Nothing"]).status.code(), Some(2));
+}

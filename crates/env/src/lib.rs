@@ -6,7 +6,8 @@
 //! - **`--cfg foreshore_sim`**: a deterministic many-core machine in virtual time.
 //!
 //! Everything else in the workspace takes these things from here; clippy's `disallowed-types` sees to it.
-//! Invariant: this crate knows nothing of databases.
+//! Invariant: this crate knows nothing of databases, but for the names of the faults that are planted in them
+//! ([`sabotage`]).
 
 #[cfg(foreshore_loom)]
 #[path = "world/loom.rs"]
@@ -21,6 +22,7 @@ mod world;
 pub mod disk;
 mod padded;
 pub mod random;
+pub mod sabotage;
 #[cfg(foreshore_sim)]
 pub mod sim;
 

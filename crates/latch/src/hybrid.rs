@@ -40,6 +40,7 @@ mod wait;
 
 use std::fmt;
 
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -201,13 +202,14 @@ impl HybridLatch {
     #[inline]
     pub fn upgrade(&self, version: Version) -> Option<ExclusiveGuard<'_>> {
         // A look before the leap keeps hopeless upgrades from writing to the latch.
-        if self.version.load(Relaxed) != version.0 || !self.enter_unless_held(Wish::Exclusive) {
+        let stale = self.version.load(Relaxed) != version.0 && !planted(Fault::UpgradeUnvalidated);
+        if stale || !self.enter_unless_held(Wish::Exclusive) {
             return None;
         }
         // The holder alone writes the version, so this is the last word. No fence is needed for what was read before: a
         // writer whose store was seen either left before this thread entered, which the Acquire of entering shows, or
         // entered after this thread will have left, and then its store could not have been seen.
-        if self.version.load(Relaxed) != version.0 {
+        if self.version.load(Relaxed) != version.0 && !planted(Fault::UpgradeUnvalidated) {
             self.release_exclusive();
             return None;
         }

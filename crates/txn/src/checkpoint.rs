@@ -14,6 +14,7 @@ mod target;
 
 use foreshore_base::{Lsn, Result, TxnId};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -230,7 +231,7 @@ impl Core {
         let redo = self.pool.sweep()?;
         self.growth.restart(redo);
         let seen = self.transactions.capture();
-        let analysis = redo.min(seen.pending);
+        let analysis = if planted(Fault::OpenForgotten) { redo } else { redo.min(seen.pending) };
         let log_from = analysis.min(seen.first);
         let record = Checkpoint {
             redo,
@@ -238,7 +239,7 @@ impl Core {
             next_txn: self.transactions.next_txn(),
             last_overflow: self.trees.next_overflow.load(Ordering::Relaxed),
             next_table: self.catalog.next_table(),
-            open: seen.open,
+            open: if planted(Fault::OpenForgotten) { Vec::new() } else { seen.open },
         };
         let clean = last && record.open.is_empty() && seen.pending == Lsn::MAX;
         let payload = record.encode();
@@ -251,7 +252,8 @@ impl Core {
         self.growth.target.note_sweep(self.log.tail().0.saturating_sub(redo.0));
         self.stats.count(Event::Checkpoint);
         self.growth.wanted.lock().failure = None;
+        let needed = if planted(Fault::LogReleasedEarly) { checkpoint } else { log_from };
         // TXN-31.
-        self.log.release_before(self.backups.keep(log_from, self.log.tail(), self.log.capacity_bytes()))
+        self.log.release_before(self.backups.keep(needed, self.log.tail(), self.log.capacity_bytes()))
     }
 }

@@ -11,6 +11,7 @@
 //! Without early release, exclusive locks go when the record is durable, and leave no tag.
 
 use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_env::sabotage::{Fault, planted};
 
 use crate::{
     committer::Waiter,
@@ -50,10 +51,14 @@ impl Txn {
     }
 
     fn commit_changes(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
+        if planted(Fault::LocksBeforeCommit) {
+            self.session.owner.release_all(None);
+        }
         let lsn = self.append_commit()?;
         self.finished = true;
         let core = self.session.core();
-        let (release, tags) = (core.early_lock_release, core.release_tags);
+        let release = core.early_lock_release;
+        let tags = core.release_tags && !planted(Fault::TagForgotten);
         match release {
             EarlyLockRelease::SharedAndExclusive => self.session.release_all(tags.then_some(lsn)),
             EarlyLockRelease::Shared => self.session.owner.release_shared(),
@@ -134,6 +139,7 @@ impl Txn {
     fn flush(&self, durability: Durability, lsn: Lsn) -> Result<()> {
         let log = &self.session.core().log;
         match durability {
+            Durability::Sync if planted(Fault::CommitUnflushed) => Ok(()),
             Durability::Sync if !log.is_durable(lsn) => log.flush(lsn),
             Durability::Pipelined => {
                 log.request_flush(lsn);

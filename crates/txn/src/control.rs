@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
+    sabotage::{Fault, planted},
     sync::Arc,
 };
 
@@ -211,7 +212,9 @@ impl ControlFile {
         for index in 0..SLOTS {
             let offset = (index * SLOT_BYTES) as u64;
             self.file.write_all_at(&slot, offset).map_err(StorageError::io("write", &self.path))?;
-            self.file.sync().map_err(StorageError::io("sync", &self.path))?;
+            if !planted(Fault::ControlUnsynced) {
+                self.file.sync().map_err(StorageError::io("sync", &self.path))?;
+            }
         }
         self.content = content;
         Ok(())

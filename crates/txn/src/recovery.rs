@@ -20,6 +20,7 @@ use std::{
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, TreeEnv, TxnChain};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -195,7 +196,7 @@ pub(crate) fn undo_losers(
             history.losers.insert(txn, last);
         }
     }
-    if !history.losers.is_empty() {
+    if !history.losers.is_empty() && !planted(Fault::LosersKept) {
         history.report.losers = history.losers.len() as u64;
         let mut reports = Reports::begin(observer, RecoveryPhase::Undo, history.report.losers);
         history.report.records_undone = undo(core, &history.losers, &mut reports)?;

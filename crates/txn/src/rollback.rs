@@ -13,6 +13,7 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::TxnChain;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_wal::RecordHeader;
 
 use crate::{
@@ -42,7 +43,8 @@ fn undo_with_end(session: &mut TxnSession) -> Result<Option<Lsn>> {
 
 /// Undoes the changes that a transaction logged after `until`.
 pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
-    if session.chain.last <= until {
+    let ignored = planted(Fault::SavepointIgnored) && until > Lsn::ZERO;
+    if session.chain.last <= until || ignored {
         return Ok(());
     }
     session.begin_change()?;
@@ -116,7 +118,9 @@ fn undo_in_tree(
     payload: &[u8],
     roots: &dyn Fn(TableId) -> Option<PageId>,
 ) -> Result<Lsn> {
-    if let Some(next) = foreshore_btree::undo_next(header, payload) {
+    if let Some(next) = foreshore_btree::undo_next(header, payload)
+        && !planted(Fault::CompensationUndone)
+    {
         return Ok(next);
     }
     if foreshore_btree::is_undoable(header.kind) {

@@ -12,6 +12,7 @@ use std::{
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
+    sabotage::{Fault, planted},
     sync::{Arc, Mutex},
 };
 
@@ -126,7 +127,9 @@ impl Store {
         file.sync().map_err(failed("sync"))?;
         let path = self.directory.join(segment::file_name(base));
         self.disk.rename(&spare, &path).map_err(failed("rename"))?;
-        self.sync_directory()?;
+        if !planted(Fault::SegmentNameUnsynced) {
+            self.sync_directory()?;
+        }
         let segment = Segment { base, file, path };
         self.files.lock().live.push_back(segment.clone());
         Ok(segment)

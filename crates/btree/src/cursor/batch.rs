@@ -15,6 +15,7 @@
 use std::{cmp::Ordering, mem, ops::Bound, ops::Range};
 
 use foreshore_base::SlotIndex;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{Fence, SlottedView};
 
@@ -302,7 +303,7 @@ impl Batch {
 
     /// Locks the gap that ends at `slot`.
     fn lock_gap_below(&mut self, view: SlottedView<'_>, slot: u16, plan: &Plan<'_>) {
-        if !plan.isolation.locks_gaps() {
+        if !plan.isolation.locks_gaps() || planted(Fault::GapUnlocked) {
             return;
         }
         let mut key = mem::take(&mut self.key);

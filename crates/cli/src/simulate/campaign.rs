@@ -3,18 +3,23 @@
 //! A process of its own makes a run the same whatever ran before, lets the campaign go on after a crash of the program,
 //! and lets it end one that hangs.
 
+mod controls;
 mod process;
 mod shrink;
 
 use std::{
     io::{self, IsTerminal},
+    ops::Range,
     path::Path,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
-use foreshore_env::sim::Turn;
+use foreshore_env::{
+    sabotage::{self, Fault},
+    sim::Turn,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -59,13 +64,28 @@ struct Failure {
 
 pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     let seeds = args.seeds.clone().ok_or_else(|| CliError::usage("no seeds", "--seeds 0..100"))?;
+    if args.plant.as_deref() == Some("all") {
+        return controls::run(args, &seeds);
+    }
     if seeds.end - seeds.start == 1 && !args.shrink {
         return one(seeds.start, args);
     }
-    let (first, end) = (seeds.start, seeds.end);
+    let bar = progress(seeds.end - seeds.start, args.json);
+    let outcome = campaign(args, seeds, &bar)?;
+    bar.finish_and_clear();
+    if args.json {
+        json_line(&outcome)?
+    } else {
+        print(&outcome)?
+    }
+    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Runs all seeds, several at the same time.
+fn campaign(args: &CampaignArgs, seeds: Range<u64>, bar: &ProgressBar) -> Result<Outcome, CliError> {
     let begun = Instant::now();
     let mut outcome = Outcome {
-        seeds: [first, end],
+        seeds: [seeds.start, seeds.end],
         runs: 0,
         passed: true,
         failures: Vec::new(),
@@ -74,7 +94,6 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
         lives: 0,
         seconds: 0.0,
     };
-    let bar = progress(end - first, args.json);
     let enough = args.stop_after.unwrap_or(usize::MAX);
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).max(1);
     let (mut waiting, mut running): (_, Vec<Run>) = (seeds, Vec::new());
@@ -99,16 +118,10 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
         }
         thread::sleep(LOOK_EVERY);
     }
-    bar.finish_and_clear();
     outcome.failures.sort_by_key(|failure| failure.seed);
     outcome.passed = outcome.failures.is_empty();
     outcome.seconds = begun.elapsed().as_secs_f64();
-    if args.json {
-        json_line(&outcome)?
-    } else {
-        print(&outcome)?
-    }
-    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(outcome)
 }
 
 /// Takes the result of a run in.
@@ -127,7 +140,7 @@ fn count(
     let Some(why) = result.failure else { return Ok(()) };
     let again = Request::new(seed, args).command_line();
     let shrunk = if args.shrink { shrink::shrink(seed, args)? } else { None };
-    if !args.json {
+    if !args.json && !args.only_outcome {
         line(format!("seed {seed}: {why}\n  again: {again}"))?;
         if let Some(shrunk) = &shrunk {
             line(format!("  smaller: {shrunk}"))?;
@@ -165,6 +178,11 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
 
 /// Runs a seed in this process.
 fn one(seed: u64, args: &CampaignArgs) -> Result<ExitCode, CliError> {
+    if let Some(name) = &args.plant {
+        let unknown =
+            || CliError::usage(format!("there is no fault {name:?}"), "a name that `--plant all` shows");
+        sabotage::plant(Fault::named(name).ok_or_else(unknown)?);
+    }
     let turns = args.turns.as_deref().map(read_turns).transpose()?;
     let changes = Changes {
         without_locking: args.without_locking,

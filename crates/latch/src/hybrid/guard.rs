@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::mem;
 
 use foreshore_env::hint::latched;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 
 use super::{EXCLUSIVE, HybridLatch, SHARER, Version};
@@ -78,7 +79,9 @@ impl Drop for SharedGuard<'_> {
 impl Drop for ExclusiveGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.latch.raise_version();
+        if !planted(Fault::VersionNotRaised) {
+            self.latch.raise_version();
+        }
         self.latch.release_exclusive();
     }
 }

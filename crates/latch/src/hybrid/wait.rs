@@ -12,6 +12,7 @@
 use std::panic;
 
 use foreshore_env::hint;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::OnceLock;
 use foreshore_env::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use foreshore_env::thread;
@@ -186,7 +187,9 @@ impl HybridLatch {
 
 /// The word after a holder has left `rest` behind, and what to do with the first sleeper.
 pub(super) fn successor(rest: u64, next: Option<Next>) -> (u64, Pass) {
-    let Some(next) = next else { return (rest & !PARKED, Pass::Leave) };
+    let Some(next) = next.filter(|_| !planted(Fault::LatchSleepersForgotten)) else {
+        return (rest & !PARKED, Pass::Leave);
+    };
     let (Some(wish), 0) = (next.wish, rest & WAKING) else { return (rest, Pass::Leave) };
     if !wish.may_enter(rest) {
         return (rest, Pass::Leave);

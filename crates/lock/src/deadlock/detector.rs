@@ -2,6 +2,7 @@
 
 use std::{cmp::Reverse, collections::VecDeque};
 
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::time::{Duration, Instant, unix_seconds};
 use foreshore_latch::parking;
@@ -101,6 +102,9 @@ impl Detector {
         began: Instant,
         again: bool,
     ) -> Pause {
+        if planted(Fault::DeadlockUnseen) {
+            return Pause::Sleep;
+        }
         let me = Member { slot, word };
         let (suspects, pause) = match &self.strategy {
             Strategy::Dreadlocks => (dreadlocks::suspects(manager, me, again), Pause::Sleep),

@@ -29,6 +29,7 @@
 
 use foreshore_base::Lsn;
 use foreshore_env::CachePadded;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -287,7 +288,7 @@ impl Entry {
             conflicts & (1 << mode) == 0 || count.load(Relaxed) == own
         });
         let mut free = counted;
-        if counted && wanted.is_absolute() {
+        if counted && wanted.is_absolute() && !planted(Fault::TableLockBlind) {
             waiters::holders(slots, index, hold.slot, wanted, |_, _| free = false);
         }
         free

@@ -5,6 +5,7 @@
 use std::ops::ControlFlow;
 
 use foreshore_base::Lsn;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -59,6 +60,9 @@ pub(super) enum Change {
 /// other's way only if they must be.
 #[inline]
 pub(crate) fn obstructs(other: Modes, stands_before: bool, wish: Mode, converts: bool) -> Option<Mode> {
+    if converts && planted(Fault::ConversionUnchecked) {
+        return None;
+    }
     let counted = match (converts, stands_before) {
         (true, _) => other.standing(),
         (false, true) => other.requested,
@@ -250,7 +254,9 @@ impl<L: List> Queue<L> {
             // Before it may be recycled.
             let slot = withdrawn.slot();
             self.list.remove(view.requests, withdrawn);
-            self.pass(view, Change::Left(slot), wakes);
+            if !planted(Fault::WithdrawalUnnoticed) {
+                self.pass(view, Change::Left(slot), wakes);
+            }
         } else {
             withdrawn.set_modes(Modes::held(granted));
             self.pass(view, Change::Contented, wakes);

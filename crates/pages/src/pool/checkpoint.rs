@@ -5,7 +5,10 @@
 //! file. The horizon here is the log's end *before* the sweep. PAGE-8 in the README has the argument.
 
 use foreshore_base::{Lsn, Result, StorageError};
-use foreshore_env::sync::atomic::Ordering;
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    sync::atomic::Ordering,
+};
 use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
@@ -44,6 +47,9 @@ impl BufferPool {
         if let Some(poisoned) = self.log.poisoned() {
             return Err(poisoned);
         }
+        if planted(Fault::DataUnsynced) {
+            return Ok(());
+        }
         self.file.sync().map_err(|error| self.fatal(StorageError::io("sync", &self.path)(error)))
     }
 
@@ -77,7 +83,8 @@ impl BufferPool {
                     self.wait_shared(place, place.frame.page(), deadline, Patience::ENDLESS)?
                 }
             };
-            if !place.frame.is_dirty() || !wanted(place) {
+            let skipped = planted(Fault::SweepSkipsPages) && place.index.0.is_multiple_of(4);
+            if !place.frame.is_dirty() || !wanted(place) || skipped {
                 return Ok(());
             }
             if let Some(transit) = place.frame.begin_write() {

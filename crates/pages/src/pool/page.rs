@@ -1,6 +1,7 @@
 //! The three ways to hold a page: optimistically, shared, exclusively. Nothing outlives its latch.
 
 use foreshore_base::{Lsn, PageId, Result};
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_latch::{ExclusiveGuard, SharedGuard, Version};
 
 use super::FrameRef;
@@ -176,10 +177,15 @@ impl<'p> ExclusivePage<'p> {
         // Every record about this change will lie at the log's end or behind it.
         let bound = pool.log.tail();
         if words.image_lsn() < pool.horizon() {
-            let image = pool.log_image(self.id, words, rollback)?;
+            let image = match planted(Fault::ImageSkipped) {
+                true => bound,
+                false => pool.log_image(self.id, words, rollback)?,
+            };
             words.set_image_lsn(image);
             // The page now depends on the image's record: it may not be written before that is durable (PAGE-3).
-            words.set_lsn(image);
+            if !planted(Fault::ImageSkipped) {
+                words.set_lsn(image);
+            }
         }
         frame.mark_dirty(bound);
         Ok(())

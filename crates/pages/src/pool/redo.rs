@@ -7,7 +7,10 @@
 //! Images and formats are applied without reading the page: every later record of the page follows in the log.
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, Result, StorageError};
-use foreshore_env::sync::atomic::Ordering;
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    sync::atomic::Ordering,
+};
 use foreshore_wal::RecordHeader;
 
 use super::{
@@ -43,7 +46,7 @@ impl BufferPool {
         lsn: Lsn,
         apply: impl FnOnce(&PageWords) -> Result<()>,
     ) -> Result<()> {
-        if page.lsn() >= lsn {
+        if page.lsn() >= lsn && !planted(Fault::RedoUnconditional) {
             return Ok(());
         }
         page.place().frame.mark_dirty(lsn);

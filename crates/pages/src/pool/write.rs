@@ -8,6 +8,7 @@
 //!    has is dirty from behind the copy's LSN on. Whether or not, the write is no longer in transit.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_latch::{SharedGuard, Version};
 
 use super::{BufferPool, FrameRef, frame::Transit};
@@ -91,7 +92,7 @@ impl<'p> Batch<'p> {
         }
         pool.check_open()?;
         let newest = self.entries.iter().map(|entry| entry.lsn).max().unwrap_or(Lsn::ZERO);
-        if newest > Lsn::ZERO && !pool.log.is_durable(newest) {
+        if newest > Lsn::ZERO && !pool.log.is_durable(newest) && !planted(Fault::PageBeforeLog) {
             pool.log.flush(newest)?;
         }
         for page in self.bytes.as_chunks_mut::<PAGE_BYTES>().0 {
@@ -117,7 +118,7 @@ impl Entry<'_> {
         // Held exclusively, it is about to change: it stays dirty, from where it was.
         if let Some(guard) = frame.latch.try_shared() {
             debug_assert!(frame.holds(self.id), "page {} left its frame while it was written", self.id);
-            let unchanged = guard.version() == self.version;
+            let unchanged = guard.version() == self.version || planted(Fault::ChangedPageClean);
             frame.set_recovery_lsn(if unchanged { Lsn::ZERO } else { self.lsn.advance(1) });
         }
     }

@@ -4,6 +4,7 @@
 use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Patience, Session, TxnChain};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -251,7 +252,8 @@ impl TxnSession {
 impl Session for TxnSession {
     #[inline]
     fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
-        if self.covered(table, mode) {
+        let reads = Mode::S.covers(mode);
+        if self.covered(table, mode) || (reads && planted(Fault::ReadUnlocked)) {
             return Ok(());
         }
         if !matches!(self.protocol, Protocol::Dynamic) {

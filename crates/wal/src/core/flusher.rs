@@ -6,6 +6,7 @@
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -213,7 +214,10 @@ impl Flusher {
 
     fn sync(&mut self) -> Result<()> {
         if self.unsynced {
-            self.segment.file.sync().map_err(StorageError::io("sync", &self.segment.path))?;
+            let synced = if planted(Fault::LogUnsynced) { Ok(()) } else { self.segment.file.sync() };
+            if !planted(Fault::LogSyncErrorIgnored) {
+                synced.map_err(StorageError::io("sync", &self.segment.path))?;
+            }
             self.unsynced = false;
             if !self.core.latency.is_zero() {
                 thread::sleep(self.core.latency);

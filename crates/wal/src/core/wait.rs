@@ -6,6 +6,7 @@
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::{MutexGuard, atomic::Ordering},
     time::Instant,
 };
@@ -203,7 +204,9 @@ impl Core {
         // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
         self.durable.store(durable, Ordering::Release);
         waiting.batch_end = 0;
-        self.batches[(waiting.batch % 2) as usize].notify_all();
+        if !planted(Fault::FlushWakeUpLost) {
+            self.batches[(waiting.batch % 2) as usize].notify_all();
+        }
     }
 
     /// Room was made in the ring.

@@ -20,6 +20,7 @@ const LAST_LINES: usize = 6;
 pub(super) struct Request {
     pub(super) seed: u64,
     pub(super) without_locking: bool,
+    pub(super) plant: Option<String>,
     pub(super) most_threads: Option<u64>,
     pub(super) most_transactions: Option<u64>,
     pub(super) turns: Option<PathBuf>,
@@ -32,6 +33,7 @@ impl Request {
         Request {
             seed,
             without_locking: args.without_locking,
+            plant: args.plant.clone(),
             most_threads: args.most_threads,
             most_transactions: args.most_transactions,
             turns: args.turns.clone(),
@@ -49,6 +51,7 @@ impl Request {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         option("--most-threads", self.most_threads.map(|most| most.to_string()));
         option("--most-transactions", self.most_transactions.map(|most| most.to_string()));
+        option("--plant", self.plant.clone());
         option("--turns", path(&self.turns));
         option("--keep-turns", path(&self.keep_turns));
         if self.without_locking {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use foreshore::{
     CancelHandle, CommitTicket, Database, Direction, Durability, Error, Isolation, Pipeline, Result,
-    Savepoint, TableDefinition, TransactOptions, Transaction,
+    Savepoint, TableDefinition, TableLock, TransactOptions, Transaction,
 };
 use foreshore_env::{
     random::Xorshift,
@@ -12,6 +12,7 @@ use foreshore_env::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 use foreshore_testkit::history::Op;
@@ -30,6 +31,9 @@ const WRITTEN: &[u8] = b"committed";
 const TICKETS: usize = 4;
 /// How long a thread waits for the moment at which nobody writes.
 const VERIFY_WAIT: Duration = Duration::from_millis(200);
+
+/// The longest that a transaction rests between two operations, in microseconds: checkpoints pass meanwhile.
+const LONGEST_REST_US: u64 = 1000;
 
 /// A table by its number.
 pub(super) fn table<'b>(number: u32) -> Bytes<'b> {
@@ -180,9 +184,20 @@ impl Client<'_> {
             None => self.db.begin_with(&options)?,
         };
         self.lend_and_cancel(&mut tx);
-        let reads_only = self.random.below(6) == 0;
+        let reads_only = self.random.below(4) == 0;
+        if self.random.below(10) == 0 {
+            let lock = if reads_only || self.random.below(2) == 0 {
+                TableLock::Shared
+            } else {
+                TableLock::Exclusive
+            };
+            tx.lock_table(table(self.random.below(2) as u32), lock)?;
+        }
         let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
         for _ in 0..=self.random.below(6) {
+            if self.random.below(8) == 0 {
+                thread::sleep(Duration::from_micros(self.random.below(LONGEST_REST_US)));
+            }
             match self.operation(&mut tx, &mut ops, &mut savepoints, reads_only, serial) {
                 // What failed has changed nothing, and the transaction may go on.
                 Err(Error::WouldBlock(_) | Error::LockTimeout(_)) if self.random.below(2) == 0 => {}

@@ -1,7 +1,7 @@
 //! What a seed stands for: schedule, options, how many threads do how much, and what happens to the disk.
 
 use foreshore::{Database, Options, Result};
-use foreshore_env::{random::Xorshift, sim::Schedule, sync::Arc};
+use foreshore_env::{random::Xorshift, sim::Schedule, sync::Arc, time::Duration};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::Changes;
@@ -12,6 +12,8 @@ const FAULTS_WITHIN: u64 = 250;
 const CHANGES_WITHIN: u64 = 300_000;
 /// How deep recoveries are crashed in a row.
 const MOST_CRASHED_RECOVERIES: u64 = 3;
+/// The longest time that a sync takes, in microseconds: thousands of steps.
+const LONGEST_SYNC_US: u64 = 500;
 /// The most that is left of a disk that runs full, in bytes beyond what the empty database needs.
 const MOST_ROOM: u64 = 1 << 20;
 
@@ -53,6 +55,8 @@ pub(super) struct Plan {
     pub(super) keys: u64,
     /// The power fails at this operation of the very first opening.
     pub(super) crashed_creation: Option<u64>,
+    /// How long a sync takes: commits wait meanwhile, and others go on.
+    pub(super) sync_delay: Duration,
     /// The most bytes that a read gives.
     pub(super) longest_read: Option<usize>,
     pub(super) lives: Vec<Life>,
@@ -119,6 +123,9 @@ impl Plan {
         };
         let crashed_creation = (random.below(8) == 0).then(|| 1 + random.below(60));
         let longest_read = (random.below(4) == 0).then(|| 1 + random.below(20_000) as usize);
+        let delayed = random.below(3) > 0;
+        let sync_delay =
+            if delayed { Duration::from_micros(random.below(LONGEST_SYNC_US)) } else { Duration::ZERO };
         let lives = (0..=random.below(3)).map(|_| Life::draw(&mut random)).collect();
         Plan {
             schedule,
@@ -128,6 +135,7 @@ impl Plan {
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
             keys,
             crashed_creation,
+            sync_delay,
             longest_read,
             lives,
         }
@@ -136,6 +144,7 @@ impl Plan {
     /// Opens the database.
     pub(super) fn open(&self, disk: &FaultyDisk) -> Result<Database> {
         disk.set_longest_read(self.longest_read);
+        disk.set_sync_delay(self.sync_delay);
         Database::builder().options(self.options.clone()).disk(Arc::new(disk.clone())).open("/db")
     }
 

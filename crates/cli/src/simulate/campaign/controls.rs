@@ -1,0 +1,78 @@
+//! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails.
+
+use std::{ops::Range, process::ExitCode};
+
+use foreshore_env::sabotage::Fault;
+use serde::Serialize;
+
+use super::{CampaignArgs, campaign, progress};
+use crate::output::{CHECK_FAILED, CliError, json_line, line};
+
+/// Characters that a line of the table has for what was seen.
+const SEEN: usize = 110;
+
+/// What became of all of them.
+#[derive(Serialize)]
+struct Outcome {
+    faults: usize,
+    found: usize,
+    controls: Vec<Control>,
+}
+
+/// What became of one.
+#[derive(Serialize)]
+struct Control {
+    fault: String,
+    /// The first seed that fails; `None` when none did.
+    seed: Option<u64>,
+    /// How many ran until then.
+    runs: u64,
+    /// What was seen.
+    seen: Option<String>,
+}
+
+pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, CliError> {
+    let bar = progress(Fault::ALL.len() as u64, args.json);
+    let mut controls = Vec::new();
+    for fault in Fault::ALL {
+        let args = CampaignArgs {
+            plant: Some(fault.name()),
+            stop_after: Some(1),
+            only_outcome: true,
+            shrink: false,
+            ..args.clone()
+        };
+        let outcome = campaign(&args, seeds.clone(), &progress(0, true))?;
+        let first = outcome.failures.into_iter().next();
+        let control = Control {
+            fault: fault.name(),
+            seed: first.as_ref().map(|failure| failure.seed),
+            runs: outcome.runs,
+            seen: first.map(|failure| failure.why),
+        };
+        if !args.json {
+            let seed = control.seed.map_or("not found".to_owned(), |seed| seed.to_string());
+            let seen: String = control
+                .seen
+                .as_deref()
+                .unwrap_or_default()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .take(SEEN)
+                .collect();
+            line(format!("{:<24} {seed:>9}  {seen}", control.fault))?;
+        }
+        bar.inc(1);
+        controls.push(control);
+    }
+    bar.finish_and_clear();
+    let (faults, found) = (controls.len(), controls.iter().filter(|control| control.seed.is_some()).count());
+    if args.json {
+        json_line(&Outcome { faults, found, controls })?;
+    } else {
+        line(format!("{found} of {faults} planted faults found"))?;
+    }
+    Ok(if found == faults { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}

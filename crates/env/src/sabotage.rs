@@ -1,0 +1,164 @@
+//! Faults that are planted on purpose, to see that the hunt for bugs finds them.
+//!
+//! Each [`Fault`] has one place in the engine at which the right thing is left out when it is planted. That is possible
+//! in the simulated world alone, where a run plants one before it begins; in the others [`planted`] is a constant, and
+//! nothing of it is left. What each fault breaks is said where it is planted; here only what goes wrong.
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The log's segments are never synced.
+    LogUnsynced = 1,
+    /// A failed sync of the log counts as one that worked.
+    LogSyncErrorIgnored,
+    /// A durable commit does not wait for the log.
+    CommitUnflushed,
+    /// Whoever waits for a batch of the log is not woken when it has ended.
+    FlushWakeUpLost,
+    /// Checksums of log records are not looked at.
+    LogChecksumUnchecked,
+    /// The name of a new segment is not made durable.
+    SegmentNameUnsynced,
+    /// The log is released up to the checkpoint, whatever redo and open transactions need.
+    LogReleasedEarly,
+    /// Pages are written before the log records of their changes.
+    PageBeforeLog,
+    /// The first change behind a redo horizon does not log the page.
+    ImageSkipped,
+    /// A checkpoint does not sync the data file.
+    DataUnsynced,
+    /// A page that changed while it was written is clean afterwards.
+    ChangedPageClean,
+    /// A checkpoint's sweep passes over some dirty pages.
+    SweepSkipsPages,
+    /// Redo applies a change that the page shows already.
+    RedoUnconditional,
+    /// Recovery does not undo who was open.
+    LosersKept,
+    /// A checkpoint does not record who is open.
+    OpenForgotten,
+    /// Undo does not know of its own compensations.
+    CompensationUndone,
+    /// Rolling back to a savepoint does nothing.
+    SavepointIgnored,
+    /// The control file is not synced.
+    ControlUnsynced,
+    /// Early released locks leave no tag.
+    TagForgotten,
+    /// Locks are released before the commit is logged.
+    LocksBeforeCommit,
+    /// Reads lock nothing.
+    ReadUnlocked,
+    /// Scans lock no gap at their ends.
+    GapUnlocked,
+    /// An insert does not ask who has locked the gap.
+    InsertIgnoresGap,
+    /// An insert into its own gap locks one half of it only.
+    HalfGapLost,
+    /// Ghosts are taken away under the locks of others.
+    GhostPurged,
+    /// A reader believes what it read before it had its lock.
+    ReadUnvalidated,
+    /// A writer leaves without telling optimistic readers.
+    VersionNotRaised,
+    /// Who goes from reading to writing does not look whether it is still the same page.
+    UpgradeUnvalidated,
+    /// Who leaves a latch forgets those who sleep.
+    LatchSleepersForgotten,
+    /// A stronger lock is given whoever else holds the weaker one.
+    ConversionUnchecked,
+    /// Who gives up waiting for a lock does not let those behind it pass.
+    WithdrawalUnnoticed,
+    /// Deadlocks are seen by nobody.
+    DeadlockUnseen,
+    /// A lock on a table does not see those who work below it.
+    TableLockBlind,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 33] = [
+        Fault::LogUnsynced,
+        Fault::LogSyncErrorIgnored,
+        Fault::CommitUnflushed,
+        Fault::FlushWakeUpLost,
+        Fault::LogChecksumUnchecked,
+        Fault::SegmentNameUnsynced,
+        Fault::LogReleasedEarly,
+        Fault::PageBeforeLog,
+        Fault::ImageSkipped,
+        Fault::DataUnsynced,
+        Fault::ChangedPageClean,
+        Fault::SweepSkipsPages,
+        Fault::RedoUnconditional,
+        Fault::LosersKept,
+        Fault::OpenForgotten,
+        Fault::CompensationUndone,
+        Fault::SavepointIgnored,
+        Fault::ControlUnsynced,
+        Fault::TagForgotten,
+        Fault::LocksBeforeCommit,
+        Fault::ReadUnlocked,
+        Fault::GapUnlocked,
+        Fault::InsertIgnoresGap,
+        Fault::HalfGapLost,
+        Fault::GhostPurged,
+        Fault::ReadUnvalidated,
+        Fault::VersionNotRaised,
+        Fault::UpgradeUnvalidated,
+        Fault::LatchSleepersForgotten,
+        Fault::ConversionUnchecked,
+        Fault::WithdrawalUnnoticed,
+        Fault::DeadlockUnseen,
+        Fault::TableLockBlind,
+    ];
+
+    /// The fault's name, as it stands in the source.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    /// The fault of this name.
+    pub fn named(name: &str) -> Option<Fault> {
+        Fault::ALL.into_iter().find(|fault| fault.name() == name)
+    }
+}
+
+/// Whether this fault is planted: never, but in the simulated world.
+#[cfg(not(foreshore_sim))]
+#[inline(always)]
+pub const fn planted(_: Fault) -> bool {
+    false
+}
+
+/// Whether this fault is planted.
+#[cfg(foreshore_sim)]
+#[inline]
+pub fn planted(fault: Fault) -> bool {
+    // Relaxed: written before the threads that read it begin. Not one of the simulated atomics: looking is no event.
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
+}
+
+/// Plants a fault, for as long as the process lives.
+#[cfg(foreshore_sim)]
+pub fn plant(fault: Fault) {
+    PLANTED.store(fault as u8, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// The fault that is planted; 0 for none.
+#[cfg(foreshore_sim)]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_number_and_a_name_of_its_own() {
+        for (number, fault) in (1..).zip(Fault::ALL) {
+            assert_eq!(fault as u8, number);
+            assert_eq!(Fault::named(&fault.name()), Some(fault));
+        }
+    }
+}
