@@ -8,7 +8,7 @@ mod comparison;
 mod deadlocks;
 mod intent;
 mod ladder;
-mod latch;
+pub(crate) mod latch;
 mod locks;
 mod log;
 mod progress;
@@ -26,6 +26,8 @@ use foreshore_bench::{
     Length, Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
+
+pub(crate) use latch::LatchArgs;
 
 use crate::{
     bench::progress::Progress,
@@ -48,7 +50,7 @@ enum What {
     /// Engines side by side, in turn: medians, ratios, processor time, aborts, latencies, memory.
     Compare(compare::CompareArgs),
     /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
-    Latch(latch::LatchArgs),
+    Latch(LatchArgs),
     /// The lock manager alone: locks per second, by lock table, policy against deadlocks and number of threads.
     Locks(locks::LocksArgs),
     /// Intent locks alone: how long transactions take that only announce what they will lock.

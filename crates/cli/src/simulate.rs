@@ -13,7 +13,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
-use crate::{bench::WorkloadArgs, output::CliError};
+use foreshore_bench::{BenchError, Txbench, TxbenchOptions, Workload};
+
+use crate::{
+    bench::{CommonArgs, LatchArgs, WorkloadArgs},
+    output::CliError,
+};
 
 /// Runs the engine on a simulated machine: a benchmark on many cores, or a hunt for bugs (`--seeds`).
 #[derive(Args)]
@@ -30,6 +35,8 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate bench tpcb --cores 80 --profile westmere8x10
   cargo sim simulate bench ycsb --records 100000 --cores 64 --threads 64 --seed 7 --json
   cargo sim simulate locks --intent-locks private,lightweight,in_table,inherited
+  cargo sim simulate bench tpcb --cores 80 --bands  what holds on machines that are a little other
+  cargo sim simulate bench latch --latch ttas --threads 1,10,40 --mix write-only
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
@@ -67,12 +74,64 @@ struct SimulateLocksArgs {
 #[derive(Args)]
 struct SimulateBenchArgs {
     #[command(subcommand)]
-    workload: WorkloadArgs,
+    what: Simulated,
     #[command(flatten)]
     machine: MachineArgs,
 }
 
+#[derive(Subcommand)]
+enum Simulated {
+    #[command(flatten)]
+    Workload(WorkloadArgs),
+    /// Range reads and updates of three tables; choose the lock table by `--set lock_table=…` (Jung et al. 2013).
+    Txbench(TxbenchArgs),
+    /// Latches: as `bench latch`; virtual time is dear, so give few threads, latches and seconds.
+    Latch(LatchArgs),
+}
+
 #[derive(Args)]
+struct TxbenchArgs {
+    /// Consecutive rows that a transaction reads; one that updates does so to a fifth as many rows of the next table.
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    rows: u32,
+    /// The share of the transactions that update.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    updates: f64,
+    /// The share of the rows that are used at all.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    hot: f64,
+    /// Rows of each of the three tables.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    keys: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl Simulated {
+    /// The workload, with how it is run; latches are none.
+    fn into_parts(self) -> Result<Parts, BenchError> {
+        Ok(match self {
+            Simulated::Workload(workload) => {
+                let (workload, args) = workload.into_parts()?;
+                Parts::Workload(workload, Box::new(args))
+            }
+            Simulated::Txbench(TxbenchArgs { rows, updates, hot, keys, common }) => {
+                let workload = Txbench::new(TxbenchOptions { keys, rows, updates, hot })?;
+                Parts::Workload(Box::new(workload), Box::new(common))
+            }
+            Simulated::Latch(args) => Parts::Latches(args),
+        })
+    }
+}
+
+/// What is simulated.
+#[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "made to see whether the arguments make sense"))]
+enum Parts {
+    Workload(Box<dyn Workload>, Box<CommonArgs>),
+    Latches(LatchArgs),
+}
+
+#[derive(Args, Clone)]
 #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
 struct MachineArgs {
     /// Cores of the machine [default: as many as threads].
@@ -90,6 +149,10 @@ struct MachineArgs {
     /// The cost of everything beyond the own socket, in percent of the machine's.
     #[arg(long, global = true, value_name = "P", default_value_t = 100)]
     remote: u64,
+    /// Run six machines in turn, retention 0 and 50 % by remote costs of half, one and one and a half times, and print what
+    /// each came to: what they agree on may be believed.
+    #[arg(long, global = true, conflicts_with_all = ["retention", "remote"])]
+    bands: bool,
 }
 
 #[derive(Args, Clone)]
@@ -158,7 +221,7 @@ pub(crate) fn nothing_else() -> CliError {
 #[cfg(foreshore_sim)]
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
     match args.command {
-        Some(SimulateCommand::Bench(args)) => bench::run(args.workload, &args.machine),
+        Some(SimulateCommand::Bench(args)) => bench::run(args.what, &args.machine),
         Some(SimulateCommand::Locks(args)) => locks::run(&args),
         None => campaign::run(&args.campaign),
     }
@@ -168,7 +231,7 @@ pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
 #[cfg(not(foreshore_sim))]
 pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
     if let Some(SimulateCommand::Bench(args)) = args.command {
-        args.workload.into_parts()?;
+        args.what.into_parts()?;
     }
     Err(CliError::usage(
         "simulating needs a build of its own",

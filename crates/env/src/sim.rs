@@ -54,7 +54,7 @@ pub use self::{
     disk::{Device, SimulatedDisk},
     explorer::{Schedule, Turn},
     kernel::{Cause, Slept},
-    machine::MachineReport,
+    machine::{MachineReport, Waited},
     profile::{PROFILES, Profile},
     tally::Tally,
 };
@@ -150,6 +150,8 @@ pub struct Simulated<R> {
     pub left: Vec<String>,
     /// The turns of an explorer's world, for [`Schedule::Replayed`].
     pub turns: Vec<Turn>,
+    /// Accesses to shared memory that a machine has charged.
+    pub accesses: u64,
 }
 
 /// One simulation at a time: they share the memory at the fixed address.
@@ -205,13 +207,13 @@ fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>,
     let body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(body) };
     let ended = kernel::run(Box::new(kernel), body).map_err(Failed::Memory)?;
     let elapsed = Duration::from_nanos(ended.kernel.clock / time::PICOSECONDS);
-    let turns = match ended.kernel.scheduler {
-        Scheduler::Explorer(explorer) => explorer.into_trace(),
-        Scheduler::Machine(_) => Vec::new(),
+    let (turns, accesses) = match ended.kernel.scheduler {
+        Scheduler::Explorer(explorer) => (explorer.into_trace(), 0),
+        Scheduler::Machine(machine) => (Vec::new(), machine.accesses_in_all()),
     };
     match (ended.cause, outcome) {
         (Some(cause), _) => Err(Failed::Stopped { cause, threads: ended.left, turns }),
-        (None, Some(Ok(result))) => Ok(Simulated { result, elapsed, left: ended.left, turns }),
+        (None, Some(Ok(result))) => Ok(Simulated { result, elapsed, left: ended.left, turns, accesses }),
         (None, Some(Err(panic))) => Err(Failed::Panicked { panic, turns }),
         (None, None) => unreachable!("the first thread is over and has left its result"),
     }
@@ -261,6 +263,15 @@ pub(crate) fn charge(place: usize, bytes: usize, write: bool) {
         calls::access(line.max(place), touch);
         line += LINE;
     }
+}
+
+/// What lies at these places: elements of so many bytes.
+pub(crate) fn name(place: usize, bytes: usize, each: usize, name: &'static str) {
+    kernel::with(|kernel| {
+        if let Scheduler::Machine(machine) = &mut kernel.scheduler {
+            arena::outside(|| machine.name(place, bytes, each, name));
+        }
+    });
 }
 
 /// A number from the simulation's seed; from the operating system outside.

@@ -296,7 +296,8 @@ pub(crate) struct Slots {
 
 impl Slots {
     pub(crate) fn new() -> Slots {
-        let slots = (0..SLOTS).map(|_| CachePadded::new(Slot::new())).collect();
+        let slots: Box<[_]> = (0..SLOTS).map(|_| CachePadded::new(Slot::new())).collect();
+        foreshore_env::hint::name(&slots, "lock slot");
         Slots { slots, used: AtomicUsize::new(0), next_hint: AtomicUsize::new(0) }
     }
 

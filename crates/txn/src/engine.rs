@@ -70,6 +70,7 @@ impl Engine {
             open::open(&disk, directory, options)?
         };
         let core = Arc::new(opened.core);
+        core.transactions.name_for_simulation();
         if !core.catalog.dropped().is_empty() && !core.read_only {
             core.growth.ask_reaper();
         }

@@ -30,7 +30,7 @@ use std::cell::Cell;
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::{
-    CachePadded,
+    CachePadded, hint,
     sync::atomic::{AtomicU64, Ordering},
     thread_local,
 };
@@ -107,11 +107,19 @@ impl TxnTable {
                 ended: AtomicU64::new(FREE),
             })
         };
+        let slots: Box<[_]> = (0..slots).map(|_| slot()).collect();
+        hint::name(&slots, "transaction slot");
         TxnTable {
-            slots: (0..slots).map(|_| slot()).collect(),
+            slots,
             next_txn: CachePadded::new(AtomicU64::new(next_txn.max(1))),
             next_home: AtomicU64::new(0),
         }
+    }
+
+    /// Tells the simulator what lies where.
+    #[cfg(not(foreshore_loom))]
+    pub(crate) fn name_for_simulation(&self) {
+        hint::name(std::slice::from_ref(&self.next_txn), "next transaction id");
     }
 
     /// A new transaction id.

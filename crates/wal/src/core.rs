@@ -15,9 +15,11 @@ mod read;
 mod tests;
 mod wait;
 
+use std::slice;
+
 use foreshore_base::StorageError;
 use foreshore_env::{
-    CachePadded,
+    CachePadded, hint,
     sync::{
         Condvar, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
@@ -116,6 +118,14 @@ impl Core {
             flush_interval: options.interval(),
             latency: options.latency,
         }
+    }
+
+    /// Tells the simulator what lies where.
+    pub(crate) fn name_for_simulation(&self) {
+        hint::name(slice::from_ref(&self.inserter), "log tail");
+        hint::name(slice::from_ref(&self.durable), "log durable position");
+        hint::name(slice::from_ref(&self.waiting), "log waiters");
+        self.ring.name_for_simulation();
     }
 
     pub(crate) fn tail(&self) -> u64 {

@@ -89,6 +89,7 @@ impl Log {
 
     fn start(core: Core, segment: Segment, sealed: bool) -> Result<Arc<Log>> {
         let core = Arc::new(core);
+        core.name_for_simulation();
         let flusher = Flusher::new(Arc::clone(&core), segment, sealed);
         let handle = thread::Builder::new()
             .name("foreshore-log".to_owned())

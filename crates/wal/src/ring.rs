@@ -7,8 +7,10 @@
 //! word last, with release ordering; a first word that is not 0 so says that the record behind it is whole. The
 //! flusher, which has written records to the file, says so, sets their words to 0, and only then gives the place free.
 
+use std::slice;
+
 use foreshore_env::{
-    CachePadded,
+    CachePadded, hint,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
@@ -50,6 +52,13 @@ impl Ring {
             written: CachePadded::new(AtomicU64::new(position)),
             reclaimed: CachePadded::new(AtomicU64::new(position)),
         }
+    }
+
+    /// Tells the simulator what lies where.
+    pub(crate) fn name_for_simulation(&self) {
+        hint::name(&self.words, "log ring word");
+        hint::name(slice::from_ref(&self.written), "log ring written");
+        hint::name(slice::from_ref(&self.reclaimed), "log ring reclaimed");
     }
 
     pub(crate) fn bytes(&self) -> u64 {

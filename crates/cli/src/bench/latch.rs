@@ -14,6 +14,11 @@ use crate::{
     output::{CliError, json_line, line},
 };
 
+/// How long a combination is measured, and in how many rounds, if nothing else is said; virtual time is dear, and the same
+/// in each round.
+const SECONDS: &str = if cfg!(foreshore_sim) { "0.001" } else { "0.3" };
+const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
+
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LatchArgs {
@@ -28,10 +33,10 @@ pub(crate) struct LatchArgs {
           value_parser = names::<LatchMix>(&["read-only", "write-only", "mixed", "contended"]))]
     mix: Vec<LatchMix>,
     /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_seconds)]
     seconds: Duration,
     /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Make so many acquisitions by one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
@@ -39,10 +44,18 @@ pub(crate) struct LatchArgs {
     iterations: Option<u64>,
     /// Print one JSON object, on the last line of the output, and nothing else.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
+}
+
+impl LatchArgs {
+    /// The most threads of a combination.
+    #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "for simulated machines"))]
+    pub(crate) fn most_threads(&self) -> usize {
+        self.threads.iter().copied().max().unwrap_or(1)
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -86,7 +99,8 @@ pub(crate) fn run(args: &LatchArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
+/// Measures; gives the report.
+pub(crate) fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
     let options = LatchOptions {
         subjects: args.latch.0.clone(),
         mixes: args.mix.clone(),
@@ -94,14 +108,14 @@ fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
         seconds: args.seconds,
         rounds: usize::from(args.rounds),
     };
-    let bar = RoundsBar::new(!args.json && !args.quiet);
+    let bar = RoundsBar::new(!args.json && !args.quiet && !cfg!(foreshore_sim));
     let report = measure_latches(&options, &mut |done, of| bar.show(done, of));
     bar.finish();
     report
 }
 
 /// The report for people: a table for each mix, a line for each latch, a column for each number of threads.
-fn text(report: &LatchReport) -> String {
+pub(crate) fn text(report: &LatchReport) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,

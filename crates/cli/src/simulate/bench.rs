@@ -1,27 +1,33 @@
 //! `foreshore simulate bench`: a benchmark on a simulated machine.
 
+mod source;
+
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    io::{self, Write},
     path::PathBuf,
     process::ExitCode,
 };
 
 use foreshore_bench::{BenchError, EngineOptions, Length, Observer, Report, RunOptions, Workload, engines};
 use foreshore_env::{
-    sim::{self, Device, MachineReport, Profile, Settings, World},
+    sim::{self, Device, HotLine, MachineReport, Profile, Settings, World},
     time::Duration,
 };
 use serde::Serialize;
 
-use super::MachineArgs;
+use super::{MachineArgs, Parts, Simulated};
 use crate::{
-    bench::{CommonArgs, WorkloadArgs, summary},
+    bench::{CommonArgs, LatchArgs, latch, summary},
     output::{CHECK_FAILED, CliError, json_line, line},
 };
 
 /// The longest that a run may take, in virtual time.
 const LIMIT: Duration = Duration::from_secs(7200);
+/// The machines of `--bands`: percent of a transfer, and percent of the costs beyond the own socket.
+const RETENTIONS: [u64; 2] = [0, 50];
+const REMOTE_COSTS: [u64; 3] = [50, 100, 150];
 /// Picoseconds in a second.
 const SECOND: f64 = 1e12;
 /// Places where threads slept that are named.
@@ -43,7 +49,8 @@ struct Simulation {
     device: String,
     retention_percent: u64,
     remote_percent: u64,
-    /// Shares of the time of all cores; they add up to 1.
+    /// Shares of the time of all cores; they add up to 1. A core whose thread waits, with nobody else to run, waits for what
+    /// that thread waits for.
     cores_time: BTreeMap<&'static str, f64>,
     /// Seconds that threads slept, by what for: locks, latches, the log, anything else.
     threads_slept_s: BTreeMap<&'static str, f64>,
@@ -60,6 +67,8 @@ struct Simulation {
 
 #[derive(Clone, Serialize)]
 struct Line {
+    /// What lies there, and which field of which structure was accessed most, as far as they can be told.
+    name: String,
     /// Where in the source it was accessed when it moved, the most frequent place first.
     places: Vec<String>,
     moves: u64,
@@ -95,17 +104,20 @@ impl Observer for Watch {
     }
 }
 
-pub(super) fn run(workload: WorkloadArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    let (workload, args) = workload.into_parts()?;
-    if args.dir.is_some() {
-        return Err(CliError::usage("a simulated database has no directory", "leave out --dir"));
+pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    match what.into_parts()? {
+        Parts::Workload(workload, args) if machine.bands => bands(workload.as_ref(), &args, machine),
+        Parts::Workload(workload, args) => run_workload(workload.as_ref(), &args, machine),
+        Parts::Latches(args) => latches(&args, machine),
     }
-    let cores = machine.cores.unwrap_or_else(|| args.threads());
-    let settings = settings(machine, cores, args.seed)?;
-    let simulated =
-        sim::simulate(&settings, || measure(workload.as_ref(), &args).map_err(|error| error.to_string()));
-    let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    let (report, machine_report) = simulated.result.map_err(CliError::Other)?;
+}
+
+fn run_workload(
+    workload: &dyn Workload,
+    args: &CommonArgs,
+    machine: &MachineArgs,
+) -> Result<ExitCode, CliError> {
+    let (settings, report, machine_report) = simulate(workload, args, machine)?;
     let simulation = simulation(machine, &settings, &machine_report, report.commits);
     if args.json {
         json_line(&SimulatedReport { report: report.clone(), simulation })?;
@@ -114,6 +126,92 @@ pub(super) fn run(workload: WorkloadArgs, machine: &MachineArgs) -> Result<ExitC
         print(&simulation)?;
     }
     Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// One run of a workload.
+fn simulate(
+    workload: &dyn Workload,
+    args: &CommonArgs,
+    machine: &MachineArgs,
+) -> Result<(Settings, Report, MachineReport), CliError> {
+    if args.dir.is_some() {
+        return Err(CliError::usage("a simulated database has no directory", "leave out --dir"));
+    }
+    let cores = machine.cores.unwrap_or_else(|| args.threads());
+    let settings = settings(machine, cores, args.seed)?;
+    let simulated = sim::simulate(&settings, || measure(workload, args).map_err(|error| error.to_string()));
+    let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
+    tell_speed(simulated.accesses);
+    let (report, machine_report) = simulated.result.map_err(CliError::Other)?;
+    Ok((settings, report, machine_report))
+}
+
+/// What a workload came to on one of the machines of `--bands`.
+#[derive(Serialize)]
+struct Band {
+    retention_percent: u64,
+    remote_percent: u64,
+    commits_per_s: f64,
+    consistent: bool,
+}
+
+/// The machines of `--bands`, in turn.
+fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    let mut bands = Vec::new();
+    for remote in REMOTE_COSTS {
+        for retention in RETENTIONS {
+            let machine = MachineArgs { retention: Some(retention), remote, ..machine.clone() };
+            let (_, report, _) = simulate(workload, args, &machine)?;
+            let commits_per_s = report.commits_per_s;
+            let band = Band {
+                retention_percent: retention,
+                remote_percent: remote,
+                commits_per_s,
+                consistent: report.consistent,
+            };
+            if !args.json {
+                line(format!(
+                    "  retention {retention:>2} %, remote {remote:>3} %  {commits_per_s:>12.0} commits/s"
+                ))?;
+            }
+            bands.push(band);
+        }
+    }
+    if args.json {
+        json_line(&bands)?;
+    }
+    let consistent = bands.iter().all(|band| band.consistent);
+    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Latches on the simulated machine; with `--bands` on all of them.
+fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    let cores = machine.cores.unwrap_or_else(|| args.most_threads());
+    let machines: Vec<MachineArgs> = if machine.bands {
+        let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
+        all.map(|(remote, retention)| MachineArgs { retention: Some(retention), remote, ..machine.clone() })
+            .collect()
+    } else {
+        vec![machine.clone()]
+    };
+    for machine in machines {
+        let settings = settings(&machine, cores, 1)?;
+        let simulated = sim::simulate(&settings, || latch::measure(args).map_err(|error| error.to_string()));
+        let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
+        tell_speed(simulated.accesses);
+        let report = simulated.result.map_err(CliError::Other)?;
+        if args.json {
+            json_line(&report)?;
+            continue;
+        }
+        let World::Machine { profile, .. } = &settings.world else { unreachable!("made above") };
+        line(format!(
+            "{cores} cores of {} at {} GHz, retention {} %, remote {} %",
+            profile.name, profile.gigahertz, profile.retention_percent, machine.remote
+        ))?;
+        line(latch::text(&report).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, CliError> {
@@ -154,10 +252,29 @@ fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, Machin
     Ok((report, seen))
 }
 
+/// Tells a person how fast the simulator was. Not part of the output, which is the same on every machine.
+fn tell_speed(accesses: u64) {
+    // Linux counts the nanoseconds of this thread on a processor; elsewhere nothing is told.
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let Some(Ok(nanoseconds)) = times.split(' ').next().map(str::parse::<f64>) else { return };
+    let millions = accesses as f64 / 1e6;
+    let seconds = nanoseconds / 1e9;
+    // Standard error may be closed; nobody misses it then.
+    let _ = writeln!(
+        io::stderr().lock(),
+        "simulated {millions:.1} M accesses in {seconds:.2} s of CPU: {:.1} M a second",
+        millions / seconds.max(1e-9)
+    );
+}
+
 /// What threads that slept at this place waited for.
 fn reason(place: &str) -> &'static str {
-    const CRATES: [(&str, &str); 3] =
-        [("crates/lock/", "locks"), ("crates/latch/", "latches"), ("crates/wal/", "log")];
+    const CRATES: [(&str, &str); 4] = [
+        ("crates/lock/", "locks"),
+        ("crates/latch/", "latches"),
+        ("crates/wal/", "log"),
+        ("crates/env/src/sim/disk", "disk"),
+    ];
     CRATES.iter().find(|(folder, _)| place.starts_with(folder)).map_or("other", |(_, reason)| reason)
 }
 
@@ -176,13 +293,7 @@ fn simulation(machine: &MachineArgs, settings: &Settings, seen: &MachineReport, 
         device: machine.device.clone(),
         retention_percent: profile.retention_percent,
         remote_percent: machine.remote,
-        cores_time: BTreeMap::from([
-            ("useful", share(seen.computing_ps)),
-            ("memory", share(seen.memory_ps)),
-            ("spinning", share(seen.spinning_ps)),
-            ("system", share(seen.system_ps)),
-            ("idle", share(seen.idle_ps)),
-        ]),
+        cores_time: cores_time(seen),
         threads_slept_s,
         per_transaction: BTreeMap::from([
             ("accesses", each(seen.accesses)),
@@ -196,6 +307,7 @@ fn simulation(machine: &MachineArgs, settings: &Settings, seen: &MachineReport, 
         switches: seen.switches,
         hottest_lines: (seen.hottest.iter())
             .map(|hot| Line {
+                name: line_name(hot),
                 places: hot
                     .places
                     .iter()
@@ -216,6 +328,43 @@ fn simulation(machine: &MachineArgs, settings: &Settings, seen: &MachineReport, 
     }
 }
 
+/// What a line is called: what was said to lie there, and the field whose access moved it most often.
+fn line_name(hot: &HotLine) -> String {
+    let field = hot.places.first().and_then(|(place, _)| source::field(place));
+    match (&hot.name, field) {
+        (Some(name), Some(field)) => format!("{name}, {field}"),
+        (Some(name), None) => name.clone(),
+        (None, Some(field)) => field,
+        (None, None) => "unnamed".to_owned(),
+    }
+}
+
+/// What the time of all cores went to.
+fn cores_time(seen: &MachineReport) -> BTreeMap<&'static str, f64> {
+    let total = seen.total_ps.max(1) as f64;
+    let mut waits: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for waited in &seen.waited {
+        *waits.entry(reason(&waited.place)).or_default() += waited.time_ps;
+    }
+    let waits_for = |what: &str| waits.get(what).copied().unwrap_or(0);
+    let (locks, latches, log, disk) =
+        (waits_for("locks"), waits_for("latches"), waits_for("log"), waits_for("disk"));
+    let parts = [
+        ("useful", seen.computing_ps),
+        ("memory", seen.memory_ps),
+        ("spinning", seen.spinning_ps),
+        ("system", seen.system_ps),
+        ("lock_wait", locks),
+        ("latch_wait", latches),
+        ("log_wait", log),
+        ("disk_wait", disk),
+        ("idle", seen.idle_ps - locks - latches - log - disk),
+    ];
+    let sum: u64 = parts.iter().map(|(_, time)| time).sum();
+    assert_eq!(sum, seen.total_ps, "ENV-7: the time of all cores is what they did and waited for");
+    parts.into_iter().map(|(name, time)| (name, time as f64 / total)).collect()
+}
+
 fn print(simulation: &Simulation) -> Result<(), CliError> {
     let shares: Vec<String> = (simulation.cores_time.iter())
         .map(|(name, share)| format!("{name} {:.1} %", share * 100.0))
@@ -229,7 +378,13 @@ fn print(simulation: &Simulation) -> Result<(), CliError> {
         simulation.threads_slept_s.iter().map(|(name, time)| format!("{name} {time:.6}")).collect();
     line(format!("  threads slept, s: {}", slept.join(", ")))?;
     for hot in &simulation.hottest_lines {
-        line(format!("  {:>6.2} %  {:>9} moves  {}", hot.waited * 100.0, hot.moves, hot.places.join(", ")))?;
+        line(format!(
+            "  {:>6.2} %  {:>9} moves  {}: {}",
+            hot.waited * 100.0,
+            hot.moves,
+            hot.name,
+            hot.places.join(", ")
+        ))?;
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ use plan::{End, Life, Plan};
 
 /// The longest that a run may take, in virtual time: long waits for locks are part of it.
 const LIMIT: Duration = Duration::from_secs(600);
+/// How long after its last life threads of the database may end.
+const FAREWELL: Duration = Duration::from_millis(100);
 /// Characters that are told of what went wrong: a whole history is no help.
 const LONGEST_REASON: usize = 1500;
 
@@ -122,6 +124,8 @@ struct Score {
 fn play(plan: &Plan, seed: u64, changes: &Changes) -> (Result<(), String>, Score) {
     let mut score = Score::default();
     let result = live(plan, seed, changes, &mut score);
+    // A background thread that had the last hold of what it works for ends a moment after the database.
+    thread::sleep(FAREWELL);
     (result, score)
 }
 
@@ -206,6 +210,7 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
                     life,
                     number,
                     keys: plan.keys,
+                    long_values: plan.long_values,
                     attempts: Vec::new(),
                     tickets: Vec::new(),
                 };

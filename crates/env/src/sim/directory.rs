@@ -7,11 +7,16 @@
 //! snoop arrives the old owner keeps hitting (retention). Caches are endless: nothing is ever evicted.
 #![allow(clippy::disallowed_types)]
 
+mod hot;
+
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     hash::{BuildHasherDefault, Hasher},
     panic::Location,
 };
+
+pub use hot::HotLine;
+use hot::Named;
 
 use super::{
     kernel::Touch,
@@ -27,6 +32,8 @@ const LINE_SHIFT: u32 = 6;
 const NOBODY: u16 = u16::MAX;
 
 struct Line {
+    /// Its address, without the bits that are zero.
+    tag: usize,
     /// Until then the line is on its way to somebody.
     busy_until: u64,
     /// Until then `keeper` still hits.
@@ -121,8 +128,12 @@ pub(super) struct Directory {
     /// The line that each core accessed last.
     last: Vec<u32>,
     pub(super) counts: Counts,
+    /// Accesses before counting began.
+    earlier: u64,
     /// Where lines moved, by line and place in the source.
     places: Map<(u32, usize), (u64, &'static Location<'static>)>,
+    /// What is known to lie where, by where it begins.
+    named: BTreeMap<usize, Named>,
 }
 
 fn times(profile: &Profile) -> Times {
@@ -153,12 +164,20 @@ impl Directory {
             words: cores.div_ceil(64),
             last: vec![u32::MAX; cores],
             counts: Counts::default(),
+            earlier: 0,
             places: Map::default(),
+            named: BTreeMap::new(),
         }
+    }
+
+    /// Accesses since the machine began.
+    pub(super) fn accesses_in_all(&self) -> u64 {
+        self.earlier + self.counts.accesses
     }
 
     /// Counts from here on.
     pub(super) fn count_anew(&mut self) {
+        self.earlier = self.accesses_in_all();
         self.counts = Counts::default();
         self.places.clear();
         for line in &mut self.lines {
@@ -173,6 +192,7 @@ impl Directory {
         }
         let home = (core / self.profile.cores_per_socket) as u8;
         self.lines.push(Line {
+            tag,
             busy_until: 0,
             kept_until: 0,
             keeper: NOBODY,
@@ -360,38 +380,4 @@ impl Directory {
         (first..first + self.profile.cores_per_cluster)
             .any(|other| other != core && other / 64 < self.words && self.shares(number, other))
     }
-
-    /// The lines that moved most: moves, picoseconds waited, and the places in the source where they moved, by count.
-    pub(super) fn hottest(&self, most: usize) -> Vec<HotLine> {
-        let mut numbers: Vec<usize> =
-            (0..self.lines.len()).filter(|&number| self.lines[number].moves > 0).collect();
-        numbers.sort_unstable_by_key(|&number| (std::cmp::Reverse(self.lines[number].waited), number));
-        numbers.truncate(most);
-        numbers
-            .into_iter()
-            .map(|number| {
-                let line = &self.lines[number];
-                let mut places: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
-                for ((at_line, _), (count, at)) in &self.places {
-                    if *at_line as usize == number {
-                        *places.entry(format!("{}:{}", at.file(), at.line())).or_default() += count;
-                    }
-                }
-                let mut places: Vec<(String, u64)> = places.into_iter().collect();
-                places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-                HotLine { moves: u64::from(line.moves), waited: line.waited, places }
-            })
-            .collect()
-    }
-}
-
-/// A line of memory that moves often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HotLine {
-    /// How often it came from memory or from another core.
-    pub moves: u64,
-    /// Picoseconds that cores waited for it.
-    pub waited: u64,
-    /// Where in the source it was accessed when it moved, and how often: the most frequent first.
-    pub places: Vec<(String, u64)>,
 }

@@ -164,7 +164,10 @@ impl Explorer {
         self.clock = clock;
         self.steps += (clock - self.began) / STEP;
         self.last = Some((thread, leave == Leave::Yield));
-        if let Some(turn) = self.trace.last_mut() {
+        // Who left of itself does so again, and must not be made to leave at the same clock a moment before.
+        if leave == Leave::Turn
+            && let Some(turn) = self.trace.last_mut()
+        {
             // The longest time that makes it leave where it left.
             turn.lasts = (clock - self.began).saturating_sub(1);
         }

@@ -356,7 +356,8 @@ impl Kernel {
         // A fiber that is over is dropped: its stack is empty.
         thread.fiber = (!over).then_some(fiber);
         let leave = if over { Leave::Over } else { self.leave };
-        self.scheduler.left(number, self.clock, leave);
+        let sleep = thread.sleep.as_ref().filter(|_| thread.name.is_none()).map(|sleep| sleep.at);
+        self.scheduler.left(number, self.clock, leave, sleep);
     }
 
     /// Counts sleeps from here on.

@@ -6,7 +6,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
     panic::Location,
 };
 
@@ -44,6 +44,9 @@ struct Core {
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
     slice_end: u64,
+    /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
+    /// with names work in the background, and nobody's work waits while they sleep.
+    sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
 }
 
 pub(super) struct Machine {
@@ -59,6 +62,8 @@ pub(super) struct Machine {
     /// Where each thread ran last.
     homes: Vec<usize>,
     spent: [u64; SPENT_KINDS],
+    /// Idling, by file and line of where the core's thread slept meanwhile. What is missing had no such thread.
+    waited: BTreeMap<(&'static str, u32), u64>,
     switches: u64,
     /// The sum of all clocks when counting began.
     began: u64,
@@ -89,6 +94,7 @@ impl Machine {
             idle: cores,
             homes: Vec::new(),
             spent: [0; SPENT_KINDS],
+            waited: BTreeMap::new(),
             switches: 0,
             began: 0,
         }
@@ -147,13 +153,24 @@ impl Machine {
             Some(core) => {
                 let begin = now + WAKE_UP;
                 let clock = self.cores[core].clock.max(begin);
-                self.tally(Spent::Idle, clock - self.cores[core].clock);
-                self.cores[core].clock = clock;
+                self.idles(core, clock);
                 self.idle -= 1;
                 self.give(core, thread);
                 self.order.push(Reverse(key(clock, core)));
             }
             None => self.cores[home].queue.push_back(thread),
+        }
+        let home = &mut self.cores[home];
+        home.sleeper = home.sleeper.filter(|(sleeper, _)| *sleeper != thread);
+    }
+
+    /// The clock of an idle core comes to `until`.
+    fn idles(&mut self, core: usize, until: u64) {
+        let time = until - self.cores[core].clock;
+        self.cores[core].clock = until;
+        self.tally(Spent::Idle, time);
+        if let Some((_, at)) = self.cores[core].sleeper {
+            *self.waited.entry((at.file(), at.line())).or_default() += time;
         }
     }
 
@@ -213,9 +230,13 @@ impl Machine {
         if core.queue.is_empty() { others } else { others.min(core.slice_end) }
     }
 
-    pub(super) fn left(&mut self, clock: u64, leave: Leave) {
+    /// `sleep`: where in the source it lay down to sleep, if it did and has no name.
+    pub(super) fn left(&mut self, clock: u64, leave: Leave, sleep: Option<&'static Location<'static>>) {
         let here = self.here;
         self.cores[here].clock = clock;
+        if let (Some(thread), Some(at)) = (self.cores[here].running, sleep) {
+            self.cores[here].sleeper = Some((thread, at));
+        }
         match leave {
             Leave::Turn => self.order.push(Reverse(key(clock, here))),
             Leave::Yield => self.rotate(),
@@ -242,11 +263,22 @@ impl Machine {
         self.cores[longest].queue.pop_front()
     }
 
+    /// Accesses since the machine began.
+    pub(super) fn accesses_in_all(&self) -> u64 {
+        self.directory.accesses_in_all()
+    }
+
+    /// What lies at these places, for reports.
+    pub(super) fn name(&mut self, place: usize, bytes: usize, each: usize, name: &'static str) {
+        self.directory.name(place, bytes, each, name);
+    }
+
     /// Counts from `now` on.
     pub(super) fn count_anew(&mut self, now: u64) {
         self.settle(now);
         self.began = self.cores.iter().map(|core| core.clock).sum();
         self.spent = [0; SPENT_KINDS];
+        self.waited.clear();
         self.switches = 0;
         self.directory.count_anew();
     }
@@ -256,8 +288,7 @@ impl Machine {
         self.cores[self.here].clock = now;
         for core in 0..self.cores.len() {
             if self.is_idle(core) && self.cores[core].clock < now {
-                self.tally(Spent::Idle, now - self.cores[core].clock);
-                self.cores[core].clock = now;
+                self.idles(core, now);
             }
         }
     }
@@ -275,6 +306,9 @@ impl Machine {
             spinning_ps: spent(Spent::Spinning),
             system_ps: spent(Spent::System),
             idle_ps: spent(Spent::Idle),
+            waited: (self.waited.iter())
+                .map(|((file, line), &time_ps)| Waited { place: format!("{file}:{line}"), time_ps })
+                .collect(),
             accesses: counts.accesses,
             changes: counts.changes,
             lines_from_memory: counts.cold,
@@ -304,6 +338,8 @@ pub struct MachineReport {
     pub system_ps: u64,
     /// Of it: nothing to do.
     pub idle_ps: u64,
+    /// Of the idling: what the thread that ran there last waited for, by place in the source. The rest had none.
+    pub waited: Vec<Waited>,
     /// Accesses to shared memory.
     pub accesses: u64,
     /// Of them: atomic changes.
@@ -320,4 +356,13 @@ pub struct MachineReport {
     pub hottest: Vec<HotLine>,
     /// Where threads slept, the longest first.
     pub sleeps: Vec<Slept>,
+}
+
+/// Cores that idled because their threads slept at one place in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// File and line of who called what sleeps.
+    pub place: String,
+    /// How long, in picoseconds.
+    pub time_ps: u64,
 }

@@ -143,9 +143,15 @@ impl Scheduler {
     }
 
     /// The thread that ran has stopped for this reason.
-    pub(super) fn left(&mut self, thread: ThreadNumber, clock: u64, leave: Leave) {
+    pub(super) fn left(
+        &mut self,
+        thread: ThreadNumber,
+        clock: u64,
+        leave: Leave,
+        sleep: Option<&'static Location<'static>>,
+    ) {
         match self {
-            Scheduler::Machine(machine) => machine.left(clock, leave),
+            Scheduler::Machine(machine) => machine.left(clock, leave, sleep),
             Scheduler::Explorer(explorer) => explorer.left(thread, clock, leave),
         }
     }

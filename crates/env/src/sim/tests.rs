@@ -345,6 +345,8 @@ fn the_time_of_all_cores_is_accounted_for() {
             "{cores} cores, {threads} threads: {report:?}"
         );
         assert!(computing_ps > 0 && system_ps > 0);
+        let waited: u64 = report.waited.iter().map(|waited| waited.time_ps).sum();
+        assert!(waited <= idle_ps, "{waited} of {idle_ps}");
     }
 }
 

@@ -205,6 +205,9 @@ pub mod hint {
     pub fn charge<T: ?Sized>(_range: &T, _access: Access) {}
 
     /// Nothing.
+    pub fn name<T>(_elements: &[T], _name: &'static str) {}
+
+    /// Nothing.
     pub fn work(_units: u64) {}
 
     /// Nothing.

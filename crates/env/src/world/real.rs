@@ -208,6 +208,11 @@ pub mod hint {
     #[inline(always)]
     pub fn charge<T: ?Sized>(_range: &T, _access: Access) {}
 
+    /// Tells the simulator what lies at these places, for its list of hot lines: `elements`, each called `name`. Nothing in the
+    /// real world.
+    #[inline(always)]
+    pub fn name<T>(_elements: &[T], _name: &'static str) {}
+
     /// Tells the simulator of `units` of computation (about a nanosecond each). Nothing in the real world.
     #[inline(always)]
     pub fn work(_units: u64) {}

@@ -74,6 +74,11 @@ pub mod hint {
         let place = std::ptr::from_ref(range).cast::<u8>().addr();
         crate::sim::charge(place, size_of_val(range), access == Access::Write);
     }
+
+    /// What lies at these places, for the list of hot lines: `elements`, each called `name`.
+    pub fn name<T>(elements: &[T], name: &'static str) {
+        crate::sim::name(elements.as_ptr().addr(), size_of_val(elements), size_of::<T>(), name);
+    }
 }
 
 #[doc(inline)]

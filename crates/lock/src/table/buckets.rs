@@ -1,5 +1,7 @@
 //! The buckets of a lock table, chosen by the upper bits of a name.
 
+use foreshore_env::hint;
+
 use crate::name::LockName;
 
 /// A power of two of them.
@@ -13,7 +15,9 @@ impl<B: Default> Buckets<B> {
     /// `count` is a power of two.
     pub(super) fn new(count: usize) -> Buckets<B> {
         let shift = u64::BITS - count.ilog2();
-        Buckets { buckets: (0..count).map(|_| B::default()).collect(), shift }
+        let buckets: Box<[B]> = (0..count).map(|_| B::default()).collect();
+        hint::name(&buckets, "lock table bucket");
+        Buckets { buckets, shift }
     }
 
     /// The number of a name's bucket.

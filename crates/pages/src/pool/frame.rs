@@ -10,6 +10,7 @@
 
 use foreshore_base::{FrameIndex, Lsn, PageId};
 use foreshore_env::{
+    hint,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
@@ -162,7 +163,11 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(count: usize) -> Frames {
-        Frames { frames: (0..count).map(|_| Frame::default()).collect(), pages: PageMemory::zeroed(count) }
+        let frames: Box<[_]> = (0..count).map(|_| Frame::default()).collect();
+        let pages = PageMemory::zeroed(count);
+        hint::name(&frames, "frame");
+        hint::name(pages.as_slice(), "page in frame");
+        Frames { frames, pages }
     }
 
     pub(super) fn count(&self) -> usize {

@@ -67,12 +67,16 @@ pub(super) fn shrink(seed: u64, args: &CampaignArgs) -> Result<Option<Shrunk>, C
         return Ok(None);
     }
     let all = read_turns(&path)?;
-    let replay = Request { turns: Some(path.clone()), keep_turns: None, ..request };
     let mut turns = all.clone();
+    let mut replay = Request { turns: Some(path.clone()), keep_turns: None, ..request };
     if fails(&replay)? {
         leave_out(&mut turns, &path, &replay)?;
+        write_turns(&path, &turns)?;
+    } else {
+        // The schedule is not what it depends on alone: the seed's own stays.
+        replay.turns = None;
+        std::fs::remove_file(&path).map_err(CliError::io(format!("remove {}", path.display())))?;
     }
-    write_turns(&path, &turns)?;
     Ok(Some(Shrunk {
         most_threads: replay.most_threads,
         most_transactions: replay.most_transactions,

@@ -89,6 +89,7 @@ pub(super) struct Client<'s> {
     pub(super) life: usize,
     pub(super) number: u64,
     pub(super) keys: u64,
+    pub(super) long_values: u64,
     pub(super) attempts: Vec<Attempt>,
     /// Commits on their way to the disk, with their places among the attempts.
     pub(super) tickets: Vec<(usize, CommitTicket)>,
@@ -151,7 +152,7 @@ impl Client<'_> {
     fn value(&mut self, serial: u64) -> Vec<u8> {
         let mut value =
             format!("{}-{}-{serial}-{}", self.life, self.number, self.random.below(10_000)).into_bytes();
-        if self.random.below(50) == 0 {
+        if self.random.below(self.long_values) == 0 {
             value.resize(3000 + self.random.below(4000) as usize, b'.');
         }
         value
@@ -382,6 +383,6 @@ fn refusal(error: &Error) -> Told {
 }
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.
-fn is_usual(error: &Error) -> bool {
+pub(super) fn is_usual(error: &Error) -> bool {
     matches!(error, Error::Deadlock(_) | Error::LockTimeout(_) | Error::WouldBlock(_) | Error::Cancelled)
 }

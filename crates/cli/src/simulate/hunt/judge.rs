@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use foreshore::{Database, Result};
+use foreshore_env::{thread, time::Duration};
 use foreshore_testkit::{
     FaultyDisk,
     history::{History, State},
@@ -15,10 +16,13 @@ use foreshore_testkit::{
 
 use super::{
     Score,
-    client::{Attempt, TABLES, Told, table},
+    client::{Attempt, TABLES, Told, is_usual, table},
     plan::Plan,
 };
 
+/// How often `verify` is tried while others are in its way, and the rest between two attempts.
+const MOST_ATTEMPTS: u32 = 50;
+const REST: Duration = Duration::from_millis(10);
 /// The number of the ledger.
 const LEDGER: usize = 2;
 
@@ -63,7 +67,15 @@ fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String>
 }
 
 fn sound(db: &Database) -> std::result::Result<(), String> {
-    let report = db.verify().map_err(|error| format!("verify: {error}"))?;
+    let mut attempts = 0;
+    let report = loop {
+        attempts += 1;
+        match db.verify() {
+            // Pages of a dropped table are still being freed, and a policy may ask that nobody waits for that.
+            Err(error) if is_usual(&error) && attempts < MOST_ATTEMPTS => thread::sleep(REST),
+            result => break result.map_err(|error| format!("verify: {error}"))?,
+        }
+    };
     if report.is_sound() { Ok(()) } else { Err(format!("unsound: {:?}", report.problems)) }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Plan {
     /// What each thread runs in a life.
     pub(super) transactions: u64,
     pub(super) keys: u64,
+    /// One value in so many is long: pages go in and out of a small pool then.
+    pub(super) long_values: u64,
     /// The power fails at this operation of the very first opening.
     pub(super) crashed_creation: Option<u64>,
     /// How long a sync takes: commits wait meanwhile, and others go on.
@@ -93,7 +95,7 @@ const CHOICES: [(&str, &[&str]); 20] = [
     ("latch_mode", &["hybrid", "hybrid", "always_shared", "always_exclusive"]),
     ("translation", &["page_table", "cuckoo", "bucketed", "global_mutex"]),
     ("transit", &["in_frame", "one_list", "many_lists"]),
-    ("pool_bytes", &["1MiB", "512KiB"]),
+    ("pool_bytes", &["1MiB", "512KiB", "512KiB"]),
     ("log_bytes", &["64MiB", "4MiB", "1MiB"]),
     ("checkpoint_bytes", &["1MiB", "128KiB", "16KiB"]),
     ("flush_interval", &["100ms", "1ms"]),
@@ -121,6 +123,7 @@ impl Plan {
             1 | 2 => 2 + random.below(30),
             _ => 300,
         };
+        let long_values = [50, 50, 5][random.below(3) as usize];
         let crashed_creation = (random.below(8) == 0).then(|| 1 + random.below(60));
         let longest_read = (random.below(4) == 0).then(|| 1 + random.below(20_000) as usize);
         let delayed = random.below(3) > 0;
@@ -134,6 +137,7 @@ impl Plan {
             threads: changes.threads.map_or(threads, |most| most.min(threads)),
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
             keys,
+            long_values,
             crashed_creation,
             sync_delay,
             longest_read,
