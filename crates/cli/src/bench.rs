@@ -27,8 +27,6 @@ use foreshore_bench::{
 };
 use foreshore_env::time::Duration;
 
-pub(crate) use latch::LatchArgs;
-
 use crate::{
     bench::progress::Progress,
     directory::Directory,
@@ -50,7 +48,7 @@ enum What {
     /// Engines side by side, in turn: medians, ratios, processor time, aborts, latencies, memory.
     Compare(compare::CompareArgs),
     /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
-    Latch(LatchArgs),
+    Latch(latch::LatchArgs),
     /// The lock manager alone: locks per second, by lock table, policy against deadlocks and number of threads.
     Locks(locks::LocksArgs),
     /// Intent locks alone: how long transactions take that only announce what they will lock.
