@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use foreshore_bench::{BenchError, Txbench, TxbenchOptions, Workload};
 
 use crate::{
-    bench::{CommonArgs, LatchArgs, WorkloadArgs},
+    bench::{CommonArgs, WorkloadArgs, latch::LatchArgs},
     output::CliError,
 };
 

@@ -19,7 +19,11 @@ use serde::Serialize;
 
 use super::{MachineArgs, Parts, Simulated};
 use crate::{
-    bench::{CommonArgs, LatchArgs, latch, summary},
+    bench::{
+        CommonArgs,
+        latch::{self, LatchArgs},
+        summary,
+    },
     output::{CHECK_FAILED, CliError, json_line, line},
 };
 
