@@ -360,6 +360,8 @@ fn policies_against_deadlocks_are_compared_where_there_are_none() {
         ("bench dreadlocks --wait dream", "backoff"),
         ("bench nodeadlock --policies hope", "wound_wait"),
         ("bench nodeadlock --tellers 3", "tellers must be in 5"),
+        ("bench nodeadlock --set deadlock_policy=no_wait", "--policies"),
+        ("bench dreadlocks --set deadlock_digests=exact", "--wait"),
     ] {
         let output = foreshore(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
@@ -448,7 +450,9 @@ fn the_ladder_s_steps_are_compared() {
         let (lowest, before) = (number / 8 * 8, if number % 8 == 0 { number } else { number - 1 });
         let expected = [lowest, before, number % 8].map(|other| ratio(rate(number), rate(other)));
         let found = ["of_baseline", "of_step_before", "scaled"].map(|field| row[field].as_f64().unwrap());
-        assert_eq!(found, expected, "{row}");
+        // Numbers go through text, and lose their last bit there.
+        let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-9);
+        assert!(near, "{expected:?} {row}");
     }
     assert_eq!(ladder[1]["paper_of_step_before"], 2.0);
     assert_eq!(report["steps"][0]["changes"][0], serde_json::json!(["translation", "global_mutex"]));

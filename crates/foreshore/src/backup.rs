@@ -1,7 +1,12 @@
 //! Backups of a database that is in use.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{
+    io,
+    ops::ControlFlow,
+    path::{Path, absolute},
+};
 
+use foreshore_base::StorageError;
 use foreshore_txn::{BackupProgress, BackupReport};
 
 use crate::{
@@ -37,7 +42,16 @@ impl Database {
         target: impl AsRef<Path>,
         mut progress: impl FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        let made = self.engine().backup(target.as_ref(), &mut progress);
+        let target = target.as_ref();
+        if let (Ok(inside), Ok(database)) = (absolute(target), absolute(self.path()))
+            && inside.starts_with(&database)
+        {
+            let inside =
+                io::Error::new(io::ErrorKind::InvalidInput, "it lies in the database that is copied");
+            let error = StorageError::io("make a backup in", target)(inside);
+            return Err(Error::from_txn(error.into(), self.path()));
+        }
+        let made = self.engine().backup(target, &mut progress);
         made.map_err(|error| Error::from_txn(error, self.path()))
     }
 }

@@ -8,7 +8,9 @@ use crate::{
 
 impl Database {
     /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the data file
-    /// to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes) tells how much there is to gain.
+    /// to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes) tells how much there is to gain
+    /// at least: pages that are wholly free. What deleted records and half-empty leaves take is not known before they are
+    /// visited.
     ///
     /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a table that
     /// somebody has locked exclusively is left alone. Costs about three times the moved pages in log. Some free pages stay, so

@@ -75,6 +75,13 @@ fn a_backup_is_a_database_of_its_owner_alone() {
     assert!(sum(&copied) >= least && sum(&copied) <= sum(&db));
     fill(&copied, 5000);
 
+    for inside in [home.path().join("db"), home.path().join("db/copy"), home.path().join("db/log/copy")] {
+        let error = db.backup(&inside).unwrap_err();
+        assert!(
+            matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput),
+            "{error}"
+        );
+    }
     let error = db.backup(&copy).unwrap_err();
     assert!(
         matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists),

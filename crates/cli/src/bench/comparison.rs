@@ -144,8 +144,8 @@ fn write_report(out: &mut String, report: &ComparisonReport) -> std::fmt::Result
     let width = report.results.iter().map(|row| row.variant.len()).max().unwrap_or(0).max(7);
     write!(
         out,
-        "  {:>7}  {:<width$}{:>12}{:>9}{:>9}",
-        "threads", "variant", "commits/s", "of peak", "aborts"
+        "  {:>7}  {:<width$}{:>12}{:>9}{:>12}{:>9}{:>6}{:>9}",
+        "threads", "variant", "commits/s", "of peak", "/s computed", "of peak", "busy", "aborts"
     )?;
     write!(out, "{:>10}{:>10}{:>10}{:>10}", "waits", "deadlocks", "refuted", "precaut.")?;
     for kind in &kinds {

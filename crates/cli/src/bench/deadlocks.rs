@@ -86,8 +86,20 @@ fn variant(name: &str, confirm: bool) -> Variant {
     Variant { name: name.to_owned(), settings }
 }
 
+/// Refuses settings that would make another variant of each.
+fn check(comparison: &ComparisonArgs, instead: &str) -> Result<(), CliError> {
+    for option in ["deadlock_policy", "deadlock_digests", "deadlock_confirmation"] {
+        if comparison.setting(option).is_some() {
+            let message = format!("--set {option}=… is what this compares");
+            return Err(CliError::usage(message, format!("choose by {instead}")));
+        }
+    }
+    Ok(())
+}
+
 /// Runs `bench dreadlocks`.
 pub(super) fn run_dreadlocks(args: &DreadlocksArgs) -> Result<ExitCode, CliError> {
+    check(&args.comparison, "--wait and --confirm")?;
     let workload = Tpcb::new(args.branches, args.accounts, 0)?;
     let variants = args.wait.iter().map(|name| variant(name, args.confirm)).collect();
     comparison::run("dreadlocks", &workload, variants, &args.comparison)
@@ -95,6 +107,7 @@ pub(super) fn run_dreadlocks(args: &DreadlocksArgs) -> Result<ExitCode, CliError
 
 /// Runs `bench nodeadlock`.
 pub(super) fn run_nodeadlock(args: &NodeadlockArgs) -> Result<ExitCode, CliError> {
+    check(&args.comparison, "--policies")?;
     let workload = Tellers::new(args.tellers, args.updates)?;
     let variants = args.policies.iter().map(|name| variant(name, false)).collect();
     comparison::run("nodeadlock", &workload, variants, &args.comparison)

@@ -39,7 +39,8 @@ Examples:
   foreshore bench txbench --updates 0.2 --hot 0.05           everybody in 5 % of the rows
   foreshore bench txbench --set lock_table=latched --threads 2,500 --seconds 10 --json
 
-of peak: commits/s relative to the lock table's own highest. aborts: share of all attempts.";
+of peak: relative to the lock table's own highest. /s computed: commits in a second that the process computed on one
+processor. busy: how many processors did, on average. aborts: share of all attempts.";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {

@@ -148,16 +148,27 @@ pub(super) struct LockTable {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LockMode {
+    IntentShared,
+    IntentExclusive,
     Shared,
+    SharedIntentExclusive,
     Exclusive,
 }
 
 impl LockTable {
     pub(super) fn lock(&self) -> TableLock {
         match self.mode {
+            LockMode::IntentShared => TableLock::IntentShared,
+            LockMode::IntentExclusive => TableLock::IntentExclusive,
             LockMode::Shared => TableLock::Shared,
+            LockMode::SharedIntentExclusive => TableLock::SharedIntentExclusive,
             LockMode::Exclusive => TableLock::Exclusive,
         }
+    }
+
+    /// Whether it is only for those who read.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.mode, LockMode::IntentShared | LockMode::Shared)
     }
 }
 

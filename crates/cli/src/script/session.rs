@@ -112,7 +112,10 @@ impl Session {
         match statement {
             Statement::Begin(begin) => self.begin(&begin),
             Statement::Get(at) => self.get(&at, |tx, table, key| tx.get(table, key)),
-            Statement::GetForUpdate(at) => self.get(&at, |tx, table, key| tx.get_for_update(table, key)),
+            Statement::GetForUpdate(at) => {
+                self.writer()?;
+                self.get(&at, |tx, table, key| tx.get_for_update(table, key))
+            }
             Statement::Delete(AtKey { table, key }) => {
                 one("deleted", self.change(&table, &key, |tx, table, key| tx.delete(table, key))?)
             }
@@ -128,7 +131,8 @@ impl Session {
             Statement::Scan(scan) => self.scan(&scan),
             Statement::LockTable(lock) => {
                 let table = self.table(&lock.table)?;
-                self.open()?.tx.lock_table(table, lock.lock())?;
+                let open = if lock.reads() { self.open()? } else { self.writer()? };
+                open.tx.lock_table(table, lock.lock())?;
                 Ok(Vec::new())
             }
             Statement::Savepoint(named) => {
@@ -158,6 +162,15 @@ impl Session {
 
     fn open(&mut self) -> Result<&mut Open, Failure> {
         self.open.as_mut().ok_or(NO_TRANSACTION)
+    }
+
+    /// The transaction, of which it was not said that it only reads.
+    fn writer(&mut self) -> Result<&mut Open, Failure> {
+        let open = self.open()?;
+        if open.read_only {
+            return Err(Failure::Script("read_only", "the transaction was begun as one that only reads"));
+        }
+        Ok(open)
     }
 
     fn begin(&mut self, begin: &Begin) -> Result<Vec<(&'static str, Json)>, Failure> {
@@ -228,11 +241,7 @@ impl Session {
         change: impl FnOnce(&mut Transaction, Table<'_>, &[u8]) -> Result<bool, Error>,
     ) -> Result<bool, Failure> {
         let table = self.table(table)?;
-        let open = self.open()?;
-        if open.read_only {
-            return Err(Failure::Script("read_only", "the transaction was begun as one that only reads"));
-        }
-        Ok(change(&mut open.tx, table, &key.0)?)
+        Ok(change(&mut self.writer()?.tx, table, &key.0)?)
     }
 
     fn write(
@@ -261,11 +270,7 @@ impl Session {
         let range = (bound(scan.lo.as_ref(), scan.lo_inclusive), bound(scan.hi.as_ref(), scan.hi_inclusive));
         let direction = if scan.reverse { Direction::Descending } else { Direction::Ascending };
         let table = self.table(&scan.table)?;
-        let open = self.open()?;
-        if scan.for_update && open.read_only {
-            return Err(Failure::Script("read_only", "the transaction was begun as one that only reads"));
-        }
-        let tx = &mut open.tx;
+        let tx = if scan.for_update { &mut self.writer()?.tx } else { &mut self.open()?.tx };
         let mut cursor = if scan.for_update {
             tx.cursor_for_update(table, range, direction)?
         } else {

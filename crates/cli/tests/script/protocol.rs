@@ -198,6 +198,13 @@ fn what_makes_no_sense_is_an_error_with_a_word() {
     player.fails("a", "put", json!({"key": "k", "value": ""}), "read_only");
     player.fails("a", "delete", json!({"key": "k"}), "read_only");
     player.fails("a", "scan", json!({"for_update": true}), "read_only");
+    player.fails("a", "get_for_update", json!({"key": "k"}), "read_only");
+    for mode in ["intent_exclusive", "shared_intent_exclusive", "exclusive"] {
+        player.fails("a", "lock_table", json!({ "mode": mode }), "read_only");
+    }
+    for mode in ["intent_shared", "shared"] {
+        player.ok("a", "lock_table", json!({ "mode": mode }));
+    }
     player.fails("a", "rollback_to", json!({"name": "s"}), "no_such_savepoint");
     player.fails("a", "get", json!({"key": "k".repeat(5000)}), "key_too_long");
     player.fails("a", "get", json!({"key": "k", "table": ""}), "limit_exceeded");

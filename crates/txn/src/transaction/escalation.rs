@@ -1,7 +1,8 @@
 //! From locks on keys to a lock on their table: when a transaction has many.
 //!
 //! TXN-16: an escalation never waits. If somebody is in the way, locks on keys go on, and it is tried again when there are
-//! twice as many. So it takes part in no deadlock, and costs nobody anything but the transaction that has so many locks.
+//! twice as many. Once granted, it is a lock on the table like others: writers of other keys wait for a reader that has
+//! escalated, and two such readers that then write are in a deadlock.
 //!
 //! The locks on keys stay: locks are given back at the end only, also those of a savepoint that was rolled back to.
 
