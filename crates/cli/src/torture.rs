@@ -57,6 +57,14 @@ pub(crate) struct TortureArgs {
     /// Print one JSON object, on the last line of the output, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Cut the power, too: this shell command shuts the file system of DIR down before each kill, while the child (process
+    /// FORESHORE_WORKER) works, so that nothing is left but what was synced. `scripts/power-cut` has one, and a file system
+    /// that may be lost.
+    #[arg(long, value_name = "COMMAND", hide_short_help = true, requires_all = ["dir", "after_kill"])]
+    power_cut: Option<String>,
+    /// The shell command that, after such a kill, unmounts the file system and mounts it again.
+    #[arg(long, value_name = "COMMAND", hide_short_help = true, requires = "power_cut")]
+    after_kill: Option<String>,
     /// Let the child promise commits that are not yet on the disk, to see that this is found out.
     #[arg(long, hide = true)]
     planted_loss: bool,
@@ -112,6 +120,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         length: Duration::from_secs(args.seconds),
         quiet: args.json,
         planted_loss: args.planted_loss,
+        power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
     let score = referee.run()?;
     if !score.passed() {
@@ -152,6 +161,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         cycles,
         kills,
         kills_in_recovery,
+        power_cuts,
         commits_checked,
         unreported_kept,
         losses,
@@ -164,6 +174,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     line(format!("{} with {} threads, seed {}", outcome.workload, outcome.threads, outcome.seed))?;
     line(format!("  cycles           {cycles:>10}  in {seconds:.0} s"))?;
     line(format!("  kills            {kills:>10}  {kills_in_recovery} of them during recovery"))?;
+    line(format!("  power cuts       {power_cuts:>10}"))?;
     line(format!(
         "  commits checked  {commits_checked:>10}  and {unreported_kept} that came through unreported"
     ))?;

@@ -60,6 +60,40 @@ fn commits_promised_too_early_are_found_to_be_lost() {
 }
 
 #[test]
+fn each_kill_has_its_power_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let [cut, after] = ["kill -0 $FORESHORE_WORKER && echo cut", "echo after"]
+        .map(|command| format!("{command} >>'{}'", log.display()));
+    let report = torture("tpcb", &["--power-cut", &cut, "--after-kill", &after], 0);
+    assert_passed(&report);
+    assert_eq!(report["power_cuts"], report["kills"]);
+    let cuts = report["power_cuts"].as_u64().unwrap() as usize;
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "cut\nafter\n".repeat(cuts));
+}
+
+#[test]
+fn a_power_cut_without_all_that_it_needs_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let refused = |arguments: &[&str], why: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(["torture", "--seconds", "1"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    };
+    let database = database.to_str().unwrap();
+    refused(&["--power-cut", "true", "--dir", database], "--after-kill");
+    refused(&["--power-cut", "true", "--after-kill", "true"], "--dir");
+    refused(&["--after-kill", "true", "--dir", database], "--power-cut");
+    refused(&["--power-cut", "false", "--after-kill", "true", "--dir", database], "`false` failed");
+}
+
+#[test]
 fn an_occupied_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("letter"), "dear").unwrap();

@@ -45,6 +45,8 @@ pub(crate) struct Referee<'r> {
     pub(crate) quiet: bool,
     /// Whether children shall promise what is not yet on the disk: then losses must be found.
     pub(crate) planted_loss: bool,
+    /// The commands that cut the power before a kill and bring the file system back after it.
+    pub(crate) power_cut: Option<(&'r str, &'r str)>,
 }
 
 /// How it ended.
@@ -56,6 +58,8 @@ pub(crate) struct Score {
     pub(crate) kills: u64,
     /// Of these, while they opened the database after an earlier kill.
     pub(crate) kills_in_recovery: u64,
+    /// Of these, after the power was cut.
+    pub(crate) power_cuts: u64,
     /// Acknowledged commits that were looked for.
     pub(crate) commits_checked: u64,
     /// Commits that were there though the child could not tell of them any more.
@@ -196,17 +200,21 @@ impl Referee<'_> {
             .map_err(CliError::io("start a child"))
     }
 
-    /// Kills a child. One that had died by itself is a problem.
+    /// Kills a child, and cuts the power before. One that had died by itself is a problem; without power it may.
     fn kill(&self, child: &mut Child, score: &mut Score) -> Result<(), CliError> {
         let ended = child.try_wait().map_err(CliError::io("look after a child"))?;
         if let Some(status) = ended {
             score.problem(format!("a child died by itself: {status}; its last words are above"));
             return Ok(());
         }
+        if let Some((cut, _)) = self.power_cut {
+            shell(cut, Some(child.id()))?;
+            score.power_cuts += 1;
+        }
         child.kill().map_err(CliError::io("kill a child"))?;
         child.wait().map_err(CliError::io("wait for a child"))?;
         score.kills += 1;
-        Ok(())
+        self.power_cut.map_or(Ok(()), |(_, after)| shell(after, None))
     }
 
     /// Opens the database and compares it with what was told. Gives the ledger as it is.
@@ -256,6 +264,15 @@ impl Referee<'_> {
         }
         Ok(after)
     }
+}
+
+/// Runs a command that must succeed, and tells it of a worker.
+fn shell(command: &str, worker: Option<u32>) -> Result<(), CliError> {
+    let mut process = Command::new("sh");
+    process.envs(worker.map(|id| ("FORESHORE_WORKER", id.to_string())));
+    process.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = process.status().map_err(CliError::io("start a shell"))?;
+    if status.success() { Ok(()) } else { Err(CliError::Other(format!("`{command}` failed: {status}"))) }
 }
 
 /// A time between the shortest and the longest; short ones as likely as long ones.
