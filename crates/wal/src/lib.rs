@@ -8,6 +8,7 @@
 
 #[cfg(not(foreshore_loom))]
 mod copy;
+#[cfg(not(foreshore_loom))]
 mod core;
 mod doze;
 mod frame;
