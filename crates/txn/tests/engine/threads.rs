@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use foreshore_base::StorageError;
 use foreshore_env::{
     random::Xorshift,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
-use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_testkit::{CrashMode, FaultyDisk, Running};
 use foreshore_txn::{BeginOptions, Durability, Engine, EngineOptions, LockError, TableInfo, Txn, TxnError};
 
 use crate::{assert_sound, begin, get, open, open_with, put, read_all, tiny};
@@ -128,10 +125,11 @@ fn checkpoints_stop_nobody() {
     for account in 0..ACCOUNTS {
         put(&engine, &table, &account.to_be_bytes(), &START.to_le_bytes());
     }
-    let stop = AtomicBool::new(false);
+    let running = Running::default();
     thread::scope(|scope| {
+        let _guard = running.guard();
         scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
+            while running.is_on() {
                 engine.checkpoint().unwrap();
             }
         });
@@ -149,7 +147,6 @@ fn checkpoints_stop_nobody() {
         for worker in workers {
             worker.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let acknowledged = (0..16).map(|thread| (thread, 25)).collect();
     check_bank(&engine, &acknowledged, "running");

@@ -3,13 +3,8 @@
 use std::collections::BTreeMap;
 
 use foreshore_base::{Lsn, PageId, Result};
-use foreshore_env::{
-    random::Xorshift,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
-use foreshore_testkit::{CrashMode, FaultyDisk};
+use foreshore_env::{random::Xorshift, thread, time::Duration};
+use foreshore_testkit::{CrashMode, FaultyDisk, Running};
 
 use crate::{
     PoolOptions,
@@ -298,12 +293,13 @@ fn the_horizon_is_the_log_s_end_before_the_sweep() {
         let pages: Vec<_> = (0..14).map(|_| world.allocate(0).unwrap()).collect();
         // Time for changes between the sweep's last visit and its end.
         world.disk.set_sync_delay(Duration::from_millis(3));
-        let running = AtomicBool::new(true);
+        let running = Running::default();
         let mut ledger = Ledger::default();
         let (right, wrong) = thread::scope(|scope| {
+            let guard = running.guard();
             let writer = scope.spawn(|| {
                 let (mut random, mut changes, mut number) = (Xorshift::new(seed), Vec::new(), 0);
-                while running.load(Ordering::Relaxed) || number < 50 {
+                while running.is_on() || number < 50 {
                     thread::sleep(Duration::from_micros(20));
                     number += 1;
                     let (page, offset) =
@@ -317,7 +313,7 @@ fn the_horizon_is_the_log_s_end_before_the_sweep() {
             for _ in 0..3 {
                 horizons = (world.pool.sweep().unwrap(), world.log.tail());
             }
-            running.store(false, Ordering::Relaxed);
+            drop(guard);
             ledger.changes = pages.iter().map(|page| (Lsn(1), Change::Allocate(*page, 0))).collect();
             ledger.changes.extend(writer.join().unwrap());
             horizons

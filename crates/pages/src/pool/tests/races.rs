@@ -3,12 +3,12 @@
 use foreshore_base::{Lsn, PageId};
 use foreshore_env::{
     random::Xorshift,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use foreshore_testkit::CrashMode;
+use foreshore_testkit::{CrashMode, Running};
 
 use crate::testing::{SET, World, options, over_all};
 
@@ -23,10 +23,11 @@ const THREADS: u64 = 8;
 fn counters(frames: usize, page_count: u64, rounds: u64) {
     let world = World::create(frames);
     let pages: Vec<PageId> = (0..page_count).map(|_| world.allocate(0).unwrap()).collect();
-    let (total, running) = (AtomicU64::new(0), AtomicBool::new(true));
+    let (total, running) = (AtomicU64::new(0), Running::default());
     thread::scope(|scope| {
+        let guard = running.guard();
         let sweeper = scope.spawn(|| {
-            while running.load(Ordering::Relaxed) {
+            while running.is_on() {
                 world.pool.sweep().unwrap();
                 thread::sleep(Duration::from_millis(2));
             }
@@ -56,7 +57,7 @@ fn counters(frames: usize, page_count: u64, rounds: u64) {
             })
             .collect();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        running.store(false, Ordering::Relaxed);
+        drop(guard);
         sweeper.join().unwrap();
     });
     let sum: u64 = pages.iter().map(|page| world.get(*page, FIRST).unwrap()).sum();
@@ -166,10 +167,11 @@ fn a_sweep_does_not_starve_those_who_look_for_frames() {
     over_all(|| {
         let world = World::create(8);
         let pages: Vec<_> = (0..24).map(|number| world.allocate(number).unwrap()).collect();
-        let running = AtomicBool::new(true);
+        let running = Running::default();
         thread::scope(|scope| {
+            let _guard = running.guard();
             scope.spawn(|| {
-                while running.load(Ordering::Relaxed) {
+                while running.is_on() {
                     world.pool.sweep().unwrap();
                 }
             });
@@ -189,7 +191,6 @@ fn a_sweep_does_not_starve_those_who_look_for_frames() {
                 })
                 .collect();
             workers.into_iter().for_each(|worker| worker.join().unwrap());
-            running.store(false, Ordering::Relaxed);
         });
         world.pool.verify_quiescent().unwrap();
     });

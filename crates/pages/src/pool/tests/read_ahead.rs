@@ -5,10 +5,11 @@ use std::path::Path;
 use foreshore_base::{PageId, limits::PAGE_BYTES};
 use foreshore_env::{
     random::Xorshift,
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
+
+use foreshore_testkit::Running;
 
 use crate::{
     PoolOptions,
@@ -129,10 +130,11 @@ fn what_cannot_be_read_leaves_nothing_behind() {
 fn readers_and_threads_do_not_disturb_each_other() {
     over_all(|| {
         let (world, pages) = stored(48, 6);
-        let running = AtomicBool::new(true);
+        let running = Running::default();
         thread::scope(|scope| {
+            let guard = running.guard();
             let scanner = scope.spawn(|| {
-                while running.load(Ordering::Relaxed) {
+                while running.is_on() {
                     for (at, page) in pages.iter().enumerate() {
                         if at % 3 == 0 {
                             world.pool.read_ahead(&pages[at + 1..(at + 7).min(pages.len())]);
@@ -157,7 +159,7 @@ fn readers_and_threads_do_not_disturb_each_other() {
                 })
                 .collect();
             writers.into_iter().for_each(|writer| writer.join().unwrap());
-            running.store(false, Ordering::Relaxed);
+            drop(guard);
             scanner.join().unwrap();
         });
         world.watch.check();
