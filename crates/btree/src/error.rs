@@ -20,7 +20,7 @@ impl From<StorageError> for TreeError {
         match error {
             StorageError::WaitEnded { cancelled: true, .. } => TreeError::Lock(LockError::Cancelled),
             StorageError::WaitEnded { cancelled: false, .. } => {
-                TreeError::Lock(LockError::Timeout(Vec::new()))
+                TreeError::Lock(LockError::Timeout(Box::default()))
             }
             error => TreeError::Storage(error),
         }

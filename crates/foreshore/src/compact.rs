@@ -43,6 +43,6 @@ impl Database {
     /// [`Database::compact`], with a look at what it has done so far after each small step.
     pub fn compact_with(&self, mut progress: impl FnMut(&CompactReport)) -> Result<CompactReport> {
         let report = self.engine().compact(&mut |report| progress(&CompactReport::of(report)));
-        Ok(CompactReport::of(&report.map_err(|error| Error::from_txn(error, self.path()))?))
+        Ok(CompactReport::of(&report.map_err(|error| Error::from_operation(error, self.inner()))?))
     }
 }

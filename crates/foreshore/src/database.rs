@@ -337,7 +337,7 @@ impl Database {
     /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
     /// about to use it for the first time may be told [`Error::NoSuchTable`].
     pub fn drop_table(&self, name: &str) -> Result<bool> {
-        self.inner.engine.drop_table(name).map_err(|error| Error::from_txn(error, &self.inner.path))
+        self.inner.engine.drop_table(name).map_err(|error| Error::from_operation(error, &self.inner))
     }
 
     /// Counters since the database was opened, and sizes as they are.
@@ -363,7 +363,7 @@ impl Database {
     /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
         let report = self.inner.engine.verify_within(wait);
-        Ok(VerifyReport::of(report.map_err(|error| Error::from_txn(error, &self.inner.path))?))
+        Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
     }
 
     /// Writes changed pages, so that the log can be shortened and the next opening has less to do. Made by itself now

@@ -1,12 +1,14 @@
 //! The one error type of the facade.
 
 mod convert;
+mod lock;
 
 use std::{error, io, path::PathBuf};
 
 use foreshore_base::CorruptionSite;
 use foreshore_env::sync::Arc;
-use foreshore_txn::{DeadlockReport, Holder};
+
+pub use lock::{RefusedLock, Victim};
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -19,24 +21,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The transaction was the victim of a deadlock. [`Database::transact`](crate::Database::transact) runs such a
+    /// The transaction was the victim of a deadlock, or of a policy against them. [`Database::transact`](crate::Database::transact) runs such a
     /// transaction again by itself.
     #[error("{0}; roll back and run the transaction again")]
-    Deadlock(Arc<DeadlockReport>),
+    Deadlock(Arc<Victim>),
     /// The transaction follows a [`Plan`](crate::Plan), and touched something that is not in it and that others have locked.
     /// [`Plan::run`](crate::Plan::run) runs it again by itself, with a larger plan.
     #[error(
         "touched what is not in the plan while others have it locked; roll back, and name it in the plan"
     )]
     PlanMiss,
-    /// The transaction's deadline passed while it waited for a lock.
-    #[error(
-        "waited for a lock until the deadline{}; wait longer, or make those transactions shorter", held_by(.0)
-    )]
-    LockTimeout(Vec<Holder>),
+    /// The transaction's deadline passed while it waited for a lock, or it waited for as long as `lock_timeout` lets it.
+    #[error("{}", .0.timed_out())]
+    LockTimeout(Box<RefusedLock>),
     /// The transaction would have had to wait for a lock and was told not to.
-    #[error("a lock is not free at once{}; try again later, or allow waiting", held_by(.0))]
-    WouldBlock(Vec<Holder>),
+    #[error("{}", .0.refused())]
+    WouldBlock(Box<RefusedLock>),
     /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).
     #[error("the transaction was cancelled; it is rolled back when it is dropped")]
     Cancelled,
@@ -314,15 +314,6 @@ pub enum Error {
     /// A failure that this version of the facade has no name for.
     #[error("{0}")]
     Other(String),
-}
-
-fn held_by(holders: &[Holder]) -> String {
-    let mut text = String::new();
-    for (number, holder) in holders.iter().enumerate() {
-        text.push_str(if number == 0 { "; held by " } else { ", " });
-        text.push_str(&holder.to_string());
-    }
-    text
 }
 
 impl Error {

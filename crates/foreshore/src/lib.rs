@@ -194,7 +194,7 @@ pub use foreshore_txn::{
 
 pub use crate::{
     database::{Builder, Database},
-    error::{Error, Result},
+    error::{Error, RefusedLock, Result, Victim},
     options::{LockTable, Options},
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},

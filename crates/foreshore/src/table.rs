@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
-use foreshore_base::{key::Key, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_base::{TableId, key::Key, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::sync::OnceLock;
 use foreshore_txn::{IntentMode, TableInfo};
 
@@ -182,6 +182,11 @@ impl TableCache {
         None
     }
 
+    /// A table that was used, by its id: for messages.
+    pub(crate) fn by_id(&self, id: TableId) -> Option<&TableInfo> {
+        self.entries.iter().filter_map(OnceLock::get).map(|table| &table.info).find(|info| info.id() == id)
+    }
+
     fn remember(&self, table: CachedTable) -> Cow<'_, CachedTable> {
         for place in TableCache::places(table.info.name()) {
             let entry = self.entries[place].get_or_init(|| table.clone());
@@ -234,7 +239,7 @@ impl Inner {
                 got: name.len() as u64,
             });
         }
-        self.engine.create_table(name, meta.as_bytes()).map_err(|error| Error::from_txn(error, self.path()))
+        self.engine.create_table(name, meta.as_bytes()).map_err(|error| Error::from_operation(error, self))
     }
 
     pub(crate) fn create_table(

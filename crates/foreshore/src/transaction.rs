@@ -11,12 +11,12 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
 use foreshore_env::sync::Arc;
-use foreshore_txn::{CancelToken, DeadlockReport, Direction, LockError, LockKind, TableInfo, Txn, TxnError};
+use foreshore_txn::{CancelToken, Direction, LockKind, TableInfo, Txn, TxnError};
 
 use crate::{
     Durability, Isolation,
     database::Inner,
-    error::{Error, Result},
+    error::{Error, Result, Victim},
     range::{Cursor, Range},
     table::{TableDefinition, TableLock, undecodable},
     value::{Value, ValueDecodeError},
@@ -50,7 +50,7 @@ pub struct Transaction {
     /// Whoever asked for a [`CancelHandle`] may have used it.
     cancel: Option<CancelToken>,
     /// Whether a deadlock ended this transaction, whatever the caller made of that error.
-    victim: Option<Arc<DeadlockReport>>,
+    victim: Option<Arc<Victim>>,
     /// Scratch for the key of the operation at hand.
     key: Vec<u8>,
     /// Scratch for the value of the operation at hand.
@@ -421,7 +421,7 @@ impl Transaction {
         self.txn.age()
     }
 
-    pub(crate) fn take_victim(&mut self) -> Option<Arc<DeadlockReport>> {
+    pub(crate) fn take_victim(&mut self) -> Option<Arc<Victim>> {
         self.victim.take()
     }
 
@@ -438,9 +438,9 @@ impl Transaction {
 
 /// Remembers a deadlock, and makes the caller's error of it.
 #[cold]
-fn fail(database: &Inner, victim: &mut Option<Arc<DeadlockReport>>, error: TxnError) -> Error {
-    if let TxnError::Lock(LockError::Deadlock(report)) = &error {
-        *victim = Some(Arc::clone(report));
+fn fail(database: &Inner, victim: &mut Option<Arc<Victim>>, error: TxnError) -> Error {
+    match Error::from_operation(error, database) {
+        Error::Deadlock(report) => Error::Deadlock(Arc::clone(victim.insert(report))),
+        error => error,
     }
-    Error::from_txn(error, database.path())
 }

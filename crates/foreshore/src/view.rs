@@ -3,6 +3,7 @@
 //! A view stops nobody: it copies one queue of the lock table after another. What it shows of one key is as it was at one
 //! moment; what it shows of two keys may never have been true at the same time.
 
+mod dot;
 mod json;
 mod names;
 mod text;
@@ -14,7 +15,8 @@ use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_txn::{DeadlockReport, LockMode, VictimReason};
 
 use crate::database::Database;
-use names::Names;
+pub(crate) use names::Names;
+pub(crate) use text::wish_of;
 
 /// A transaction, in a view.
 #[derive(Clone, Debug)]
@@ -125,6 +127,8 @@ pub struct WaitView {
     pub wanted: LockMode,
     /// The mode that it has there already.
     pub held: Option<LockMode>,
+    /// Which of its waits this is: no two of a transaction have the same number. 0 in reports about those who gave way.
+    pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
     /// Who is in the way.
@@ -158,12 +162,15 @@ pub struct WaitGraph {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadlockView {
-    /// Each waited for the next, and the last for the first. They have no blockers: that is the next one.
+    /// Each waited for the next, and the last for the first. They have no blockers: that is the next one. If the reason is not
+    /// a deadlock, only what the victim waited for, with the first eight of those in its way.
     pub cycle: Vec<WaitView>,
     /// Who gave way.
     pub victim: u64,
     /// Why it had to.
     pub reason: VictimReason,
+    /// The transaction that the reason names.
+    pub older: Option<TransactionView>,
     /// When, in seconds since 1970.
     pub at_unix_seconds: u64,
 }
@@ -206,7 +213,8 @@ impl Database {
         Some(Names::of(self).wait(wait))
     }
 
-    /// The newest 128 deadlocks, oldest first: who waited for whom, for what, for how long, and who gave way, and why.
+    /// The newest 128 of those who had to give way, oldest first: in deadlocks, or under a policy against them; who waited for
+    /// whom, for what, for how long, and why it was this one. Not those who asked not to wait ([`Error::WouldBlock`](crate::Error::WouldBlock)) or for so long only ([`Error::LockTimeout`](crate::Error::LockTimeout)): their error says it.
     pub fn deadlocks(&self) -> Vec<DeadlockView> {
         let names = Names::of(self);
         self.lock_manager().deadlocks().iter().map(|report| names.deadlock(report)).collect()
@@ -233,7 +241,7 @@ impl WaitGraph {
 
     /// For Graphviz: an arrow from each waiter to everybody in its way, dashed to those that only came first.
     pub fn to_dot(&self) -> String {
-        text::dot(self)
+        dot::wait_graph(self)
     }
 }
 
@@ -245,9 +253,20 @@ impl WaitView {
 }
 
 impl DeadlockView {
-    /// `{"cycle":[…],"victim":n,"reason":"…","at_unix_seconds":n}` on one line.
+    /// `{"cycle":[…],"victim":n,"kind":"…","reason":"…","at_unix_seconds":n}` on one line. The kind is a word that stays the
+    /// same: `deadlock`, `suspicion`, `wait_die`, `wound_wait`, `timeout` or `no_wait`; the reason is for people.
     pub fn to_json(&self) -> String {
         json::deadlock(self)
+    }
+
+    /// For Graphviz: an arrow from each to whom it waited for, the victim in a double frame.
+    pub fn to_dot(&self) -> String {
+        dot::deadlock(self)
+    }
+
+    /// Why the victim had to give way, for people.
+    pub fn why(&self) -> String {
+        text::reason(self)
     }
 }
 

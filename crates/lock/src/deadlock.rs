@@ -6,9 +6,11 @@ mod circle;
 mod detector;
 mod digest;
 mod dreadlocks;
+mod history;
 mod report;
 
-pub(crate) use circle::waiting;
+pub(crate) use circle::{edge, waiting};
 pub(crate) use detector::{Detector, Pause};
 pub(crate) use digest::{Digest, SlotSet};
+pub(crate) use report::write_transaction;
 pub use report::{DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};

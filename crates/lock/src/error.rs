@@ -1,11 +1,14 @@
 //! How a request for a lock can fail.
 
-use std::fmt;
+use std::fmt::{self, Write};
+use std::ops::Deref;
 
 use foreshore_base::TxnId;
 use foreshore_env::sync::Arc;
+use foreshore_env::time::Duration;
 
-use crate::{DeadlockReport, IntentMode, Mode};
+use crate::deadlock::write_transaction;
+use crate::{DeadlockEdge, DeadlockReport, IntentMode, Mode};
 
 /// A mode of either kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,11 +48,72 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction {}", self.txn)?;
-        if let Some(label) = &self.label {
-            write!(f, " ({label})")?;
-        }
+        write_transaction(f, self.txn, self.label.as_deref())?;
         write!(f, " in mode {}", self.mode)
+    }
+}
+
+/// A lock that was not granted: what was wanted, and, as a slice, who was in the way.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Who wanted what, and how long it had waited. `None` if it was no lock that was waited for, but those who work on the
+    /// same page, or who write.
+    pub wish: Option<DeadlockEdge>,
+    /// Who was in the way at last: nobody, if they went away at the last moment.
+    pub holders: Vec<Holder>,
+    /// The limit of a single wait that was reached ([`crate::WaitPolicy::timeout`]). `None`: it was a deadline, or nothing was
+    /// waited for.
+    pub timeout: Option<Duration>,
+}
+
+impl Deref for Refusal {
+    type Target = [Holder];
+
+    fn deref(&self) -> &[Holder] {
+        &self.holders
+    }
+}
+
+impl From<Vec<Holder>> for Box<Refusal> {
+    fn from(holders: Vec<Holder>) -> Box<Refusal> {
+        Box::new(Refusal { holders, ..Refusal::default() })
+    }
+}
+
+impl Refusal {
+    fn timed_out(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = match &self.wish {
+            Some(wish) => write!(text, "{wish}"),
+            None => write!(text, "waited"),
+        };
+        let _ = match self.timeout {
+            Some(timeout) => write!(text, ", and may wait {} ms for a lock", timeout.as_millis()),
+            None => write!(text, ", until its deadline"),
+        };
+        text + &self.in_the_way()
+    }
+
+    fn refused(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = match &self.wish {
+            Some(wish) => wish.write_who(&mut text).and_then(|()| {
+                text.push_str(" was not to wait for ");
+                wish.write_wish(&mut text)
+            }),
+            None => write!(text, "the lock is not free"),
+        };
+        text + &self.in_the_way()
+    }
+
+    fn in_the_way(&self) -> String {
+        let names: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
+        let names =
+            if names.is_empty() { "somebody who has gone since".to_owned() } else { names.join(", ") };
+        format!("; in its way: {names}")
     }
 }
 
@@ -59,12 +123,12 @@ pub enum LockError {
     /// The transaction was chosen to resolve a deadlock: it has to be rolled back.
     #[error("{0}")]
     Deadlock(Arc<DeadlockReport>),
-    /// The deadline passed. Who was in the way then; nobody, if they went away at the last moment.
-    #[error("the deadline passed while waiting for {}", list(.0))]
-    Timeout(Vec<Holder>),
-    /// It was not to wait, and these were in the way.
-    #[error("the lock is not free: {}", list(.0))]
-    WouldBlock(Vec<Holder>),
+    /// The deadline passed, or as much time as a single wait may take.
+    #[error("{}", .0.timed_out())]
+    Timeout(Box<Refusal>),
+    /// It was not to wait, and somebody was in the way.
+    #[error("{}", .0.refused())]
+    WouldBlock(Box<Refusal>),
     /// A planned transaction met a lock that its plan does not have and that is not free: it has to be rolled back, and run
     /// again with a larger plan. Never given by the lock manager itself.
     #[error("a lock that is not in the transaction's plan is not free")]
@@ -92,9 +156,4 @@ impl LockError {
     pub fn is_retryable(&self) -> bool {
         matches!(self, LockError::Deadlock(_) | LockError::PlanMiss)
     }
-}
-
-fn list(holders: &[Holder]) -> String {
-    let names: Vec<String> = holders.iter().map(Holder::to_string).collect();
-    if names.is_empty() { "somebody who has gone since".to_owned() } else { names.join(", ") }
 }

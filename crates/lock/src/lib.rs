@@ -25,7 +25,7 @@ mod view;
 mod wait;
 
 pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
-pub use error::{Holder, LockError, LockMode};
+pub use error::{Holder, LockError, LockMode, Refusal};
 pub use intent::IntentMode;
 pub use manager::LockManager;
 pub use mode::Mode;

@@ -113,7 +113,8 @@ impl LockManager {
         self.table.tag(self.name(table, key))
     }
 
-    /// The newest deadlocks, oldest first.
+    /// The newest deadlocks, and waits that were ended lest they become part of one, oldest first:
+    /// [`LockOptions::history`] of them at most.
     pub fn deadlocks(&self) -> Vec<Arc<DeadlockReport>> {
         self.detector.history()
     }

@@ -216,7 +216,7 @@ pub struct LockOptions {
     pub deadlock_timeout: Duration,
     /// Who gives way in a deadlock.
     pub victim: VictimPolicy,
-    /// Deadlock reports that are kept.
+    /// Reports that are kept about those who gave way, for whatever reason; 0 for none.
     pub history: usize,
     /// Whether every transaction notes the key and the time of each lock that it is granted, so that views show them. Without
     /// that they show the keys that somebody waits for. Costs a look at the clock and a copy of the key for each lock, and

@@ -65,6 +65,11 @@ impl WaitWord {
         self.0 & STATE == WAITING
     }
 
+    /// Different for each wait of a slot.
+    pub(crate) fn epoch(self) -> u64 {
+        self.0 / EPOCH
+    }
+
     pub(crate) fn is_granted(self) -> bool {
         self.0 & STATE == GRANTED
     }

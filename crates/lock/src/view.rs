@@ -12,6 +12,7 @@
 
 mod known;
 mod notes;
+mod reports;
 
 use std::panic::Location;
 
@@ -91,6 +92,8 @@ pub struct WaitView {
     pub wanted: LockMode,
     /// The mode that it has there already.
     pub held: Option<LockMode>,
+    /// Which of its waits this is: no two of a transaction have the same number.
+    pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
     /// Who is in the way, oldest request first.
@@ -246,6 +249,7 @@ impl LockManager {
                 target: wait.target(),
                 wanted: wait.description.requested,
                 held: wait.description.held,
+                number: wait.word.epoch(),
                 waited: wait.waited(now),
             })
         })

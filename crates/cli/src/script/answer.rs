@@ -1,6 +1,6 @@
 //! Answers.
 
-use foreshore::{Database, Error};
+use foreshore::Error;
 use serde_json::{Map, Value as Json};
 
 /// An answer on its way.
@@ -24,13 +24,13 @@ impl Answer {
         Answer::new(id, "error").with("error", code).with("message", message).with("retryable", retryable)
     }
 
-    /// The database's error, with the cycle if it is a deadlock.
-    pub(super) fn failure(id: &Json, db: &Database, error: &Error) -> Answer {
+    /// The database's error, with the cycle and the reason if the transaction had to give way.
+    pub(super) fn failure(id: &Json, error: &Error) -> Answer {
         let answer = Answer::error(id, error.code(), &error.to_string(), error.is_retryable());
         match error {
             Error::Deadlock(report) => {
-                let mut deadlock = view(&db.describe_deadlock(report).to_json());
-                ["cycle", "victim", "reason"]
+                let mut deadlock = view(&report.view().to_json());
+                ["cycle", "victim", "kind", "reason"]
                     .into_iter()
                     .fold(answer, |answer, name| answer.with(name, deadlock[name].take()))
             }

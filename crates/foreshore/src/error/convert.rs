@@ -6,9 +6,11 @@ use foreshore_base::{
     StorageError,
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
+use foreshore_env::sync::Arc;
 use foreshore_txn::{LockError, TxnError};
 
-use super::Error;
+use super::{Error, RefusedLock, Victim};
+use crate::database::Inner;
 
 impl Error {
     #[cold]
@@ -34,16 +36,28 @@ impl Error {
         }
     }
 
+    /// `database`: for the names of tables.
     #[cold]
-    pub(crate) fn from_lock(error: LockError) -> Error {
+    fn from_lock(error: LockError, database: Option<&Inner>) -> Error {
         match error {
-            LockError::Deadlock(report) => Error::Deadlock(report),
+            LockError::Deadlock(report) => Error::Deadlock(Arc::new(Victim::new(report, database))),
             LockError::PlanMiss => Error::PlanMiss,
-            LockError::Timeout(holders) => Error::LockTimeout(holders),
-            LockError::WouldBlock(holders) => Error::WouldBlock(holders),
+            LockError::Timeout(refusal) => Error::LockTimeout(Box::new(RefusedLock::new(*refusal, database))),
+            LockError::WouldBlock(refusal) => {
+                Error::WouldBlock(Box::new(RefusedLock::new(*refusal, database)))
+            }
             LockError::Cancelled => Error::Cancelled,
             LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
             LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
+        }
+    }
+
+    /// Of an operation that may wait for locks.
+    #[cold]
+    pub(crate) fn from_operation(error: TxnError, database: &Inner) -> Error {
+        match error {
+            TxnError::Lock(error) => Error::from_lock(error, Some(database)),
+            error => Error::from_txn(error, database.path()),
         }
     }
 
@@ -51,7 +65,7 @@ impl Error {
     pub(crate) fn from_txn(error: TxnError, database: &Path) -> Error {
         match error {
             TxnError::Storage(error) => Error::from_storage(error, database),
-            TxnError::Lock(error) => Error::from_lock(error),
+            TxnError::Lock(error) => Error::from_lock(error, None),
             TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
             TxnError::Failed => Error::TransactionFailed,
             TxnError::LogHeld => Error::LogHeld,

@@ -153,10 +153,17 @@ pub(super) fn wait_graph(view: &WaitGraph) -> String {
 }
 
 pub(super) fn deadlock(view: &DeadlockView) -> String {
-    Object::new()
-        .list("cycle", &view.cycle, |member| waiter(member).end())
+    let object = Object::new()
+        .list("cycle", &view.cycle, |member| match member.blockers.is_empty() {
+            true => waiter(member).end(),
+            false => wait(member),
+        })
         .number("victim", view.victim)
-        .string("reason", &text::reason(view.reason))
-        .number("at_unix_seconds", view.at_unix_seconds)
-        .end()
+        .string("kind", text::kind(view.reason))
+        .string("reason", &view.why());
+    let object = match &view.older {
+        Some(older) => object.raw("older", &transaction(older)),
+        None => object,
+    };
+    object.number("at_unix_seconds", view.at_unix_seconds).end()
 }

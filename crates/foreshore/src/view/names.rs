@@ -4,20 +4,44 @@ use std::collections::HashMap;
 
 use foreshore_base::{TableId, key::Key};
 use foreshore_txn::{
-    DeadlockReport, KeyBytes, LockBlocker, LockMode, LockPlace, LockRow, LockTransaction, LockWait,
+    DeadlockEdge, DeadlockReport, KeyBytes, LockBlocker, LockMode, LockPlace, LockRow, LockTransaction,
+    LockWait,
 };
 
 use super::{BlockerView, DeadlockView, KeyForm, KeyView, LockTarget, LockView, TransactionView, WaitView};
-use crate::{database::Database, table::TableDescription};
+use crate::{
+    database::{Database, Inner},
+    table::TableDescription,
+};
+
+/// What stands for the whole database where tables are locked.
+const VOLUME: TableId = TableId(u32::MAX);
 
 /// The tables of a database, by id.
-pub(super) struct Names(HashMap<TableId, TableDescription>);
+pub(crate) struct Names(HashMap<TableId, TableDescription>);
 
 impl Names {
     /// Those that there are. Of a closed database nothing is known, and ids have to do.
     pub(super) fn of(database: &Database) -> Names {
         let tables = database.table_infos().unwrap_or_default();
         Names(tables.iter().map(|info| (info.id(), TableDescription::of(info))).collect())
+    }
+
+    /// Some of them, as far as they are known. Where something has failed already nothing else may.
+    pub(crate) fn of_tables(database: Option<&Inner>, ids: impl Iterator<Item = TableId>) -> Names {
+        let mut names = HashMap::new();
+        if let Some(database) = database {
+            for id in ids.filter(|id| (TableId::FIRST_USER..VOLUME).contains(id)) {
+                if names.contains_key(&id) {
+                    continue;
+                }
+                let used = database.tables.by_id(id).cloned();
+                let known =
+                    used.or_else(|| database.engine.tables().ok()?.into_iter().find(|info| info.id() == id));
+                names.extend(known.map(|info| (id, TableDescription::of(&info))));
+            }
+        }
+        Names(names)
     }
 
     fn table(&self, id: TableId) -> String {
@@ -30,7 +54,7 @@ impl Names {
 
     fn target(&self, place: LockPlace) -> LockTarget {
         match place {
-            LockPlace::Table(TableId(u32::MAX)) => LockTarget::Database,
+            LockPlace::Table(VOLUME) => LockTarget::Database,
             LockPlace::Table(table) => LockTarget::Table { table: self.table(table) },
             LockPlace::Key(table, key) => {
                 let key_type = self.0.get(&table).map_or("", |table| &table.key_type);
@@ -53,24 +77,20 @@ impl Names {
     }
 
     pub(super) fn wait(&self, wait: LockWait) -> WaitView {
-        let blocker = |blocker: LockBlocker| BlockerView {
-            transaction: blocker.txn.into(),
-            mode: blocker.mode,
-            holds: blocker.holds,
-            held_for: blocker.held_for,
-        };
         WaitView {
             target: self.target(wait.target),
             transaction: wait.txn.into(),
             wanted: wait.wanted,
             held: wait.held,
+            number: wait.number,
             waited: wait.waited,
-            blockers: wait.blockers.into_iter().map(blocker).collect(),
+            blockers: wait.blockers.into_iter().map(BlockerView::from).collect(),
         }
     }
 
-    pub(super) fn deadlock(&self, report: &DeadlockReport) -> DeadlockView {
-        let members = report.cycle.iter().map(|edge| WaitView {
+    /// Somebody who waits, without those in the way.
+    pub(crate) fn edge(&self, edge: &DeadlockEdge) -> WaitView {
+        WaitView {
             transaction: TransactionView {
                 id: edge.txn.0,
                 label: edge.label.clone(),
@@ -84,14 +104,34 @@ impl Names {
             }),
             wanted: edge.mode,
             held: edge.held,
+            number: 0,
             waited: edge.waited,
             blockers: Vec::new(),
-        });
+        }
+    }
+
+    pub(crate) fn deadlock(&self, report: &DeadlockReport) -> DeadlockView {
+        let mut cycle: Vec<WaitView> = report.cycle.iter().map(|edge| self.edge(edge)).collect();
+        if let Some(victim) = cycle.first_mut() {
+            victim.blockers = report.blockers.iter().cloned().map(BlockerView::from).collect();
+        }
         DeadlockView {
-            cycle: members.collect(),
+            cycle,
             victim: report.victim.0,
             reason: report.reason,
+            older: report.older.clone().map(TransactionView::from),
             at_unix_seconds: report.at_unix_seconds,
+        }
+    }
+}
+
+impl From<LockBlocker> for BlockerView {
+    fn from(blocker: LockBlocker) -> BlockerView {
+        BlockerView {
+            transaction: blocker.txn.into(),
+            mode: blocker.mode,
+            holds: blocker.holds,
+            held_for: blocker.held_for,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Views as text for people and for Graphviz.
+//! Views as text for people.
 
 use std::fmt::{self, Formatter, Write};
 
 use foreshore_txn::{IntentMode, LockMode, Mode, VictimReason};
 
-use super::{DeadlockView, KeyForm, KeyView, LockTarget, TransactionView, WaitGraph, WaitView};
+use super::{DeadlockView, KeyForm, KeyView, LockTarget, TransactionView, WaitView};
 
 pub(super) fn transaction(view: &TransactionView, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "transaction {}", view.id)?;
@@ -77,13 +77,16 @@ fn conflict(wanted: LockMode, mode: LockMode) -> &'static str {
     }
 }
 
+/// What somebody waits for, and what to do with it.
+pub(crate) fn wish_of(wait: &WaitView) -> String {
+    let WaitView { target, wanted, held, .. } = wait;
+    let held = held.map(|held| format!(", where it has {held}")).unwrap_or_default();
+    format!("{wanted} on {target}{held}, {}", purpose(*wanted, wait.held))
+}
+
 pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
-    let WaitView { transaction, target, wanted, held, waited, blockers } = view;
-    write!(f, "{transaction} has waited {} ms for {wanted} on {target}", waited.as_millis())?;
-    if let Some(held) = held {
-        write!(f, ", where it has {held}")?;
-    }
-    write!(f, ", {}", purpose(*wanted, *held))?;
+    let WaitView { transaction, wanted, waited, blockers, .. } = view;
+    write!(f, "{transaction} has waited {} ms for {}", waited.as_millis(), wish_of(view))?;
     for (place, blocker) in blockers.iter().enumerate() {
         f.write_str(if place == 0 { "; in its way: " } else { ", and " })?;
         let what = conflict(*wanted, blocker.mode);
@@ -107,48 +110,44 @@ pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-pub(super) fn reason(reason: VictimReason) -> String {
+/// Why somebody gave way, as a word for programs.
+pub(super) fn kind(reason: VictimReason) -> &'static str {
     match reason {
+        VictimReason::Deadlock => "deadlock",
+        VictimReason::Suspicion => "suspicion",
+        VictimReason::YoungerThan(_) => "wait_die",
+        VictimReason::WoundedBy(_) => "wound_wait",
+        VictimReason::TimedOut => "timeout",
+        VictimReason::NoWait => "no_wait",
+        _ => "other",
+    }
+}
+
+pub(super) fn reason(view: &DeadlockView) -> String {
+    let older = match (&view.older, view.reason.older()) {
+        (Some(older), _) => older.to_string(),
+        (None, Some(older)) => format!("transaction {older}"),
+        (None, None) => String::new(),
+    };
+    match view.reason {
         VictimReason::Deadlock => "chosen to break the circle".to_owned(),
-        VictimReason::Suspicion => "suspected to be in a circle".to_owned(),
-        VictimReason::YoungerThan(older) => format!("it would have waited for the older transaction {older}"),
-        VictimReason::WoundedBy(older) => format!("the older transaction {older} waited for it"),
-        VictimReason::TimedOut => "it waited too long".to_owned(),
-        VictimReason::NoWait => "it would have had to wait".to_owned(),
+        VictimReason::Suspicion => "digest hit, not confirmed: it seemed to be in a circle".to_owned(),
+        VictimReason::YoungerThan(_) => format!("died: younger than {older}, which was in its way"),
+        VictimReason::WoundedBy(_) => format!("wounded by older {older}, which waited for it"),
+        VictimReason::TimedOut => match view.cycle.first() {
+            Some(wait) => format!("timed out after {} ms", wait.waited.as_millis()),
+            None => "timed out".to_owned(),
+        },
+        VictimReason::NoWait => "would block, and the policy lets nobody wait".to_owned(),
         other => format!("{other:?}"),
     }
 }
 
 pub(super) fn deadlock(view: &DeadlockView, f: &mut Formatter<'_>) -> fmt::Result {
     let DeadlockView { cycle, victim, reason: why, .. } = view;
-    write!(f, "deadlock of {}, transaction {victim} gave way ({})", cycle.len(), reason(*why))?;
+    if *why == VictimReason::Deadlock {
+        write!(f, "deadlock of {}, ", cycle.len())?;
+    }
+    write!(f, "transaction {victim} gave way ({})", reason(view))?;
     cycle.iter().try_for_each(|member| write!(f, "; {member}"))
-}
-
-/// Between the quotation marks of a DOT label.
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
-}
-
-pub(super) fn dot(graph: &WaitGraph) -> String {
-    let mut out = "digraph waits_for {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
-    let blockers = graph.waits.iter().flat_map(|wait| &wait.blockers).map(|blocker| &blocker.transaction);
-    let mut nodes: Vec<&TransactionView> =
-        graph.waits.iter().map(|wait| &wait.transaction).chain(blockers).collect();
-    nodes.sort_by_key(|node| node.id);
-    nodes.dedup_by_key(|node| node.id);
-    for node in nodes {
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "  t{} [label=\"{}\"];", node.id, label(&node.to_string()));
-    }
-    for wait in &graph.waits {
-        for blocker in &wait.blockers {
-            let text = format!("{} on {}, {} ms", wait.wanted, wait.target, wait.waited.as_millis());
-            let style = if blocker.holds { "solid" } else { "dashed" };
-            let (from, to) = (wait.transaction.id, blocker.transaction.id);
-            let _ = writeln!(out, "  t{from} -> t{to} [style={style}, label=\"{}\"];", label(&text));
-        }
-    }
-    out.push_str("}\n");
-    out
 }

@@ -94,7 +94,7 @@ pub(super) fn stands(manager: &LockManager, circle: &[Member]) -> bool {
 }
 
 /// A slot's wait, as people see it.
-pub(super) fn edge(manager: &LockManager, slot: SlotId) -> Option<DeadlockEdge> {
+pub(crate) fn edge(manager: &LockManager, slot: SlotId) -> Option<DeadlockEdge> {
     let slot = manager.slots.get(slot);
     let (who, wait) = (slot.identity()?, slot.description()?);
     Some(DeadlockEdge {

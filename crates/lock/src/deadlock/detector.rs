@@ -1,6 +1,6 @@
 //! The seam between the policies, and what they share: confirming a suspicion, choosing a victim, telling about it.
 
-use std::{cmp::Reverse, collections::VecDeque};
+use std::cmp::Reverse;
 
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_env::sync::{Arc, Mutex};
@@ -9,11 +9,14 @@ use foreshore_latch::parking;
 
 use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
 use super::circle::{self, Member};
+use super::history::History;
 use super::{DeadlockReport, VictimReason, dreadlocks};
+use crate::error::LockMode;
 use crate::manager::LockManager;
 use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
 use crate::slot::{SlotId, WaitWord};
 use crate::stats::WaitCounters;
+use crate::view::BlockerView;
 
 /// Looks for deadlocks on behalf of waiters.
 #[derive(Debug)]
@@ -22,12 +25,14 @@ pub(crate) struct Detector {
     /// Whether a suspicion has to be confirmed.
     confirms: bool,
     victims: VictimPolicy,
-    history_limit: usize,
     /// Held while a circle is confirmed and resolved, so that one circle has one victim. Queue latches are taken under it.
     resolving: Mutex<()>,
-    /// The newest reports, oldest first.
-    history: Mutex<VecDeque<Arc<DeadlockReport>>>,
+    /// Of everybody who gave way, for whatever reason.
+    history: History,
 }
+
+/// How many of those in the way of somebody who gives way without a circle its report names.
+const BLOCKERS: usize = 8;
 
 /// How deadlocks are found or prevented.
 #[derive(Debug)]
@@ -70,14 +75,13 @@ impl Detector {
             strategy,
             confirms: options.confirm_deadlocks,
             victims: options.victim,
-            history_limit: options.history,
             resolving: Mutex::new(()),
-            history: Mutex::new(VecDeque::new()),
+            history: History::new(options.history),
         }
     }
 
     pub(crate) fn history(&self) -> Vec<Arc<DeadlockReport>> {
-        self.history.lock().iter().cloned().collect()
+        self.history.all()
     }
 
     /// Whether nobody may wait.
@@ -85,11 +89,19 @@ impl Detector {
         matches!(self.strategy, Strategy::NoWait)
     }
 
-    /// What a transaction is told that would have to wait and may not. Its wish has been described.
+    /// What a transaction is told that would have to wait for `holders` and may not. Its wish has been described.
     #[cold]
-    pub(crate) fn refusal(manager: &LockManager, slot: SlotId) -> Arc<DeadlockReport> {
+    pub(crate) fn refuse(
+        &self,
+        manager: &LockManager,
+        slot: SlotId,
+        holders: &[(SlotId, LockMode)],
+    ) -> Arc<DeadlockReport> {
         WaitCounters::add(&manager.counters.precautions);
-        Arc::new(precaution(manager, slot, VictimReason::NoWait))
+        let blockers = manager.holding(&holders[..holders.len().min(BLOCKERS)]);
+        let report = Arc::new(precaution(manager, slot, VictimReason::NoWait, blockers));
+        self.history.remember(&report);
+        report
     }
 
     /// Resolves the deadlock that a waiter is in or could come to be in, if the policy sees one. `again`: not for the
@@ -172,12 +184,14 @@ impl Detector {
             cycle: circle.iter().filter_map(|member| circle::edge(manager, member.slot)).collect(),
             victim: manager.slots.get(victim.slot).txn(),
             reason: VictimReason::Deadlock,
+            older: None,
+            blockers: Vec::new(),
             at_unix_seconds: unix_seconds(),
         });
         let made = end(manager, victim, &report);
         if made {
             WaitCounters::add(&manager.counters.deadlocks);
-            self.remember(report);
+            self.history.remember(&report);
         }
         made
     }
@@ -186,17 +200,11 @@ impl Detector {
     #[cold]
     fn wound(&self, manager: &LockManager, wound: Wound) {
         let Wound { member, reason } = wound;
-        let report = Arc::new(precaution(manager, member.slot, reason));
+        let blockers = manager.in_the_way(member.slot, member.word, BLOCKERS);
+        let report = Arc::new(precaution(manager, member.slot, reason, blockers));
         if end(manager, member, &report) {
             WaitCounters::add(&manager.counters.precautions);
-        }
-    }
-
-    fn remember(&self, report: Arc<DeadlockReport>) {
-        let mut history = self.history.lock();
-        history.push_back(report);
-        while history.len() > self.history_limit {
-            history.pop_front();
+            self.history.remember(&report);
         }
     }
 }
@@ -211,11 +219,18 @@ fn end(manager: &LockManager, victim: Member, report: &Arc<DeadlockReport>) -> b
 }
 
 /// A report about somebody who gives way although nobody knows of a circle.
-fn precaution(manager: &LockManager, slot: SlotId, reason: VictimReason) -> DeadlockReport {
+fn precaution(
+    manager: &LockManager,
+    slot: SlotId,
+    reason: VictimReason,
+    blockers: Vec<BlockerView>,
+) -> DeadlockReport {
     DeadlockReport {
         cycle: circle::edge(manager, slot).into_iter().collect(),
         victim: manager.slots.get(slot).txn(),
         reason,
+        older: reason.older().map(|older| manager.view_of_transaction(older)),
+        blockers,
         at_unix_seconds: unix_seconds(),
     }
 }

@@ -8,6 +8,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
 use crate::error::LockMode;
+use crate::view::{BlockerView, TxnView};
 
 /// Longest part of a key that a report keeps.
 const KEPT_BYTES: usize = 64;
@@ -76,11 +77,20 @@ pub struct DeadlockEdge {
 
 impl fmt::Display for DeadlockEdge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction {}", self.txn)?;
-        if let Some(label) = &self.label {
-            write!(f, " ({label})")?;
-        }
-        write!(f, " waited {} ms for {} on ", self.waited.as_millis(), self.mode)?;
+        self.write_who(f)?;
+        write!(f, " waited {} ms for ", self.waited.as_millis())?;
+        self.write_wish(f)
+    }
+}
+
+impl DeadlockEdge {
+    pub(crate) fn write_who(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        write_transaction(f, self.txn, self.label.as_deref())
+    }
+
+    /// The lock that it waits for.
+    pub(crate) fn write_wish(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        write!(f, "{} on ", self.mode)?;
         match (&self.key, self.mode) {
             (Some(key), _) => write!(f, "key {key} of table {}", self.table)?,
             (None, LockMode::Key(_)) => write!(f, "the place before all keys of table {}", self.table)?,
@@ -90,6 +100,15 @@ impl fmt::Display for DeadlockEdge {
             Some(held) => write!(f, ", holding {held}"),
             None => Ok(()),
         }
+    }
+}
+
+/// A transaction as messages name it.
+pub(crate) fn write_transaction(f: &mut impl fmt::Write, txn: TxnId, label: Option<&str>) -> fmt::Result {
+    write!(f, "transaction {txn}")?;
+    match label {
+        Some(label) => write!(f, " ({label})"),
+        None => Ok(()),
     }
 }
 
@@ -111,9 +130,23 @@ pub enum VictimReason {
     NoWait,
 }
 
+impl VictimReason {
+    /// The older transaction that it is about, if it is about one.
+    pub fn older(self) -> Option<TxnId> {
+        match self {
+            VictimReason::YoungerThan(older) | VictimReason::WoundedBy(older) => Some(older),
+            VictimReason::Deadlock
+            | VictimReason::Suspicion
+            | VictimReason::TimedOut
+            | VictimReason::NoWait => None,
+        }
+    }
+}
+
 /// A deadlock: a circle of transactions each of which waits for the next, and the last for the first. Or a wait that was
 /// ended because it could have become part of one.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeadlockReport {
     /// The circle; the wait of the victim alone if [`DeadlockReport::reason`] is not a deadlock.
     pub cycle: Vec<DeadlockEdge>,
@@ -121,6 +154,10 @@ pub struct DeadlockReport {
     pub victim: TxnId,
     /// Why it had to.
     pub reason: VictimReason,
+    /// The transaction that the reason names.
+    pub older: Option<TxnView>,
+    /// Who was in the way of the victim, the first eight of them, unless the circle says so.
+    pub blockers: Vec<BlockerView>,
     /// When it was found, in seconds since 1970.
     pub at_unix_seconds: u64,
 }
@@ -147,6 +184,11 @@ impl fmt::Display for DeadlockReport {
         }
         for (place, edge) in self.cycle.iter().enumerate() {
             write!(f, "{}{edge}", if place == 0 { "" } else { "; " })?;
+        }
+        for (place, blocker) in self.blockers.iter().enumerate() {
+            f.write_str(if place == 0 { "; in its way: " } else { ", " })?;
+            write_transaction(f, blocker.txn.txn, blocker.txn.label.as_deref())?;
+            write!(f, " {} {}", if blocker.holds { "holds" } else { "came first for" }, blocker.mode)?;
         }
         Ok(())
     }

@@ -78,14 +78,14 @@ impl LockOwner {
             }
             return Ok(false);
         };
-        self.end_asking(stopped).map(|()| true)
+        self.end_asking(stopped, wait.timeout).map(|()| true)
     }
 
-    fn end_asking(&mut self, stopped: Stopped) -> Result<(), LockError> {
+    fn end_asking(&mut self, stopped: Stopped, timeout: Option<Duration>) -> Result<(), LockError> {
         let Some(asked) = self.asked.take() else { return Ok(()) };
         let Asked { wish, began, table, key, .. } = *asked;
         self.manager.has_waited(self.slot, began);
-        let outcome = wish.end(&self.manager, self.slot, stopped);
+        let outcome = wish.end(&self.manager, self.slot, stopped, timeout);
         self.settle(wish, outcome)?;
         self.note(wish, table, key.as_deref().map_or(KeyRef::NegativeInfinity, KeyRef::Key));
         Ok(())
@@ -94,7 +94,7 @@ impl LockOwner {
     /// Ends the wait, if there is one: what was asked for is held or not.
     pub(super) fn stop_asking(&mut self) {
         // Whoever stops does not ask how it ended.
-        let _ = self.end_asking(Stopped::Cancelled);
+        let _ = self.end_asking(Stopped::Cancelled, None);
     }
 
     /// Whether it holds a lock on a key that `which` chooses.

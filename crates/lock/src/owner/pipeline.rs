@@ -57,7 +57,7 @@ impl LockOwner {
             }
             None => {
                 state.free.give(manager.table.requests(), request);
-                Err(LockError::WouldBlock(Vec::new()))
+                Err(LockError::WouldBlock(Box::default()))
             }
         }
     }

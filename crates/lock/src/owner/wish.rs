@@ -1,10 +1,10 @@
 //! The slow way to a lock: what a transaction waits for, and how it gets it or not.
 
 use foreshore_base::{Lsn, TableId};
-use foreshore_env::time::Instant;
+use foreshore_env::time::{Duration, Instant};
 
-use crate::deadlock::{Detector, KeyBytes};
-use crate::error::{LockError, LockMode};
+use crate::deadlock::{self, KeyBytes};
+use crate::error::{LockError, LockMode, Refusal};
 use crate::intent::{EntryIndex, IntentHold, IntentMode};
 use crate::manager::LockManager;
 use crate::mode::Mode;
@@ -14,6 +14,19 @@ use crate::slot::{SlotId, WaitDescription, WaitWord};
 use crate::stats::WaitCounters;
 use crate::table::Withdrawn;
 use crate::wait::{Stopped, WaitPolicy};
+
+/// What somebody is told whose wish, which it has described, is not granted. `timeout`: how long a wait for it may last.
+fn refusal(
+    manager: &LockManager,
+    owner: SlotId,
+    holders: Vec<(SlotId, LockMode)>,
+    timeout: Option<Duration>,
+) -> Box<Refusal> {
+    let wish = deadlock::edge(manager, owner);
+    // A wait that has lasted so long would have ended for this reason, if it has not.
+    let reached = |timeout: &Duration| wish.as_ref().is_some_and(|wish| wish.waited >= *timeout);
+    Box::new(Refusal { timeout: timeout.filter(reached), wish, holders: manager.describe(holders) })
+}
 
 /// What came of entering a queue.
 pub(super) enum Begun {
@@ -49,7 +62,7 @@ impl Wish {
             Begun::Granted(tag) => Ok(tag),
             Begun::Waiting(word) => {
                 let stopped = manager.wait(owner, word, policy);
-                self.end(manager, owner, stopped)
+                self.end(manager, owner, stopped, policy.timeout)
             }
         }
     }
@@ -65,15 +78,17 @@ impl Wish {
         key: Option<KeyBytes>,
         policy: &WaitPolicy<'_>,
     ) -> Result<Begun, LockError> {
-        if policy.no_wait {
-            return Err(LockError::WouldBlock(manager.describe(self.holders(manager, owner))));
-        }
         let (requested, held) = self.modes();
         let slot = manager.slots.get(owner);
-        // Before the wait begins: who finds it looks at the description.
+        // Before the wait begins: who finds it looks at the description. Errors tell it, too.
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
+        if policy.no_wait {
+            let holders = self.holders(manager, owner);
+            return Err(LockError::WouldBlock(refusal(manager, owner, holders, None)));
+        }
         if manager.detector.refuses_waits() {
-            return Err(LockError::Deadlock(Detector::refusal(manager, owner)));
+            let holders = self.holders(manager, owner);
+            return Err(LockError::Deadlock(manager.detector.refuse(manager, owner, &holders)));
         }
         Ok(match self.enqueue(manager, owner) {
             Ok(tag) => Begun::Granted(tag),
@@ -81,17 +96,17 @@ impl Wish {
         })
     }
 
-    /// Ends a wait that has stopped. Returns the tag that the lock has to see.
+    /// Ends a wait that has stopped. Returns the tag that the lock has to see. `timeout`: how long it was allowed to be.
     #[cold]
     pub(super) fn end(
         &self,
         manager: &LockManager,
         owner: SlotId,
         stopped: Stopped,
+        timeout: Option<Duration>,
     ) -> Result<Lsn, LockError> {
         let slot = manager.slots.get(owner);
-        let holders = || manager.describe(self.holders(manager, owner));
-        let in_the_way = if stopped == Stopped::Deadline { holders() } else { Vec::new() };
+        let holders = if stopped == Stopped::Deadline { self.holders(manager, owner) } else { Vec::new() };
         match (self.withdraw(manager, owner), stopped) {
             (Withdrawn::Granted, _) => Ok(self.tag(manager)),
             (Withdrawn::Victim, _) => {
@@ -100,7 +115,7 @@ impl Wish {
             }
             (Withdrawn::Gone, Stopped::Deadline) => {
                 WaitCounters::add(&manager.counters.timeouts);
-                Err(LockError::Timeout(in_the_way))
+                Err(LockError::Timeout(refusal(manager, owner, holders, timeout)))
             }
             (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => {
                 WaitCounters::add(&manager.counters.cancelled);

@@ -6,7 +6,8 @@ use foreshore_env::sync::Mutex;
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    DeadlockPolicy, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
+    DeadlockPolicy, DigestKind, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
+    VictimReason,
 };
 
 use super::{
@@ -258,6 +259,40 @@ fn canonical_order_has_no_deadlocks() {
         assert_eq!((stats.deadlocks, stats.timeouts), (0, 0), "{stats:?}");
         assert!(manager.is_empty());
     });
+}
+
+/// RELIABILITY C4, 51: three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself among those
+/// before it is in no circle, and gives way only if nobody looks more closely.
+#[test]
+fn bloom_filters_clash_and_confirmation_refutes_that() {
+    for confirm_deadlocks in [true, false] {
+        let options = LockOptions { digests: DigestKind::Bloom, confirm_deadlocks, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let mut holder = begin(&manager, 1);
+        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        let mut waiters: Vec<LockOwner> = (0..300).map(|number| begin(&manager, 2 + number)).collect();
+        let mut given_way = 0;
+        for waiter in &mut waiters {
+            assert!(!waiter.ask(TABLE, key(b"k"), Mode::X, &WAIT).unwrap());
+            match waiter.look(&WAIT) {
+                Ok(granted) => assert!(!granted),
+                Err(error) => panic!("its wait has ended already: {error}"),
+            }
+            // What the look has found is seen by the next one.
+            given_way += u32::from(matches!(waiter.look(&WAIT), Err(LockError::Deadlock(_))));
+        }
+        let stats = manager.stats();
+        assert_eq!(stats.deadlocks, 0);
+        if confirm_deadlocks {
+            assert!(given_way == 0 && stats.suspicions_refuted > 0, "{given_way} {stats:?}");
+        } else {
+            assert!(given_way > 0 && stats.precautions == u64::from(given_way), "{given_way} {stats:?}");
+            let kept = manager.deadlocks();
+            assert!(!kept.is_empty() && kept.iter().all(|report| report.reason == VictimReason::Suspicion));
+        }
+        drop((holder, waiters));
+        assert!(manager.is_empty());
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod policies;
 mod shadow;
 mod specs;
 mod storms;
+mod victims;
 mod views;
 mod waits;
 

@@ -132,8 +132,13 @@ impl Txn {
             self.session.give_up_locks();
             let waiting = &self.session.waiting;
             return match error {
-                LockError::WouldBlock(holders) if !waiting.no_wait && waiting.has_passed(since) => {
-                    Err(LockError::Timeout(holders).into())
+                LockError::WouldBlock(mut refusal) if !waiting.no_wait && waiting.has_passed(since) => {
+                    let waited = since.elapsed();
+                    refusal.timeout = waiting.timeout.filter(|timeout| *timeout <= waited);
+                    if let Some(wish) = &mut refusal.wish {
+                        wish.waited = waited;
+                    }
+                    Err(LockError::Timeout(refusal).into())
                 }
                 LockError::WouldBlock(_) if !waiting.no_wait => Ok(Err(footprint)),
                 error => Err(self.note(error.into())),

@@ -1,0 +1,114 @@
+//! What errors tell about locks, with the names of tables and readable keys: an error outlives its database.
+
+use std::{
+    fmt::{self, Formatter},
+    ops::Deref,
+};
+
+use foreshore_env::{sync::Arc, time::Duration};
+use foreshore_txn::{DeadlockReport, Holder, Refusal};
+
+use crate::{
+    database::Inner,
+    view::{DeadlockView, Names, WaitView, wish_of},
+};
+
+/// The report in an [`Error::Deadlock`](crate::Error::Deadlock): why the transaction had to give way. Shown as text, with its
+/// tables by name.
+#[derive(Clone, Debug)]
+pub struct Victim {
+    report: Arc<DeadlockReport>,
+    view: DeadlockView,
+}
+
+impl Victim {
+    pub(super) fn new(report: Arc<DeadlockReport>, database: Option<&Inner>) -> Victim {
+        let names = Names::of_tables(database, report.cycle.iter().map(|edge| edge.table));
+        Victim { view: names.deadlock(&report), report }
+    }
+
+    /// The report as [`Database::deadlocks`](crate::Database::deadlocks) has it.
+    pub fn view(&self) -> &DeadlockView {
+        &self.view
+    }
+}
+
+impl Deref for Victim {
+    type Target = DeadlockReport;
+
+    fn deref(&self) -> &DeadlockReport {
+        &self.report
+    }
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+/// What is in an [`Error::LockTimeout`](crate::Error::LockTimeout) or [`Error::WouldBlock`](crate::Error::WouldBlock): the lock that
+/// was not granted, and, as a slice, who was in the way.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RefusedLock {
+    /// Who wanted what, and how long it had waited; without the blockers, which are in `holders`. `None` if it was no lock
+    /// that was waited for, but those who work on the same page, or who write.
+    pub wait: Option<WaitView>,
+    /// Who was in the way at last: nobody, if they went away at the last moment.
+    pub holders: Vec<Holder>,
+    /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or nothing was waited
+    /// for.
+    pub lock_timeout: Option<Duration>,
+}
+
+impl RefusedLock {
+    pub(super) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
+        let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));
+        RefusedLock {
+            wait: refusal.wish.as_ref().map(|wish| names.edge(wish)),
+            holders: refusal.holders,
+            lock_timeout: refusal.timeout,
+        }
+    }
+
+    pub(super) fn timed_out(&self) -> String {
+        let waited = match &self.wait {
+            Some(wait) => wait.to_string(),
+            None => "waited for others that did not get done".to_owned(),
+        };
+        let (until, next) = match self.lock_timeout {
+            Some(limit) => (
+                format!("which is its lock_timeout ({} ms)", limit.as_millis()),
+                "raise lock_timeout, or make those transactions shorter",
+            ),
+            None => ("until its deadline".to_owned(), "wait longer, or make those transactions shorter"),
+        };
+        format!("{waited}, {until}{}; {next}", self.held_by())
+    }
+
+    pub(super) fn refused(&self) -> String {
+        let what = match &self.wait {
+            Some(wait) => format!("{} would have to wait for {}", wait.transaction, wish_of(wait)),
+            None => "a lock is not free at once".to_owned(),
+        };
+        format!("{what}{}; try again later, or allow waiting", self.held_by())
+    }
+
+    fn held_by(&self) -> String {
+        let mut text = String::new();
+        for (number, holder) in self.holders.iter().enumerate() {
+            text.push_str(if number == 0 { "; in its way: " } else { ", " });
+            text.push_str(&holder.to_string());
+        }
+        text
+    }
+}
+
+impl Deref for RefusedLock {
+    type Target = [Holder];
+
+    fn deref(&self) -> &[Holder] {
+        &self.holders
+    }
+}
