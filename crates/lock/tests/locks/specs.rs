@@ -1,6 +1,7 @@
 //! Runs the specifications in `specs/`: what sessions see when their steps are taken in a given order, after the manner of
 //! PostgreSQL's isolation tests. Every file is run over every lock table with every kind of intent locks, and over every
-//! policy against deadlocks that it is about; with `FORESHORE_SPECS=full` over all their combinations.
+//! lock table with every policy against deadlocks that it is about; with `FORESHORE_SPECS=full` over all combinations of the
+//! three.
 //!
 //! ```text
 //! # Comments; the one at the head draws who waits for whom.
@@ -18,7 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use foreshore_base::{Lsn, TableId, TxnId};
@@ -121,13 +122,16 @@ fn settings(spec: &Spec) -> Vec<LockOptions> {
         spec.policies.iter().map(|policy| (*policy, DigestKind::Exact)).collect()
     };
     let mut settings = Vec::new();
-    for table in LockTableKind::ALL {
-        for intents in IntentLockKind::ALL {
+    for (place, table) in LockTableKind::ALL.into_iter().enumerate() {
+        for (kind, intents) in IntentLockKind::ALL.into_iter().enumerate() {
             for (number, &(deadlock, digests)) in policies.iter().enumerate() {
-                if full
-                    || number == 0
-                    || (table == LockTableKind::default() && intents == IntentLockKind::default())
-                {
+                // Beside the road each pair of table and policy comes with one kind of intent locks, not always the same.
+                let chosen = if table == LockTableKind::default() {
+                    intents == IntentLockKind::default()
+                } else {
+                    kind == (place + number) % IntentLockKind::ALL.len()
+                };
+                if full || number == 0 || chosen {
                     settings.push(LockOptions {
                         buckets: 64,
                         table,
@@ -344,29 +348,56 @@ fn all_specifications_hold() {
     files.sort();
     assert!(files.len() >= 40);
     let specs: Vec<_> = files.iter().map(|file| (file, parse(&fs::read_to_string(file).unwrap()))).collect();
+    let with_settings =
+        |(file, spec)| settings(spec).into_iter().map(move |options: LockOptions| (file, spec, options));
+    let mut runs: Vec<(&&PathBuf, &Spec, LockOptions)> =
+        specs.iter().map(|(file, spec)| (file, spec)).flat_map(with_settings).collect();
+    // Those of one file one after another would end late: some wait for their deadlines.
+    runs.sort_by_key(|(_, _, options)| (options.table as u8, options.intents as u8, options.deadlock as u8));
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..8 {
+        // They wait more than they compute.
+        for _ in 0..16 {
             scope.spawn(|| {
-                while let Some((file, spec)) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((file, spec, options)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     assert!(!spec.permutations.is_empty(), "{}", file.display());
-                    for options in settings(spec) {
-                        for permutation in &spec.permutations {
-                            if let Err(difference) = run(spec, permutation, &options) {
-                                let order = permutation.steps.join(" ");
-                                let LockOptions { table, intents, deadlock, digests, .. } = options;
-                                panic!(
-                                    "{}, {table:?}, {intents:?}, {deadlock:?}, {digests:?}, permutation \
-                                     {order}:\n  {difference}",
-                                    file.display()
-                                );
-                            }
+                    for permutation in &spec.permutations {
+                        if let Err(difference) = run(spec, permutation, options) {
+                            let order = permutation.steps.join(" ");
+                            let LockOptions { table, intents, deadlock, digests, .. } = options;
+                            panic!(
+                                "{}, {table:?}, {intents:?}, {deadlock:?}, {digests:?}, permutation {order}:\n  \
+                                 {difference}",
+                                file.display()
+                            );
                         }
                     }
                 }
             });
         }
     });
+}
+
+/// Every table meets every kind of intent locks, and every policy; the road meets everything.
+#[test]
+fn settings_cover_all_pairs() {
+    let all = settings(&Spec::default());
+    assert!(all.len() < 30 || std::env::var_os("FORESHORE_SPECS").is_some());
+    for table in LockTableKind::ALL {
+        for intents in IntentLockKind::ALL {
+            assert!(all.iter().any(|options| options.table == table && options.intents == intents));
+        }
+        for deadlock in DeadlockPolicy::ALL.into_iter().filter(|policy| policy.detects()) {
+            let meets = |options: &&LockOptions| options.table == table && options.deadlock == deadlock;
+            assert!(all.iter().any(|options| meets(&options)), "{table:?} {deadlock:?}");
+        }
+        let bloom = |options: &&LockOptions| options.table == table && options.digests == DigestKind::Bloom;
+        assert!(all.iter().any(|options| bloom(&options)), "{table:?}");
+    }
+    for policy in DeadlockPolicy::ALL {
+        let one = settings(&Spec { policies: vec![policy], ..Spec::default() });
+        assert!(LockTableKind::ALL.iter().all(|table| one.iter().any(|options| options.table == *table)));
+    }
 }
 
 /// The runner notices what is not as written, in either direction.
