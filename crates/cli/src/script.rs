@@ -2,6 +2,7 @@
 
 mod answer;
 mod command;
+mod fields;
 mod input;
 mod session;
 mod stage;
@@ -55,8 +56,13 @@ Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" un
 
 Answers have "id", "session" and "status": "ok" with the result; "error" with "error" (a word that stays the same),
 "message" and "retryable", and for a deadlock the "cycle"; or "blocked", within 100 ms, when a statement waits for a
-lock, with "waits_for" and "why": its result comes later with the same id. A session takes further commands while it
-waits, and runs them afterwards. At the end of the input every transaction that is open is rolled back.
+lock, with "waits_for" and "why": its result comes later with the same id. When it goes on and comes to wait for another
+lock it says so again; whom it waits for at any time, "explain" tells. A session takes further commands while it waits,
+and runs them afterwards. A line that is no command is answered with its number in "line", and with "id" and "session" as
+far as they could be read. At the end of the input every transaction that is open is rolled back.
+
+Limits: a line has 4 MiB at most, a name, label or id 255 bytes; there are 1000 sessions at most, each with 1000 commands
+that are not answered; a scan gives 100000 entries at most, and breaks off with "cut_off" after 32 MiB.
 
 Example:
   foreshore script bank.foreshore <<'END'

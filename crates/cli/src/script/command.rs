@@ -5,6 +5,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
 use super::answer::Answer;
+use super::fields;
 use super::input::MAX_LINE_BYTES;
 
 /// The longest name of a session or savepoint, and the longest label.
@@ -225,51 +226,78 @@ pub(super) fn to_json(bytes: &[u8]) -> Json {
     }
 }
 
-/// A line that is no command.
+/// A line that is no command, and who it was for as far as it says so.
 #[derive(Debug)]
 pub(super) struct Malformed {
     id: Json,
+    session: Option<String>,
     code: &'static str,
     message: String,
 }
 
+/// The longest message about a line: what a stranger sent is not repeated at length.
+const MAX_MESSAGE_CHARS: usize = 300;
+
 impl Malformed {
     pub(super) fn too_long() -> Malformed {
         let message = format!("a line has at most {MAX_LINE_BYTES} bytes; this one was skipped");
-        Malformed { id: Json::Null, code: "line_too_long", message }
+        Malformed { id: Json::Null, session: None, code: "line_too_long", message }
     }
 
     pub(super) fn answer(self, line: u64) -> Answer {
-        Answer::error(&self.id, self.code, &self.message, false).with("line", line)
+        let mut message = self.message;
+        if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
+            message.truncate(end);
+            message.push('…');
+        }
+        let answer = Answer::error(&self.id, self.code, &message, false).with("line", line);
+        match self.session {
+            Some(session) => answer.with("session", session),
+            None => answer,
+        }
     }
 }
 
 /// Reads a command.
 pub(super) fn parse(line: &[u8]) -> Result<Command, Malformed> {
-    let malformed = |id: &Json, message: String| Malformed { id: id.clone(), code: "malformed", message };
-    let mut fields: Map<String, Json> = serde_json::from_slice(line)
-        .map_err(|error| malformed(&Json::Null, format!("not a JSON object: {error}")))?;
-    let id = fields.remove("id").unwrap_or_default();
-    if !(id.is_null()
-        || id.is_u64()
-        || id.is_i64()
-        || id.as_str().is_some_and(|id| id.len() <= MAX_NAME_BYTES))
-    {
-        return Err(malformed(&Json::Null, "an id is a whole number or a short string".to_owned()));
-    }
-    let session = match fields.remove("session") {
-        None => "main".to_owned(),
-        Some(Json::String(name)) if (1..=MAX_NAME_BYTES).contains(&name.len()) => name,
-        Some(_) => {
-            let message = format!("the name of a session is a string of 1 to {MAX_NAME_BYTES} bytes");
-            return Err(malformed(&id, message));
-        }
+    let mut fields = Map::new();
+    let complete = fields::read(line, &mut fields);
+    let id = read_id(fields.remove("id"));
+    let session = read_session(fields.remove("session"));
+    let malformed = |message: String| Malformed {
+        id: id.clone().unwrap_or_default(),
+        session: session.clone().ok(),
+        code: "malformed",
+        message,
     };
+    complete.map_err(|error| malformed(format!("not a JSON object: {error}")))?;
+    let id = id.clone().map_err(malformed)?;
+    let session = session.clone().map_err(malformed)?;
     let Some(Json::String(name)) = fields.remove("op") else {
-        return Err(malformed(&id, "\"op\" is missing; see `foreshore script --help`".to_owned()));
+        return Err(malformed("\"op\" is missing; see `foreshore script --help`".to_owned()));
     };
-    let op = read_op(&name, fields).map_err(|message| malformed(&id, message))?;
+    let op = read_op(&name, fields).map_err(malformed)?;
     Ok(Command { id, session, op })
+}
+
+/// An id: whatever is given back with answers, or nothing.
+fn read_id(id: Option<Json>) -> Result<Json, String> {
+    let id = id.unwrap_or_default();
+    let short = |id: &str| id.len() <= MAX_NAME_BYTES;
+    match id.is_null() || id.is_u64() || id.is_i64() || id.as_str().is_some_and(short) {
+        true => Ok(id),
+        false => {
+            Err(format!("an id is a whole number of 64 bits or a string of at most {MAX_NAME_BYTES} bytes"))
+        }
+    }
+}
+
+fn read_session(name: Option<Json>) -> Result<String, String> {
+    match name {
+        None => Ok("main".to_owned()),
+        Some(Json::String(name)) if (1..=MAX_NAME_BYTES).contains(&name.len()) => Ok(name),
+        Some(_) => Err(format!("the name of a session is a string of 1 to {MAX_NAME_BYTES} bytes")),
+    }
 }
 
 fn read_op(name: &str, fields: Map<String, Json>) -> Result<Op, String> {
@@ -350,8 +378,37 @@ mod tests {
             assert!(refused(line).contains(part), "{line}: {}", refused(line));
         }
         assert!(refused(&format!("{{\"op\":{}", "[".repeat(1000))).contains("recursion limit"));
-        let id = parse(br#"{"op":"commit","id":"x","sesion":"a"}"#).unwrap_err().id;
-        assert_eq!(id, "x", "the answer can be told whose it is");
+    }
+
+    /// Whose an answer is can be told from everything that could be read.
+    #[test]
+    fn a_refusal_says_whose_it_is() {
+        for (line, id, session) in [
+            (r#"{"op":"commit","id":"x","sesion":"a"}"#, json!("x"), Some("main")),
+            (r#"{"id":7,"session":"a","op":"none"}"#, json!(7), Some("a")),
+            (r#"{"id":-7,"session":"a","op":"get","op":"put"}"#, json!(-7), Some("a")),
+            (r#"{"id":7,"session":"a","op":"#, json!(7), Some("a")),
+            (r#"{"id":7,"session":"a""#, json!(7), Some("a")),
+            (r#"{"id":7,"session":1,"op":"commit"}"#, json!(7), None),
+            (r#"{"id":true,"session":"a","op":"commit"}"#, Json::Null, Some("a")),
+            (r#"{"id":1e308,"session":"a","op":"commit"}"#, Json::Null, Some("a")),
+            (r#"{"id":18446744073709551616,"session":"a","op":"commit"}"#, Json::Null, Some("a")),
+            (r#"{"id":{},"session":"a","op":"commit"}"#, Json::Null, Some("a")),
+        ] {
+            let refused = parse(line.as_bytes()).unwrap_err();
+            assert_eq!((&refused.id, refused.session.as_deref()), (&id, session), "{line}");
+        }
+    }
+
+    #[test]
+    fn long_messages_are_cut_off() {
+        let line = format!("{{\"op\":\"get\",\"key\":\"k\",\"{}\":1}}", "ö".repeat(10_000));
+        let answer = parse(line.as_bytes()).unwrap_err().answer(1).into_json();
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            message.chars().count() == MAX_MESSAGE_CHARS + 1 && message.contains("unknown field"),
+            "{message}"
+        );
     }
 
     #[test]

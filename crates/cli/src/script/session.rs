@@ -101,7 +101,7 @@ impl Session {
             Ok(fields) => {
                 fields.into_iter().fold(Answer::ok(id), |answer, (name, value)| answer.with(name, value))
             }
-            Err(Failure::Database(error)) => Answer::failure(id, &self.play.db, &error),
+            Err(Failure::Database(error)) => Answer::failure(id, &error),
             Err(Failure::Script(code, message)) => Answer::error(id, code, message, false),
         };
         (answer, change)

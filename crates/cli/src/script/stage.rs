@@ -9,7 +9,7 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
-use foreshore::{CancelHandle, Database, WaitView};
+use foreshore::{CancelHandle, Database, DeadlockView, WaitView};
 use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -85,7 +85,8 @@ struct Member {
 struct Running {
     id: Json,
     serial: u64,
-    reported: bool,
+    /// The wait that was told last.
+    reported: Option<u64>,
 }
 
 impl Stage {
@@ -134,8 +135,13 @@ impl Stage {
                 play.say(Answer::ok(&id).with_view(&waits.to_json()).with("dot", waits.to_dot()));
             }
             Op::Deadlocks => {
-                let deadlocks: Vec<Json> =
-                    play.db.deadlocks().iter().map(|deadlock| view(&deadlock.to_json())).collect();
+                let shown = |deadlock: &DeadlockView| {
+                    let mut json = view(&deadlock.to_json());
+                    json["text"] = deadlock.to_string().into();
+                    json["dot"] = deadlock.to_dot().into();
+                    json
+                };
+                let deadlocks: Vec<Json> = play.db.deadlocks().iter().map(shown).collect();
                 play.say(Answer::ok(&id).with("deadlocks", deadlocks));
             }
         }
@@ -254,7 +260,7 @@ impl Play {
         let ended = board.ended;
         if let Some(member) = board.members.get_mut(name) {
             member.serial += 1;
-            member.running = Some(Running { id: id.clone(), serial: member.serial, reported: false });
+            member.running = Some(Running { id: id.clone(), serial: member.serial, reported: None });
         }
         !ended
     }
@@ -282,7 +288,7 @@ impl Play {
         self.changed.notify_all();
     }
 
-    /// Looks who waits for a lock, and tells it once for each statement; whether all that run do.
+    /// Looks who waits for a lock, and tells it once for each wait; whether all that run do.
     fn look(&self) -> bool {
         let board = self.board.lock();
         let before: BTreeMap<String, u64> = board.serials();
@@ -300,8 +306,7 @@ impl Play {
             match (wait, &mut member.running) {
                 // The wait is that of this statement only if it is the one of before.
                 (Some(wait), Some(running)) if before.get(name) == Some(&running.serial) => {
-                    if !running.reported {
-                        running.reported = true;
+                    if running.reported.replace(wait.number) != Some(wait.number) {
                         blocked.push(report(&running.id, name, wait, &names));
                     }
                 }

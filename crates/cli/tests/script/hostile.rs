@@ -69,6 +69,120 @@ fn lines_that_are_no_commands_are_answered_with_their_number() {
     assert_eq!(end_sound(player), 1);
 }
 
+/// Whatever of a bad line could be read says whose it is, and nothing of it is done.
+#[test]
+fn bad_lines_are_told_to_those_who_sent_them() {
+    let mut player = Player::new();
+    player.ok("a", "begin", json!({}));
+    let lines: [(&[u8], Json, Json, &str); 16] = [
+        (
+            br#"{"id":1,"session":"a","op":"get","op":"put","key":"k"}"#,
+            json!(1),
+            json!("a"),
+            "\"op\" is there twice",
+        ),
+        (br#"{"id":2,"session":"a","id":3,"op":"commit"}"#, json!(2), json!("a"), "\"id\" is there twice"),
+        (
+            br#"{"id":4,"session":"a","op":"put","key":{"hex":"00","hex":"01"}}"#,
+            json!(4),
+            json!("a"),
+            "\"hex\" is",
+        ),
+        (br#"{"id":"5","session":"a","op":"nothing"}"#, json!("5"), json!("a"), "no op \"nothing\""),
+        (br#"{"id":6,"session":"a","op":"put","key":"k"}"#, json!(6), json!("a"), "missing field `value`"),
+        (br#"{"id":7,"session":"a","op":"get","key":["k"]}"#, json!(7), json!("a"), "give a string"),
+        (
+            br#"{"id":8,"session":"a","op":"begin","deadline_ms":1e308}"#,
+            json!(8),
+            json!("a"),
+            "floating point",
+        ),
+        (br#"{"id":9,"session":"a","op":"begin","deadline_ms":1e999}"#, json!(9), json!("a"), "out of range"),
+        (br#"{"id":10,"session":"a","op":"scan","limit":-1}"#, json!(10), json!("a"), "invalid value"),
+        (b"{\"id\":11,\"session\":\"a\",\"op\":\"get\",\"key\":\"\xFF\"}", json!(11), json!("a"), "unicode"),
+        (b"{\"id\":12,\"session\":\"a\",\"op\":\"get\",\"key\":\"\0\"}", json!(12), json!("a"), "control"),
+        (br#"{"id":1e308,"session":"a","op":"commit"}"#, Json::Null, json!("a"), "an id is"),
+        (br#"{"id":true,"session":"a","op":"commit"}"#, Json::Null, json!("a"), "an id is"),
+        (br#"{"id":{"a":1},"session":"a","op":"commit"}"#, Json::Null, json!("a"), "an id is"),
+        (br#"{"id":13,"session":["a"],"op":"commit"}"#, json!(13), Json::Null, "name of a session"),
+        (br#"{"id":14,"session":"a","op":"commit""#, json!(14), json!("a"), "EOF"),
+    ];
+    for (line, id, session, part) in lines {
+        player.send_bytes(line);
+        player.send_bytes(b"\n");
+        let answers = player.settled();
+        assert_eq!(answers.len(), 1, "{}: {answers:?}", line.escape_ascii());
+        let answer = &answers[0];
+        assert_eq!((&answer["error"], &answer["id"]), (&json!("malformed"), &id), "{answer}");
+        assert_eq!(answer.get("session").cloned().unwrap_or_default(), session, "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains(part), "{part:?} is not in {answer}");
+    }
+    // What was said with them has had no effect: the transaction is open, and empty.
+    assert_eq!(player.ok("a", "scan", json!({}))["entries"], json!([]));
+    for id in [json!(u64::MAX), json!(i64::MIN), json!(""), json!("\0\n\u{2028}"), Json::Null] {
+        assert_eq!(player.ok("a", "get", json!({"key": "k", "id": id.clone()}))["id"], id);
+    }
+    assert_eq!(end_sound(player), 1);
+}
+
+/// The script is broken off while statements wait: the program ends by itself.
+#[test]
+fn the_input_ends_in_the_middle_of_a_wait() {
+    for tail in [&b""[..], b"{\"op\":\"get\",\"key\":"] {
+        let mut player = Player::new();
+        for session in ["a", "b", "c"] {
+            player.ok(session, "begin", json!({}));
+        }
+        player.ok("a", "put", json!({"key": "k", "value": "1"}));
+        for session in ["b", "c"] {
+            player.play(&json!({"session": session, "op": "get_for_update", "key": "k", "id": session}));
+        }
+        player.send_bytes(tail);
+        let (answers, status, directory) = player.end();
+        let cancelled = answers.iter().filter(|answer| answer["error"] == "cancelled").count();
+        assert_eq!((cancelled, status), (2, i32::from(!tail.is_empty())), "{answers:?}");
+        let db = Database::open(directory.path().join("db")).unwrap();
+        assert!(db.verify().unwrap().is_sound());
+    }
+}
+
+/// Nobody reads the answers any more while a statement waits, and the input ends then: the program does, too.
+#[test]
+fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(["script", "db"])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for line in [
+        r#"{"op":"begin","session":"a"}"#,
+        r#"{"op":"begin","session":"b"}"#,
+        r#"{"op":"put","session":"a","key":"k","value":"1"}"#,
+    ] {
+        writeln!(stdin, "{line}").unwrap();
+    }
+    drop(child.stdout.take());
+    let last = r#"{"op":"get","session":"b","key":"k"}"#;
+    let _ = writeln!(stdin, "{last}");
+    drop(stdin);
+    let limit = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < limit, "it waits for nobody");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text_of(&output.stderr)), (Some(0), String::new()));
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 #[test]
 fn long_lines_are_skipped() {
     let mut player = Player::new();

@@ -104,6 +104,61 @@ fn a_statement_that_waits_says_so_soon_and_ends_with_the_same_id() {
     assert!(soonest < Duration::from_millis(100), "{soonest:?}");
 }
 
+/// A scan comes to wait for one key, goes on, and comes to wait for another: both waits are told, with whom they are for.
+#[test]
+fn a_statement_that_waits_twice_says_so_twice() {
+    let mut player = Player::new();
+    player.ok("setup", "begin", json!({}));
+    for key in ["k1", "k2", "k3"] {
+        player.ok("setup", "put", json!({"key": key, "value": "0"}));
+    }
+    player.ok("setup", "commit", json!({}));
+    begin_both(&mut player);
+    player.ok("c", "begin", json!({}));
+    player.ok("a", "put", json!({"key": "k1", "value": "1"}));
+    player.ok("c", "put", json!({"key": "k3", "value": "3"}));
+    let told = |answer: &Json, key: &str, session: &str| {
+        assert_eq!((&answer["id"], &answer["status"]), (&json!("scan"), &json!("blocked")), "{answer}");
+        assert_eq!(
+            (&answer["target"]["key"], &answer["waits_for"][0]["session"]),
+            (&json!(key), &json!(session))
+        );
+    };
+    let first = player.one(&json!({"id": "scan", "session": "b", "op": "scan"}));
+    told(&first, "k1", "a");
+    // It stays with one report for each wait, however often it is looked at.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(25));
+        assert!(player.settled().is_empty());
+    }
+    let answers = player.play(&json!({"id": "a", "session": "a", "op": "commit"}));
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    let second = answers.iter().find(|answer| answer["id"] == "scan").unwrap();
+    told(second, "k3", "c");
+    let answers = player.play(&json!({"id": "c", "session": "c", "op": "rollback"}));
+    let scanned = answers.iter().find(|answer| answer["id"] == "scan").unwrap();
+    assert_eq!(scanned["entries"], json!([["k1", "1"], ["k2", "0"], ["k3", "0"]]), "{scanned}");
+    assert_eq!(answers.len(), 2, "{answers:?}");
+}
+
+#[test]
+fn who_gave_way_is_shown_with_reason_and_graph() {
+    let mut player = Player::with("deadlock_policy=wait_die");
+    begin_both(&mut player);
+    player.ok("a", "put", json!({"key": "x", "value": "1"}));
+    let mut answers = player.play(&json!({"session": "b", "op": "get", "key": "x", "id": "dies"}));
+    let answer = answers.pop().unwrap();
+    assert_eq!((&answer["error"], &answer["kind"]), (&json!("deadlock"), &json!("wait_die")), "{answer}");
+    assert!(answer["reason"].as_str().unwrap().starts_with("died: younger than transaction"), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("on key \"x\" of default"), "{answer}");
+    let shown = player.one(&json!({"op": "deadlocks"}));
+    let report = &shown["deadlocks"][0];
+    assert_eq!((&report["kind"], &report["older"]["label"]), (&json!("wait_die"), &json!("a")), "{report}");
+    assert_eq!(report["cycle"][0]["blockers"][0]["transaction"]["label"], "a");
+    assert!(report["dot"].as_str().unwrap().starts_with("digraph deadlock {"), "{report}");
+    assert!(report["text"].as_str().unwrap().contains("gave way (died: younger than"), "{report}");
+}
+
 #[test]
 fn a_deadlock_is_answered_with_its_cycle() {
     let mut player = Player::new();
