@@ -161,12 +161,7 @@ pub fn measure_latches(
     let mut cells = Vec::new();
     for mix in &options.mixes {
         for threads in &options.threads {
-            // Without a latch threads would only get in each other's way.
-            let subjects = options
-                .subjects
-                .iter()
-                .filter(|subject| matches!(subject, Subject::Latch(_)) || *threads == 1);
-            cells.extend(subjects.map(|subject| (*subject, *mix, *threads, Vec::new())));
+            cells.extend(options.subjects.iter().map(|subject| (*subject, *mix, *threads, Vec::new())));
         }
     }
     let span = options.seconds / options.rounds as u32;
@@ -214,6 +209,11 @@ pub fn count_latch(subject: Subject, mix: LatchMix, iterations: u64) -> u64 {
 fn check(options: &LatchOptions) -> Result<(), BenchError> {
     if options.rounds == 0 || options.seconds.is_zero() {
         return Err(BenchError::invalid("a measurement takes some time and at least one round"));
+    }
+    if options.subjects.contains(&Subject::Nothing) && options.threads.iter().any(|threads| *threads != 1) {
+        return Err(BenchError::invalid(
+            "without a latch several threads would only get in each other's way; measure none with one thread",
+        ));
     }
     match options.threads.iter().find(|threads| !(1..=MAX_LATCH_THREADS).contains(*threads)) {
         Some(threads) => Err(BenchError::invalid(format!(
@@ -421,7 +421,11 @@ mod tests {
 
     #[test]
     fn nothing_is_measured_with_one_thread_only() {
-        let report = measure_latches(&options("none", Duration::from_millis(2)), &mut |_, _| {}).unwrap();
+        let several = options("none", Duration::from_millis(2));
+        let refused = measure_latches(&several, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(refused.contains("with one thread"), "{refused}");
+        let one = LatchOptions { threads: vec![1], ..several };
+        let report = measure_latches(&one, &mut |_, _| {}).unwrap();
         assert!(report.results.iter().all(|result| result.threads == 1 && result.size_bytes == 0));
         assert_eq!(report.results.len(), 4);
     }

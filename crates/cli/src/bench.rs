@@ -11,7 +11,9 @@ mod ladder;
 pub(crate) mod latch;
 mod locks;
 mod log;
+mod parse;
 mod progress;
+mod rounds;
 pub(crate) mod summary;
 mod txbench;
 
@@ -26,6 +28,7 @@ use foreshore_bench::{
     Length, Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
+use parse::{parse_distribution, parse_measured, parse_seconds, parse_setting};
 
 use crate::{
     bench::progress::Progress,
@@ -206,7 +209,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Option<u16>,
     /// How long to measure [default: 10; simulated: 0.02].
-    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", value_parser = parse_measured)]
     seconds: Option<Duration>,
     /// How long to run before measuring [default: 1; simulated: 0.005].
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
@@ -251,39 +254,6 @@ where
     T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give seconds between 0 and 1000000, such as 10 or 0.5".to_owned()),
-    }
-}
-
-fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("give option=value, such as pool_bytes=16MiB".to_owned()),
-    }
-}
-
-fn parse_distribution(text: &str) -> Result<Distribution, String> {
-    let mut parts = text.split(':');
-    let kind = parts.next().unwrap_or_default();
-    let (first, second, excess) = (parts.next(), parts.next(), parts.next());
-    let wrong = || "give uniform, zipf, zipf:0.9, hot, hot:64 or hot:64:90".to_owned();
-    fn number<T: FromStr>(text: Option<&str>, default: T, wrong: impl Fn() -> String) -> Result<T, String> {
-        text.map_or(Ok(default), |text| text.parse().map_err(|_| wrong()))
-    }
-    match (kind, first, second, excess) {
-        ("uniform", None, None, None) => Ok(Distribution::Uniform),
-        ("zipf", exponent, None, None) => Ok(Distribution::Zipf(number(exponent, 0.99, wrong)?)),
-        ("hot", records, share, None) => Ok(Distribution::HotSet {
-            records: number(records, 64, wrong)?,
-            share: number(share, 90, wrong)?,
-        }),
-        _ => Err(wrong()),
-    }
 }
 
 impl WorkloadArgs {
@@ -396,30 +366,4 @@ fn measure(workload: &dyn Workload, args: &CommonArgs, options: &EngineOptions) 
     engine.close().map_err(BenchError::from)?;
     report.options.extend(options.describe());
     Ok(report)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distributions_are_parsed() {
-        assert_eq!(parse_distribution("uniform"), Ok(Distribution::Uniform));
-        assert_eq!(parse_distribution("zipf:0.5"), Ok(Distribution::Zipf(0.5)));
-        assert_eq!(parse_distribution("hot:7"), Ok(Distribution::HotSet { records: 7, share: 90 }));
-        assert_eq!(parse_distribution("hot:7:50"), Ok(Distribution::HotSet { records: 7, share: 50 }));
-        for wrong in ["", "zipf:x", "zipf:1:2", "uniform:1", "hot:1:2:3", "pareto"] {
-            assert!(parse_distribution(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn settings_and_seconds_are_parsed() {
-        assert_eq!(parse_setting("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
-        assert!(parse_setting("a").is_err() && parse_setting("=b").is_err());
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["-1", "NaN", "inf", "1e9", "ten"] {
-            assert!(parse_seconds(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -6,12 +6,27 @@ use std::{
     process,
 };
 
-use foreshore_env::random;
+use foreshore_env::{
+    random,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use crate::output::CliError;
 
 /// The exit status of a program that was interrupted, as shells have it.
 const INTERRUPTED: i32 = 130;
+
+/// Whether the program is being ended by an interruption. Written by the thread that does so.
+static INTERRUPTION: AtomicBool = AtomicBool::new(false);
+
+/// Waits for the end of the program if it was interrupted: what fails then, fails because its directory is gone.
+pub(crate) fn await_interruption() {
+    while INTERRUPTION.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// An empty directory. A temporary one is removed when it is dropped, or when the program is interrupted.
 pub(crate) struct Directory {
@@ -56,6 +71,8 @@ impl Directory {
         }
         let path = self.path.clone();
         ctrlc::set_handler(move || {
+            // Release; the partner is the load by whoever ends the program meanwhile.
+            INTERRUPTION.store(true, Ordering::Release);
             remove(&path);
             process::exit(INTERRUPTED);
         })

@@ -17,6 +17,7 @@ mod script;
 mod simulate;
 mod stat;
 mod torture;
+mod usage;
 mod verify;
 
 use std::process::ExitCode;
@@ -43,7 +44,9 @@ Examples:
   foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
-Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could not be done.";
+Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could not be done.
+With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output;
+wrong usage has the code \"usage\". Standard error has it in words.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -73,7 +76,13 @@ fn catch_file_size_signal() {
 fn main() -> ExitCode {
     #[cfg(not(foreshore_sim))]
     catch_file_size_signal();
-    let result = match Cli::parse().command {
+    // All subcommands call it so.
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    let cli = match usage::parse(json) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
+    let result = match cli.command {
         Command::Simulate(args) => simulate::run(*args),
         _ if cfg!(foreshore_sim) => Err(simulate::nothing_else()),
         Command::Bench(args) => bench::run(args),
@@ -88,7 +97,6 @@ fn main() -> ExitCode {
         Command::Drop(args) => compact::run_drop(args),
         Command::Script(args) => script::run(&args),
     };
-    // All subcommands call it so.
-    let json = std::env::args_os().any(|argument| argument == "--json");
+    directory::await_interruption();
     result.unwrap_or_else(|error| error.report(json))
 }

@@ -84,10 +84,15 @@ impl CliError {
         // Standard error may be closed; there is nobody left to tell then.
         let _ = writeln!(io::stderr().lock(), "error: {text}");
         if json {
-            let _ = json_line(&serde_json::json!({ "error": { "code": self.code(), "message": text } }));
+            let _ = json_failure(self.code(), &text);
         }
         ExitCode::from(TROUBLE)
     }
+}
+
+/// Prints why something failed as programs read it.
+pub(crate) fn json_failure(code: &str, message: &str) -> Result<(), CliError> {
+    json_line(&serde_json::json!({ "error": { "code": code, "message": message } }))
 }
 
 /// Prints a line to standard output; an error, not a panic, when the reader is gone.

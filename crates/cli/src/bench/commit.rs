@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    bench::{parse_seconds, parse_setting},
+    bench::{parse_measured, parse_seconds, parse_setting},
     directory::Directory,
     output::{CHECK_FAILED, CliError, json_line, line},
 };
@@ -85,7 +85,7 @@ struct SharedArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pipeline_length: u32,
     /// How long each side is measured in each round.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_measured)]
     seconds: Duration,
     /// How long each side runs before it is measured.
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]

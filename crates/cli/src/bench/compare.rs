@@ -21,7 +21,7 @@ use self::{
     workloads::Preset,
 };
 use crate::{
-    bench::{names, parse_seconds},
+    bench::{names, parse_measured, parse_seconds},
     directory::Directory,
     output::{CHECK_FAILED, CliError, TROUBLE, json_line, line},
 };
@@ -44,7 +44,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// How long each run is measured.
-    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
     seconds: Duration,
     /// How long each run lasts before it is measured.
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]

@@ -10,7 +10,7 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{names, parse_seconds, parse_setting, progress::Progress},
+    bench::{names, parse_measured, parse_seconds, parse_setting, progress::Progress},
     directory::Directory,
     output::{CHECK_FAILED, CliError, json_line, line},
 };
@@ -23,7 +23,7 @@ pub(super) struct ComparisonArgs {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
     seconds: Duration,
     /// Rounds in turn; the median counts.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]

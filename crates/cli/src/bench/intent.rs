@@ -6,8 +6,8 @@ use clap::Args;
 use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 
 use crate::{
-    bench::bar::RoundsBar,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    bench::rounds::RoundsArgs,
+    output::{CHECK_FAILED, CliError, line},
 };
 
 #[derive(Args)]
@@ -25,24 +25,17 @@ pub(super) struct IntentArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0,100,1000,10000")]
     absolute: Vec<u64>,
     /// Transactions of a run, by all threads together.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     transactions: u64,
     /// Threads.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: u16,
-    /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "transactions", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// Print one JSON object, on the last line of the output, and nothing else.
-    #[arg(long)]
-    json: bool,
-    /// Show no progress.
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    common: RoundsArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -68,17 +61,10 @@ pub(super) fn run(args: &IntentArgs) -> Result<ExitCode, CliError> {
         absolute: args.absolute.clone(),
         transactions: args.transactions,
         threads: usize::from(args.threads),
-        rounds: usize::from(args.rounds),
+        rounds: args.common.rounds(),
     };
-    let bar = RoundsBar::new(!args.json && !args.quiet);
-    let report = measure_intents(&options, &mut |done, of| bar.show(done, of));
-    bar.finish();
-    let report = report?;
-    if args.json {
-        json_line(&report)?;
-    } else {
-        line(text(&report).trim_end())?;
-    }
+    let report = args.common.measure(|progress| measure_intents(&options, progress))?;
+    args.common.print(&report, text)?;
     Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 

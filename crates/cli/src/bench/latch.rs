@@ -10,51 +10,55 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{bar::RoundsBar, names, parse_seconds},
-    output::{CliError, json_line, line},
+    bench::{names, parse_measured, rounds::RoundsArgs},
+    output::{CliError, line},
 };
 
-/// How long a combination is measured, and in how many rounds, if nothing else is said; virtual time is dear, and the same
-/// in each round.
+/// How long a combination is measured if nothing else is said; virtual time is dear.
 const SECONDS: &str = if cfg!(foreshore_sim) { "0.001" } else { "0.3" };
-const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LatchArgs {
-    /// The latch: a name, all, or none (what the loop costs without one).
+    /// The latch: a name, all, or none (what the loop costs without one; with one thread).
     #[arg(long, default_value = "all", value_name = "NAME", value_parser = parse_latch)]
     latch: Subjects,
-    /// How many threads use the latch, one measurement for each number.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8", value_parser = parse_threads)]
+    /// How many threads use the latch, one measurement for each number [default: 1,2,8; without a latch: 1].
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = parse_threads)]
     threads: Vec<usize>,
     /// What they do with it.
     #[arg(long, value_delimiter = ',', default_value = "read-only,write-only,mixed,contended",
           value_parser = names::<LatchMix>(&["read-only", "write-only", "mixed", "contended"]))]
     mix: Vec<LatchMix>,
     /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]
     seconds: Duration,
-    /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// Make so many acquisitions by one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// Print one JSON object, on the last line of the output, and nothing else.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Show no progress.
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    common: RoundsArgs,
 }
 
 impl LatchArgs {
+    fn threads(&self) -> Vec<usize> {
+        match (self.threads.is_empty(), self.latch.0.contains(&Subject::Nothing)) {
+            (false, _) => self.threads.clone(),
+            (true, true) => vec![1],
+            (true, false) => vec![1, 2, 8],
+        }
+    }
+
     /// The most threads of a combination.
     #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "for simulated machines"))]
     pub(crate) fn most_threads(&self) -> usize {
-        self.threads.iter().copied().max().unwrap_or(1)
+        self.threads().into_iter().max().unwrap_or(1)
+    }
+
+    #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "for simulated machines"))]
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
     }
 }
 
@@ -90,12 +94,7 @@ pub(crate) fn run(args: &LatchArgs) -> Result<ExitCode, CliError> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let report = measure(args)?;
-    if args.json {
-        json_line(&report)?
-    } else {
-        line(text(&report).trim_end())?
-    }
+    args.common.print(&measure(args)?, text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,14 +103,11 @@ pub(crate) fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
     let options = LatchOptions {
         subjects: args.latch.0.clone(),
         mixes: args.mix.clone(),
-        threads: args.threads.clone(),
+        threads: args.threads(),
         seconds: args.seconds,
-        rounds: usize::from(args.rounds),
+        rounds: args.common.rounds(),
     };
-    let bar = RoundsBar::new(!args.json && !args.quiet && !cfg!(foreshore_sim));
-    let report = measure_latches(&options, &mut |done, of| bar.show(done, of));
-    bar.finish();
-    report
+    args.common.measure(|progress| measure_latches(&options, progress))
 }
 
 /// The report for people: a table for each mix, a line for each latch, a column for each number of threads.

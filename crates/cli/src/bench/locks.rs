@@ -9,8 +9,8 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{bar::RoundsBar, names, parse_seconds},
-    output::{CHECK_FAILED, CliError, json_line, line},
+    bench::{names, parse_measured, rounds::RoundsArgs},
+    output::{CHECK_FAILED, CliError, line},
 };
 
 #[derive(Args)]
@@ -45,21 +45,14 @@ pub(super) struct LocksArgs {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together.
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_measured)]
     seconds: Duration,
-    /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// Run so many transactions of one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// Print one JSON object, on the last line of the output, and nothing else.
-    #[arg(long)]
-    json: bool,
-    /// Show no progress.
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    common: RoundsArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -94,20 +87,13 @@ pub(super) fn run(args: &LocksArgs) -> Result<ExitCode, CliError> {
         hot: args.hot(),
         threads: args.threads.iter().copied().map(usize::from).collect(),
         seconds: args.seconds,
-        rounds: usize::from(args.rounds),
+        rounds: args.common.rounds(),
     };
     if let Some(transactions) = args.iterations {
         return count(&options, transactions);
     }
-    let bar = RoundsBar::new(!args.json && !args.quiet);
-    let report = measure_locks(&options, &mut |done, of| bar.show(done, of));
-    bar.finish();
-    let report = report?;
-    if args.json {
-        json_line(&report)?;
-    } else {
-        line(text(&report).trim_end())?;
-    }
+    let report = args.common.measure(|progress| measure_locks(&options, progress))?;
+    args.common.print(&report, text)?;
     Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 

@@ -9,7 +9,7 @@ use foreshore_env::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    bench::parse_seconds,
+    bench::parse_measured,
     directory::Directory,
     output::{CliError, json_line, line},
 };
@@ -27,7 +27,7 @@ pub(super) struct LogArgs {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
     /// How long to measure each way with each number of threads.
-    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
     seconds: Duration,
     /// A new directory for the log, which is kept [default: memory that forgets, so that no disk is measured].
     #[arg(long)]

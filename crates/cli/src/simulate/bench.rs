@@ -204,7 +204,7 @@ fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError
         let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
         tell_speed(simulated.accesses);
         let report = simulated.result.map_err(CliError::Other)?;
-        if args.json {
+        if args.json() {
             json_line(&report)?;
             continue;
         }

@@ -1,0 +1,85 @@
+//! The command line: what clap makes of it, and what it leaves to be refused.
+
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, error::ErrorKind};
+
+use crate::{
+    Cli,
+    output::{self, TROUBLE},
+};
+
+/// The command that was given, or the exit status after an error, or what help there is, has been printed.
+pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
+    let mut command = Cli::command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| {
+        refuse_repetitions(&mut command, &matches)?;
+        Cli::from_arg_matches(&matches)
+    });
+    parsed.map_err(|error| {
+        // The reader may be gone, and then there is nobody left to tell.
+        let _ = error.print();
+        if !error.use_stderr() {
+            return 0;
+        }
+        if json {
+            let text = error.to_string();
+            let message = text.trim_end().trim_start_matches("error: ");
+            let _ = output::json_failure("usage", message);
+        }
+        TROUBLE
+    })
+}
+
+/// What is listed, as in `--threads 1,2`, is there once: twice it would be measured twice, and its results be indistinguishable.
+fn refuse_repetitions(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let repetition = command.get_arguments().find_map(|list| repeated(list, matches));
+    if let Some(message) = repetition {
+        return Err(command.error(ErrorKind::ValueValidation, message));
+    }
+    match matches.subcommand() {
+        Some((name, matches)) => match command.find_subcommand_mut(name) {
+            Some(command) => refuse_repetitions(command, matches),
+            None => Ok(()),
+        },
+        None => Ok(()),
+    }
+}
+
+fn repeated(list: &Arg, matches: &ArgMatches) -> Option<String> {
+    list.get_value_delimiter()?;
+    let values: Vec<_> = matches.try_get_raw(list.get_id().as_str()).ok()??.collect();
+    let (_, value) = values.iter().enumerate().find(|(place, value)| values[..*place].contains(value))?;
+    Some(format!("'{}' is there twice in '{list}'; name it once", value.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_listed_is_there_once() {
+        for (arguments, part) in [
+            ("foreshore bench latch --threads 2,2", Some("'2' is there twice in '--threads <N,…>'")),
+            ("foreshore bench latch --threads 1,2 --threads 8,1", Some("'1' is there twice")),
+            ("foreshore bench latch --threads 1,2 --mix mixed,contended", None),
+            ("foreshore bench locks --lock-tables staged,staged", Some("--lock-tables")),
+            ("foreshore bench locks --locks 1,10,1", Some("--locks")),
+            ("foreshore bench txbench --threads 2,8,2", Some("--threads")),
+            ("foreshore bench dreadlocks --wait spin,spin", Some("--wait")),
+            ("foreshore bench intent --kind private --absolute 0,0", Some("--absolute")),
+            ("foreshore bench tpcb --set a=1 --set a=1", None),
+        ] {
+            let mut command = Cli::command();
+            let matches = command.try_get_matches_from_mut(arguments.split(' ')).unwrap();
+            match (refuse_repetitions(&mut command, &matches), part) {
+                (Ok(()), None) => {}
+                (Err(error), Some(part)) => assert!(error.to_string().contains(part), "{error}"),
+                (result, _) => panic!("{arguments}: {result:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Every command of the program, found through its help: what it makes of mistakes, for people and for programs.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value as Json;
+
+fn foreshore(arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(arguments)
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// All commands that do something, as words.
+fn commands() -> Vec<Vec<String>> {
+    let mut open = vec![Vec::<String>::new()];
+    let mut found = Vec::new();
+    while let Some(words) = open.pop() {
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let output = foreshore(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        let help = text(&output.stdout);
+        let below: Vec<&str> = help
+            .lines()
+            .skip_while(|line| *line != "Commands:")
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            // Their explanations go on in lines that begin further to the right.
+            .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|name| *name != "help")
+            .collect();
+        if below.is_empty() {
+            found.push(words);
+        } else {
+            open.extend(below.into_iter().map(|name| [words.clone(), vec![name.to_owned()]].concat()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The object on the last line; nothing else on standard output.
+#[track_caller]
+fn failure(output: &Output) -> Json {
+    let printed = text(&output.stdout);
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    let object: Json = serde_json::from_str(printed.trim_end()).expect("an object");
+    object["error"].clone()
+}
+
+#[test]
+fn every_command_refuses_mistakes_in_words_and_as_an_object() {
+    let commands = commands();
+    for name in [
+        "bench latch",
+        "bench txbench",
+        "script",
+        "verify",
+        "torture",
+        "bench checkpoint tpcc",
+        "prepared list",
+    ] {
+        let known =
+            commands.iter().any(|words| words.join(" ").starts_with(name.split(" list").next().unwrap()));
+        assert!(known, "{name} is not among {commands:?}");
+    }
+    assert!(commands.len() >= 25, "{commands:?}");
+    for words in &commands {
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--no-such-option");
+        let output = foreshore(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with("error: ") && said.contains("--no-such-option"), "{arguments:?}: {said}");
+        assert!(said.contains("--help"), "it says where to look: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        // The same for programs.
+        arguments.push("--json");
+        let output = foreshore(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains("--no-such-option"), "{arguments:?}");
+        let error = failure(&output);
+        assert_eq!(error["code"], "usage", "{arguments:?}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("--no-such-option") && !message.starts_with("error"), "{message}");
+    }
+    // Without a command, and with one that there is not.
+    for arguments in [&["--json"][..], &["bench", "--json"], &["verfy", "db", "--json"]] {
+        let output = foreshore(arguments);
+        assert_eq!(
+            (output.status.code(), &failure(&output)["code"]),
+            (Some(2), &"usage".into()),
+            "{arguments:?}"
+        );
+    }
+    // What is no mistake is not made into one.
+    for arguments in [&["--help"][..], &["--version"], &["bench", "latch", "--json", "--help"]] {
+        let output = foreshore(arguments);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{arguments:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn numbers_that_measure_nothing_are_refused() {
+    for (arguments, part) in [
+        ("bench latch --threads 2,2", "'2' is there twice in '--threads <N,…>'"),
+        ("bench latch --threads 0", "1 to 1024"),
+        ("bench latch --threads 1025", "1 to 1024"),
+        ("bench latch --threads 99999999999999999999", "1 to 1024"),
+        ("bench latch --seconds 0", "more than 0"),
+        ("bench latch --rounds 0", "1..=1000"),
+        ("bench latch --mix mixed,mixed", "'mixed' is there twice"),
+        ("bench latch --latch none --mix contended --threads 1024", "with one thread"),
+        ("bench latch --latch none --threads 1,2", "with one thread"),
+        ("bench locks --threads 1,2,1", "'1' is there twice"),
+        ("bench locks --threads 0", "1..=1000"),
+        ("bench locks --seconds 0", "more than 0"),
+        ("bench locks --rounds 0", "1..=1000"),
+        ("bench locks --locks 0", "lock"),
+        ("bench locks --locks 99999999", "lock"),
+        ("bench locks --lock-tables staged,staged", "'staged' is there twice"),
+        ("bench locks --lock-tables none", "global_mutex"),
+        ("bench locks --policies none", "wait_die"),
+        ("bench intent --threads 0", "1..=1000"),
+        ("bench intent --threads 65536", "65536"),
+        ("bench intent --rounds 0", "1..=1000"),
+        ("bench intent --transactions 0", "not in 1.."),
+        ("bench intent --kind private,private", "'private' is there twice"),
+        ("bench intent --kind none", "lightweight"),
+        ("bench intent --absolute 5,5", "'5' is there twice"),
+        ("bench txbench --threads 2,2", "'2' is there twice"),
+        ("bench txbench --threads 0", "1..=1000"),
+        ("bench txbench --seconds 0", "more than 0"),
+        ("bench txbench --rounds 0", "1..=1000"),
+        ("bench txbench --rows 0", "row"),
+        ("bench txbench --updates 2", "updates"),
+        ("bench txbench --lock-tables latched,latched", "'latched' is there twice"),
+        ("bench dreadlocks --threads 1,1", "'1' is there twice"),
+        ("bench dreadlocks --wait road,road", "'road' is there twice"),
+        ("bench dreadlocks --seconds 0", "more than 0"),
+        ("bench dreadlocks --branches 0", "1..=10000"),
+        ("bench nodeadlock --policies wait_die,wait_die", "'wait_die' is there twice"),
+        ("bench nodeadlock --tellers 0", "teller"),
+        ("bench tpcb --seconds 0", "more than 0"),
+        ("bench tpcb --threads 0", "1..=1000"),
+        ("bench log --threads 1,1", "'1' is there twice"),
+        ("bench log --seconds 0", "more than 0"),
+        ("bench elr --threads 0", "1..=1000"),
+        ("bench elr --seconds 0", "more than 0"),
+    ] {
+        for json in [false, true] {
+            let mut words: Vec<&str> = arguments.split(' ').collect();
+            words.extend(json.then_some("--json"));
+            let output = foreshore(&words);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+            assert!(said.contains(part), "{arguments}: {part:?} is not in {said}");
+            if json {
+                let message = failure(&output)["message"].as_str().unwrap().to_owned();
+                assert!(message.contains(part), "{arguments}: {part:?} is not in {message}");
+            } else {
+                assert!(output.stdout.is_empty(), "{arguments}");
+            }
+        }
+    }
+}
+
+/// Without a latch there is one thread.
+#[test]
+fn the_empty_loop_is_measured() {
+    let output =
+        foreshore(&["bench", "latch", "--latch", "none", "--seconds", "0.002", "--rounds", "1", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4);
+    assert!(
+        results
+            .iter()
+            .all(|result| result["threads"] == 1 && result["acquisitions_per_s"].as_f64() > Some(0.0))
+    );
+}
