@@ -51,10 +51,7 @@ impl BTree {
 impl Tree<'_> {
     /// The high key of the target's leaf: where the next one begins.
     fn border_above(&self, session: &impl Session, target: Target<'_>) -> Result<Option<Vec<u8>>> {
-        loop {
-            if let Some(HeldNode { page, .. }) = self.leaf_held(session.patience(), target)? {
-                return Ok(node::high_key(page.view()));
-            }
-        }
+        let HeldNode { page, .. } = self.leaf_held(session.patience(), target)?;
+        Ok(node::high_key(page.view()))
     }
 }

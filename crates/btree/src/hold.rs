@@ -1,11 +1,11 @@
 //! How nodes are latched for reading: what a descent holds when it does not read optimistically.
 
-use foreshore_base::{PageId, Result, StorageError};
+use foreshore_base::{PageId, Result};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, OptimisticPage, SharedPage, SlottedView};
 
 use crate::{
-    node::{self, Target, damaged},
+    node::{Target, damaged},
     tree::Tree,
 };
 
@@ -77,25 +77,11 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// The leaf of `target`, latched for reading; `None` when it was another one by the time of the latch.
+    /// The leaf of `target`, latched for reading. Latches are coupled all the way, in any mode: whoever has failed
+    /// optimistically must not fail once more between the way and its end (BTREE-12).
     #[cold]
-    pub(crate) fn leaf_held(
-        &self,
-        patience: Patience<'_>,
-        target: Target<'_>,
-    ) -> Result<Option<HeldNode<'a>>> {
-        if !self.is_optimistic() {
-            let held = self.descend_held(patience, target, 0)?;
-            return held.map(Some).ok_or_else(|| damaged(self.root, "the tree has no leaves"));
-        }
-        let landing = self.leaf(patience, target)?;
-        let page = match self.hold(patience, landing.page.id()) {
-            Ok(page) => page,
-            // Merged away, perhaps never written since: the next descent says whether it is damage.
-            Err(StorageError::Corrupted { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let here = node::is_node(page.view(), self.table, 0) && target.lies_in(page.view());
-        Ok(here.then_some(HeldNode { page, foster: landing.foster }))
+    pub(crate) fn leaf_held(&self, patience: Patience<'_>, target: Target<'_>) -> Result<HeldNode<'a>> {
+        let held = self.descend_held(patience, target, 0)?;
+        held.ok_or_else(|| damaged(self.root, "the tree has no leaves"))
     }
 }

@@ -140,8 +140,7 @@ impl<'a> Tree<'a> {
     ) -> Result<bool> {
         let mut gap = Name::new();
         loop {
-            let leaf = self.leaf_held(session.patience(), Target::Key(key))?;
-            let Some(HeldNode { page, foster }) = leaf else { continue };
+            let HeldNode { page, foster } = self.leaf_held(session.patience(), Target::Key(key))?;
             let view = page.view();
             let place = Place::of(view, key);
             let (name, mode) = match place {
@@ -160,6 +159,7 @@ impl<'a> Tree<'a> {
                 copy(view, slot);
             }
             drop(page);
+            session.unlatched(self.table);
             self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
             return Ok(matches!(place, Place::Live(_)));
         }

@@ -12,6 +12,13 @@ pub trait Session {
     /// Asks for a lock without waiting; false leaves nothing behind. Allowed under a latch.
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError>;
 
+    /// Locks on keys of this table were granted by [`Session::try_acquire`] under a latch, and the latch is gone: the time
+    /// for what follows from them and must not happen under one.
+    #[inline]
+    fn unlatched(&mut self, table: TableId) {
+        let _ = table;
+    }
+
     /// Whether this mode would be compatible with the requests of everybody else. Takes nothing. Allowed under a latch.
     fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool;
 

@@ -10,5 +10,6 @@ mod patience;
 mod read_ahead;
 mod recovery;
 mod relocate;
+mod starvation;
 mod support;
 mod threads;

@@ -73,8 +73,7 @@ impl Cursor {
         }
         // Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
         loop {
-            let leaf = tree.leaf_held(session.patience(), target)?;
-            let Some(HeldNode { page, foster }) = leaf else { continue };
+            let HeldNode { page, foster } = tree.leaf_held(session.patience(), target)?;
             if !tidied && is_littered(&tree, session, page.view(), &plan) {
                 tidied = true;
                 drop(page);
@@ -94,6 +93,7 @@ impl Cursor {
             drop(page);
             match refused {
                 None => {
+                    session.unlatched(tree.table);
                     tree.adopt_on_the_way(session.patience(), foster, target);
                     self.filled(&tree, session, leaf);
                     return Ok(());

@@ -9,9 +9,6 @@
 use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, LockOwner, Mode};
 
-/// Locks that a transaction may have before they are counted: most transactions stay below.
-const UNCOUNTED: usize = 64;
-
 /// What a lock on a key takes: its request, its place in the transaction's list, and two places in the list's index.
 pub(crate) const LOCK_BYTES: usize = 32 + 24 + 16;
 
@@ -51,37 +48,51 @@ impl Escalation {
     /// `locks` on one table, `bytes` for all locks; 0: never.
     pub(super) fn new(locks: usize, bytes: usize) -> Escalation {
         let or_never = |limit: usize| if limit == 0 { usize::MAX } else { limit };
-        Escalation { locks: or_never(locks), total: or_never(bytes / LOCK_BYTES) }
+        Escalation { locks: or_never(locks), total: or_never(bytes).div_ceil(LOCK_BYTES) }
     }
 
-    /// Whether the locks of a transaction are to be counted.
+    /// A lock on a key of a table was granted. Returns whether an escalation is due.
     #[inline]
-    pub(super) fn counts(&self, owner: &LockOwner) -> bool {
-        owner.lock_count() > UNCOUNTED
-    }
-
-    /// A lock on a key of a table was granted. Returns the table that now has a stronger lock, with its mode. Not under a
-    /// latch.
-    #[cold]
     pub(super) fn count(
-        &mut self,
-        owner: &mut LockOwner,
+        &self,
+        owner: &LockOwner,
         entered: &mut [Entered],
         table: TableId,
         mode: Mode,
     ) -> bool {
-        let Some(place) = entered.iter().position(|entered| entered.table == table) else { return false };
-        entered[place].locks += 1;
-        entered[place].writes += usize::from(mode.is_exclusive());
-        if entered[place].locks >= entered[place].try_at {
-            return try_for(owner, &mut entered[place]);
+        let Some(entered) = entered.iter_mut().find(|entered| entered.table == table) else { return false };
+        entered.locks += 1;
+        entered.writes += usize::from(mode.is_exclusive());
+        self.is_due_for(owner, entered)
+    }
+
+    /// Whether the locks that were counted, the last of them on this table, are reason to escalate.
+    #[inline]
+    pub(super) fn is_due(&self, owner: &LockOwner, entered: &[Entered], table: TableId) -> bool {
+        let entered = entered.iter().find(|entered| entered.table == table);
+        entered.is_some_and(|entered| self.is_due_for(owner, entered))
+    }
+
+    #[inline]
+    fn is_due_for(&self, owner: &LockOwner, entered: &Entered) -> bool {
+        entered.locks >= entered.try_at || owner.lock_count() >= self.total
+    }
+
+    /// Tries for the lock that is due: on this table, or on the one with the most. Returns whether a table has a stronger
+    /// lock now. Not under a latch.
+    pub(super) fn escalate(
+        &mut self,
+        owner: &mut LockOwner,
+        entered: &mut [Entered],
+        table: TableId,
+    ) -> bool {
+        let own = entered.iter_mut().find(|entered| entered.table == table);
+        if let Some(own) = own.filter(|own| own.locks >= own.try_at) {
+            return try_for(owner, own);
         }
-        if owner.lock_count() >= self.total {
-            self.total = owner.lock_count().saturating_mul(2);
-            let most = entered.iter_mut().max_by_key(|entered| entered.locks);
-            return most.is_some_and(|most| try_for(owner, most));
-        }
-        false
+        self.total = owner.lock_count().saturating_mul(2);
+        let most = entered.iter_mut().max_by_key(|entered| entered.locks);
+        most.is_some_and(|most| try_for(owner, most))
     }
 }
 

@@ -220,6 +220,12 @@ impl TxnSession {
         Ok(())
     }
 
+    /// Tries for a lock on the table in place of more locks on keys. Under no latch.
+    #[cold]
+    fn escalate(&mut self, table: TableId) {
+        self.absolute |= self.escalation.escalate(&mut self.owner, &mut self.intents, table);
+    }
+
     /// Its locks on tables, and on the volume.
     pub(crate) fn intents(&self) -> impl Iterator<Item = (TableId, IntentMode)> {
         self.intents.iter().map(|entered| (entered.table, entered.mode))
@@ -265,15 +271,33 @@ impl Session for TxnSession {
             self.advance_change();
             self.owner.acquire(table, key, mode, &self.waiting.policy())?;
         }
-        if self.escalation.counts(&self.owner) && self.owner.lock_count() > before {
-            self.absolute |= self.escalation.count(&mut self.owner, &mut self.intents, table, mode);
+        if self.owner.lock_count() > before
+            && self.escalation.count(&self.owner, &mut self.intents, table, mode)
+        {
+            self.escalate(table);
         }
         Ok(())
     }
 
     #[inline]
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
-        if self.covered(table, mode) { Ok(true) } else { self.acquire_at_once(table, key, mode) }
+        if self.covered(table, mode) {
+            return Ok(true);
+        }
+        let before = self.owner.lock_count();
+        let granted = self.acquire_at_once(table, key, mode)?;
+        if self.owner.lock_count() > before && matches!(self.protocol, Protocol::Dynamic) {
+            // Whether an escalation is due is asked when the latch is gone.
+            self.escalation.count(&self.owner, &mut self.intents, table, mode);
+        }
+        Ok(granted)
+    }
+
+    #[inline]
+    fn unlatched(&mut self, table: TableId) {
+        if self.escalation.is_due(&self.owner, &self.intents, table) {
+            self.escalate(table);
+        }
     }
 
     #[inline]

@@ -4,14 +4,20 @@ use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_testkit::FaultyDisk;
-use foreshore_txn::{Durability, Engine, EngineOptions, IntentMode, LockError, TableInfo, Txn, TxnError};
+use foreshore_txn::{
+    Durability, Engine, EngineOptions, IntentMode, LatchMode, LockError, TableInfo, Txn, TxnError,
+};
 
 use super::{assert_sound, begin, get, open_with, put, scan, tiny};
 
 const LIMIT: usize = 200;
 
 fn engine(escalation_locks: usize, escalation_bytes: usize) -> (Arc<Engine>, TableInfo) {
-    let options = EngineOptions { escalation_locks, escalation_bytes, node_capacity: usize::MAX, ..tiny() };
+    engine_with(EngineOptions { escalation_locks, escalation_bytes, ..tiny() })
+}
+
+fn engine_with(options: EngineOptions) -> (Arc<Engine>, TableInfo) {
+    let options = EngineOptions { node_capacity: usize::MAX, ..options };
     let engine = open_with(&FaultyDisk::new(), &options).unwrap();
     let table = engine.create_table("t", b"").unwrap();
     (engine, table)
@@ -43,7 +49,7 @@ fn a_writer_of_many_keys_locks_the_table_and_a_reader_shares_it() {
         other.set_no_wait(true);
         assert!(is_refused(&get(&mut other, &table, b"elsewhere")), "the table is the writer's");
     });
-    assert!((LIMIT as u64..LIMIT as u64 + 100).contains(&locks), "{locks}");
+    assert_eq!(locks, LIMIT as u64);
     let locks = locks_of(&engine, |txn| {
         assert_eq!(scan(txn, &table).unwrap().len(), 1000);
         let mut other = begin(&engine);
@@ -51,10 +57,54 @@ fn a_writer_of_many_keys_locks_the_table_and_a_reader_shares_it() {
         assert!(is_refused(&other.put(&table, b"elsewhere", b"")), "nobody writes");
         assert!(get(&mut other, &table, &7u32.to_be_bytes()).unwrap().is_some(), "everybody reads");
     });
-    assert!((LIMIT as u64..LIMIT as u64 + 200).contains(&locks), "{locks}");
+    assert_eq!(locks, LIMIT as u64);
     let stats = engine.stats().locks;
     assert_eq!((stats.escalations, stats.escalations_refused), (2, 0));
     assert_sound(&engine, "after escalations");
+}
+
+/// The limits are exact, the small ones too.
+#[test]
+fn so_many_locks_and_not_one_more() {
+    for limit in [1, 2, 63, 64, 65] {
+        for (locks, bytes) in [(limit, 0), (0, 72 * limit), (0, 72 * limit - 71)] {
+            let (engine, table) = engine(locks, bytes);
+            let other = engine.create_table("other", b"").unwrap();
+            let locks = locks_of(&engine, |txn| write(txn, &table, 0..100).unwrap());
+            assert_eq!(locks, limit as u64, "{bytes} bytes");
+            // Those on other tables count for the bytes only.
+            let locks = locks_of(&engine, |txn| {
+                write(txn, &other, 0..1).unwrap();
+                write(txn, &table, 0..100).unwrap();
+            });
+            let others = if bytes == 0 { 1 } else { u64::from(limit == 1) };
+            assert_eq!(locks, limit as u64 + others, "{bytes} bytes");
+            assert_sound(&engine, "after escalations");
+        }
+    }
+}
+
+/// However leaves are latched: a scan's locks are counted where they are granted, and at most one batch of them is held
+/// when the lock on the table is.
+#[test]
+fn readers_escalate_in_all_latch_modes() {
+    for latch_mode in [LatchMode::Hybrid, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive] {
+        let (engine, table) = engine_with(EngineOptions { escalation_locks: LIMIT, latch_mode, ..tiny() });
+        let mut txn = begin(&engine);
+        write(&mut txn, &table, 0..1000).unwrap();
+        txn.commit(Durability::Lazy).unwrap();
+        let scanned = locks_of(&engine, |txn| assert_eq!(scan(txn, &table).unwrap().len(), 1000));
+        let batch = if latch_mode == LatchMode::Hybrid { 1 } else { 66 };
+        assert!((LIMIT..LIMIT + batch).contains(&(scanned as usize)), "{latch_mode:?}: {scanned}");
+        let read = locks_of(&engine, |txn| {
+            for key in 0..1000_u32 {
+                assert!(get(txn, &table, &key.to_be_bytes()).unwrap().is_some());
+            }
+        });
+        assert_eq!(read, LIMIT as u64, "{latch_mode:?}");
+        assert_eq!(engine.stats().locks.escalations, 3, "{latch_mode:?}");
+        assert_sound(&engine, "after readers");
+    }
 }
 
 #[test]
@@ -73,7 +123,7 @@ fn who_is_in_the_way_keeps_it_to_locks_on_keys() {
         write(txn, &table, 2 * LIMIT as u32..1000).unwrap();
         assert_eq!(engine.stats().locks.escalations, 1);
     });
-    assert!((2 * LIMIT as u64..2 * LIMIT as u64 + 200).contains(&locks), "{locks}");
+    assert_eq!(locks, 2 * LIMIT as u64);
     assert_sound(&engine, "after a refusal");
 }
 
