@@ -167,7 +167,7 @@ impl HybridLatch {
         look: &mut dyn FnMut() -> bool,
     ) -> Result<SharedGuard<'_>, WaitEnded> {
         if !self.enter_shared_fast() {
-            self.wait(Wish::Shared, deadline, look)?;
+            self.wait(Wish::Shared, deadline, Some(look))?;
         }
         Ok(SharedGuard::new(self))
     }
@@ -180,7 +180,7 @@ impl HybridLatch {
         look: &mut dyn FnMut() -> bool,
     ) -> Result<ExclusiveGuard<'_>, WaitEnded> {
         if !self.enter_exclusive_fast() {
-            self.wait(Wish::Exclusive, deadline, look)?;
+            self.wait(Wish::Exclusive, deadline, Some(look))?;
         }
         Ok(self.exclusive_guard())
     }

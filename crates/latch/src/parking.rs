@@ -137,7 +137,7 @@ pub fn park(
     mut look: impl FnMut() -> bool,
 ) -> Parked {
     let wait = Wait { wish: None, favoured: false, due: false };
-    let (ended, panicked) = park_for(address, wait, validate, deadline, &mut look);
+    let (ended, panicked) = park_for(address, wait, validate, deadline, Some(&mut look));
     if let Some(panic) = panicked {
         if matches!(ended, Ended::Woken | Ended::Granted) {
             unpark_one(address, |_| {});
@@ -207,14 +207,14 @@ pub(crate) fn pass(address: usize, decide: impl FnOnce(Option<Next>) -> Pass) {
 }
 
 /// [`park`] for latches. A panic of `look` is handed back beside the state in which it was caught: the caller puts its
-/// latch in order first.
+/// latch in order first. Without a `look` the thread sleeps until it is woken or the deadline has passed.
 #[track_caller]
 pub(crate) fn park_for(
     address: usize,
     wait: Wait,
     validate: impl FnOnce() -> bool,
     deadline: Option<Instant>,
-    look: &mut dyn FnMut() -> bool,
+    mut look: Option<&mut dyn FnMut() -> bool>,
 ) -> (Ended, Option<Panic>) {
     let bed = Bed::take();
     let parker = bed.parker();
@@ -235,13 +235,17 @@ pub(crate) fn park_for(
         if deadline.is_some_and(|deadline| deadline <= now) {
             break (Ended::Deadline, None);
         }
-        match panic::catch_unwind(AssertUnwindSafe(&mut *look)) {
-            Ok(true) => {}
-            Ok(false) => break (Ended::GaveUp, None),
-            Err(panic) => break (Ended::GaveUp, Some(panic)),
+        let mut wake_up = deadline;
+        if let Some(look) = &mut look {
+            match panic::catch_unwind(AssertUnwindSafe(&mut **look)) {
+                Ok(true) => {}
+                Ok(false) => break (Ended::GaveUp, None),
+                Err(panic) => break (Ended::GaveUp, Some(panic)),
+            }
+            let next = now + LOOK_INTERVAL;
+            wake_up = Some(deadline.map_or(next, |deadline| deadline.min(next)));
         }
-        let wake_up = now + LOOK_INTERVAL;
-        if let Some(granted) = parker.sleep(deadline.map_or(wake_up, |deadline| wake_up.min(deadline))) {
+        if let Some(granted) = parker.sleep(wake_up) {
             return (if granted { Ended::Granted } else { Ended::Woken }, None);
         }
     };

@@ -78,7 +78,7 @@ pub(crate) fn wait_without_validation(latch: &HybridLatch) {
         }
         if latch.word.fetch_or(PARKED, Relaxed) & EXCLUSIVE != 0 {
             let wait = Wait { wish: Some(Wish::Shared), favoured: false, due: false };
-            let _ = parking::park_for(latch.address(), wait, || true, None, &mut || true);
+            let _ = parking::park_for(latch.address(), wait, || true, None, Some(&mut || true));
         }
     }
 }

@@ -28,10 +28,11 @@ pub(super) const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
 const SPIN_ROUNDS: u32 = 5;
 
 impl HybridLatch {
-    /// Waits without end.
+    /// Waits without end, and without a look around: nothing but the holder ends the wait. Hundreds of threads that wait for
+    /// one which has lost its processor would otherwise take turns with it, only to find that nothing has happened.
     #[cold]
     pub(super) fn wait_always(&self, wish: Wish) {
-        while self.wait(wish, None, &mut || true).is_err() {}
+        while self.wait(wish, None, None).is_err() {}
     }
 
     /// Waits until this thread has entered, or the wait ended otherwise.
@@ -40,7 +41,7 @@ impl HybridLatch {
         &self,
         wish: Wish,
         deadline: Option<Instant>,
-        look: &mut dyn FnMut() -> bool,
+        mut look: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<(), WaitEnded> {
         // How often this thread was woken for nothing.
         let mut losses = 0;
@@ -61,6 +62,7 @@ impl HybridLatch {
                 let word = self.word.load(Relaxed);
                 word & PARKED != 0 && must_wait(wish, word, losses)
             };
+            let look = look.as_mut().map(|look| &mut **look as &mut dyn FnMut() -> bool);
             let (ended, panicked) = parking::park_for(self.address(), wait, still_needed, deadline, look);
             match ended {
                 Ended::NotNeeded => {}

@@ -127,7 +127,7 @@ fn a_grant_arrives() {
         let sleeper = thread::spawn(move || {
             let wait = Wait { wish: Some(Wish::Exclusive), favoured: false, due: true };
             let held = || also.load(Relaxed) == 1;
-            let (ended, panicked) = parking::park_for(HERE, wait, held, None, &mut || true);
+            let (ended, panicked) = parking::park_for(HERE, wait, held, None, Some(&mut || true));
             assert!(panicked.is_none());
             match ended {
                 Ended::Granted => assert_eq!(also.load(Relaxed), 2),

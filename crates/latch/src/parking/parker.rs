@@ -22,13 +22,16 @@ pub(super) struct Parker {
 }
 
 impl Parker {
-    /// Sleeps until there is an answer, until `until`, or until woken for no reason. Takes the answer, if there is one:
+    /// Sleeps until there is an answer, until `until` if that is given, or until woken for no reason. Takes the answer, if there is one:
     /// whether it was granted.
     #[track_caller]
-    pub(super) fn sleep(&self, until: Instant) -> Option<bool> {
+    pub(super) fn sleep(&self, until: Option<Instant>) -> Option<bool> {
         let mut answer = self.answer.lock();
         if answer.is_none() {
-            answer = self.condvar.wait_until(answer, until);
+            answer = match until {
+                Some(until) => self.condvar.wait_until(answer, until),
+                None => self.condvar.wait(answer),
+            };
         }
         answer.take()
     }
