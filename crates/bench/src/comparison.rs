@@ -14,9 +14,9 @@ use foreshore_env::{
 use serde::Serialize;
 
 use crate::{
-    BenchError, EngineKind, EngineOptions, Length, Observer, RunOptions,
+    BenchError, EngineOptions, Length, Observer, RunOptions,
     engine::{AbortCounts, Engine, Failure},
-    engines,
+    engines::ForeshoreEngine,
     random::mix,
     report::{KindReport, Latency},
     rounds::{Span, median},
@@ -35,12 +35,20 @@ pub struct Variant {
     pub name: String,
     /// The options of the engine that make it what it is; they go before those of all.
     pub settings: Vec<(String, String)>,
+    /// False: every lock is granted to everybody. A control, for workloads whose checks hold all the same.
+    pub locking: bool,
 }
 
 impl Variant {
     /// One that differs from others by one option.
     pub fn of(option: &str, value: &str) -> Variant {
-        Variant { name: value.to_owned(), settings: vec![(option.to_owned(), value.to_owned())] }
+        let settings = vec![(option.to_owned(), value.to_owned())];
+        Variant { name: value.to_owned(), settings, locking: true }
+    }
+
+    /// The control of this name: nothing is locked, so what is lost with more threads is not lost to locks.
+    pub fn without_locks(name: &str) -> Variant {
+        Variant { name: name.to_owned(), settings: Vec::new(), locking: false }
     }
 }
 
@@ -211,7 +219,8 @@ fn open_all<'v>(
         let mut engine_options = options.engine.clone();
         engine_options.directory.push(&variant.name);
         engine_options.settings.splice(0..0, variant.settings.iter().cloned());
-        let engine = engines::open(EngineKind::Foreshore, &workload.tables(), &engine_options)?;
+        let engine: Box<dyn Engine> =
+            Box::new(ForeshoreEngine::open_with(&workload.tables(), &engine_options, variant.locking)?);
         let rows = workload.load_rows();
         let total = rows * options.variants.len() as u64;
         let part =

@@ -95,8 +95,11 @@ pub fn settings(step: usize) -> Vec<(String, String)> {
 
 /// The steps as variants to compare.
 pub fn variants() -> Vec<Variant> {
-    let variant =
-        |(number, step): (usize, &Step)| Variant { name: step.name.to_owned(), settings: settings(number) };
+    let variant = |(number, step): (usize, &Step)| Variant {
+        name: step.name.to_owned(),
+        settings: settings(number),
+        locking: true,
+    };
     STEPS.iter().enumerate().map(variant).collect()
 }
 

@@ -243,8 +243,13 @@ fn txbench_compares_lock_tables() {
         printed.contains("read_only p50") && printed.contains("consistent: all 2 checks hold"),
         "{printed}"
     );
+    let control = report(&format!("bench txbench --lock-tables latched,none {quick} --json"));
+    let released = |row: &serde_json::Value| row["counters"]["locks_released"].as_u64().unwrap();
+    let [locked, unlocked] = [0, 1].map(|row| released(&control["results"][row]));
+    assert!(locked > 0 && unlocked == 0, "{control}");
     for (arguments, part) in [
         ("bench txbench --rows 0", "1..=1000"),
+        ("bench txbench --lock-tables none --updates 0.1", "updates are lost"),
         ("bench txbench --hot 2", "at most 1"),
         ("bench txbench --lock-tables listed", "global_mutex"),
         ("bench txbench --lock-tables latched --set lock_table=latched", "leave out"),

@@ -102,7 +102,11 @@ pub struct Options {
     /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
     /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
     pub lock_notes: bool,
-    /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place; 0 for
+    /// Buckets of the lock table, of 32 bytes each, rounded up to a power of two; 1 to 16,777,216. Locks that meet in a bucket cost
+    /// more than one that is alone: there should be several times as many buckets as locks held at a time. Default: 65,536.
+    pub lock_buckets: usize,
+    /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place: with the
+    /// last of so many, exactly, or, where leaves are read under latches, with the batch that it is part of (66 at most); 0 for
     /// never. It is tried without waiting, and again when there are twice as many. Default: 100,000.
     pub escalation_locks: usize,
     /// Bytes of locks (72 for each) that a transaction may have before the same is tried for the table with the most; 0
@@ -110,7 +114,8 @@ pub struct Options {
     pub escalation_bytes: usize,
     /// Most locks that one transaction may hold. Default: 1,000,000.
     pub max_locks_per_transaction: usize,
-    /// Most locks that all transactions may hold together. Default: 8,000,000.
+    /// Most locks that all transactions may hold together, beyond the 256 that each of them is sure of; rounded up to a
+    /// multiple of 256, in which they are handed out. Default: 8,000,000.
     pub max_locks: usize,
     /// When a commit counts, unless the commit says otherwise. Default: sync.
     pub durability: Durability,
@@ -171,6 +176,7 @@ impl Default for Options {
             deadlock_timeout: Duration::from_secs(1),
             lock_timeout: Duration::ZERO,
             lock_notes: false,
+            lock_buckets: 1 << 16,
             escalation_locks: 100_000,
             escalation_bytes: 16 << 20,
             max_locks_per_transaction: 1_000_000,
@@ -221,6 +227,7 @@ impl Options {
         "deadlock_timeout",
         "lock_timeout",
         "lock_notes",
+        "lock_buckets",
         "escalation_locks",
         "escalation_bytes",
         "max_locks_per_transaction",
@@ -280,6 +287,7 @@ impl Options {
             "deadlock_timeout" => self.deadlock_timeout = time()?,
             "lock_timeout" => self.lock_timeout = time()?,
             "lock_notes" => self.lock_notes = flag()?,
+            "lock_buckets" => self.lock_buckets = count()?,
             "escalation_locks" => self.escalation_locks = count()?,
             "escalation_bytes" => self.escalation_bytes = size()?,
             "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
@@ -346,6 +354,7 @@ impl Options {
             "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
             "lock_timeout" => units::format_duration(self.lock_timeout),
             "lock_notes" => self.lock_notes.to_string(),
+            "lock_buckets" => self.lock_buckets.to_string(),
             "escalation_locks" => self.escalation_locks.to_string(),
             "escalation_bytes" => units::format_bytes(self.escalation_bytes as u64),
             "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
@@ -458,6 +467,8 @@ mod tests {
             ("execution_window", "0"),
             ("ring_capacity", "0"),
             ("ring_capacity", "65537"),
+            ("lock_buckets", "0"),
+            ("lock_buckets", "16777217"),
             ("max_locks", "0"),
             ("max_locks_per_transaction", "0"),
         ] {

@@ -31,12 +31,21 @@ pub struct ForeshoreEngine {
 impl ForeshoreEngine {
     /// Opens the database in the directory of `options`, or makes it there, and makes the tables that it lacks.
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<ForeshoreEngine, BenchError> {
+        ForeshoreEngine::open_with(tables, options, true)
+    }
+
+    /// As [`ForeshoreEngine::open`]; without `locking` every lock is granted to everybody.
+    pub(crate) fn open_with(
+        tables: &[String],
+        options: &EngineOptions,
+        locking: bool,
+    ) -> Result<ForeshoreEngine, BenchError> {
         let open = || {
-            let mut builder = Database::builder();
+            let mut set = facade::Options { locking, ..facade::Options::default() };
             for (name, value) in &options.settings {
-                builder = builder.set(name, value)?;
+                set.set(name, value)?;
             }
-            builder.open(&options.directory)
+            Database::builder().options(set).open(&options.directory)
         };
         let database = open().map_err(failure)?;
         Ok(ForeshoreEngine::over(database, tables, options)?)

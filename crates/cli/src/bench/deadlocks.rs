@@ -83,7 +83,7 @@ fn variant(name: &str, confirm: bool) -> Variant {
         settings.push(("deadlock_confirmation", if confirm { "true" } else { "false" }));
     }
     let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Variant { name: name.to_owned(), settings }
+    Variant { name: name.to_owned(), settings, locking: true }
 }
 
 /// Refuses settings that would make another variant of each.

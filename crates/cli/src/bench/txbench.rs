@@ -25,18 +25,23 @@ pub(super) struct TxbenchArgs {
     /// Rows of each of the three tables.
     #[arg(long, value_name = "N", default_value_t = TXBENCH_KEYS)]
     keys: u32,
-    /// Lock tables to compare [default: that of `--set lock_table=…`, or else all].
-    #[arg(long, value_name = "TABLE,…", value_delimiter = ',', value_parser = ["latched", "staged", "global_mutex"])]
+    /// Lock tables to compare [default: that of `--set lock_table=…`, or else all]. `none` locks nothing: what such threads keep
+    /// of their peak is what the machine leaves to any lock table. Only without updates.
+    #[arg(long, value_name = "TABLE,…", value_delimiter = ',', value_parser = ["latched", "staged", "global_mutex", NONE])]
     lock_tables: Vec<String>,
     #[command(flatten)]
     comparison: ComparisonArgs,
 }
+
+/// The control among the lock tables.
+const NONE: &str = "none";
 
 const EXAMPLES: &str = "\
 Examples:
   foreshore bench txbench                                    range reads, all lock tables, 1 to 500 threads
   foreshore bench txbench --rows 100 --updates 0.2           a fifth of the transactions update
   foreshore bench txbench --updates 0.2 --hot 0.05           everybody in 5 % of the rows
+  foreshore bench txbench --lock-tables latched,none         what locks cost, and what 500 threads cost without any
   foreshore bench txbench --set lock_table=latched --threads 2,500 --seconds 10 --json
 
 of peak: relative to the lock table's own highest. /s computed: commits in a second that the process computed on one
@@ -56,6 +61,14 @@ pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {
             return Err(CliError::usage(message, "leave out one of them"));
         }
     };
-    let variants = tables.into_iter().map(|table| Variant::of("lock_table", table)).collect();
+    if tables.contains(&NONE) && updates > 0.0 {
+        let message = "without locks updates are lost";
+        return Err(CliError::usage(message, "leave out `none`, or `--updates`"));
+    }
+    let variant = |table| match table {
+        NONE => Variant::without_locks(NONE),
+        table => Variant::of("lock_table", table),
+    };
+    let variants = tables.into_iter().map(variant).collect();
     comparison::run("txbench", &workload, variants, &args.comparison)
 }

@@ -15,6 +15,8 @@ const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 /// More would only take memory: what does not fit waits at its sender.
 const MAX_RING_CAPACITY: usize = 1 << 16;
+/// As many as there can be locks, roughly: half a gigabyte.
+const MAX_LOCK_BUCKETS: usize = 1 << 24;
 
 impl Options {
     /// Whether the values make sense alone and together.
@@ -66,6 +68,9 @@ impl Options {
         }
         if !(1..=MAX_RING_CAPACITY).contains(&self.ring_capacity) {
             return refuse("ring_capacity", format!("1 to {MAX_RING_CAPACITY}"));
+        }
+        if !(1..=MAX_LOCK_BUCKETS).contains(&self.lock_buckets) {
+            return refuse("lock_buckets", format!("1 to {MAX_LOCK_BUCKETS}"));
         }
         if self.max_locks_per_transaction == 0 {
             return refuse("max_locks_per_transaction", "at least 1".to_owned());

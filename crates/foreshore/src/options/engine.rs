@@ -38,6 +38,7 @@ impl Options {
                 ..PoolOptions::default()
             },
             locks: LockOptions {
+                buckets: self.lock_buckets,
                 keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,
