@@ -8,6 +8,8 @@ mod campaign;
 mod hunt;
 #[cfg(foreshore_sim)]
 mod locks;
+#[cfg(foreshore_sim)]
+mod speed;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -37,6 +39,7 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate locks --intent-locks private,lightweight,in_table,inherited
   cargo sim simulate bench tpcb --cores 80 --bands  what holds on machines that are a little other
   cargo sim simulate bench latch --latch ttas --threads 1,10,40 --mix write-only
+  cargo sim simulate speed --cores 80,1024           how fast the simulator itself is
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
@@ -50,6 +53,23 @@ enum SimulateCommand {
     Bench(SimulateBenchArgs),
     /// Counts what locks cost: atomic changes, fences, latches, allocations of each operation.
     Locks(SimulateLocksArgs),
+    /// Measures the simulator itself: accesses that it charges in a second of CPU.
+    Speed(SpeedArgs),
+}
+
+#[derive(Args)]
+#[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
+struct SpeedArgs {
+    /// Cores, one measurement of each kind for each number.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,80,1024",
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    cores: Vec<u64>,
+    /// Accesses of each measurement, in millions.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    millions: u64,
+    /// Print one JSON object, on the last line of the output, and nothing else.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -223,6 +243,7 @@ pub(crate) fn run(args: SimulateArgs) -> Result<ExitCode, CliError> {
     match args.command {
         Some(SimulateCommand::Bench(args)) => bench::run(args.what, &args.machine),
         Some(SimulateCommand::Locks(args)) => locks::run(&args),
+        Some(SimulateCommand::Speed(args)) => speed::run(&args),
         None => campaign::run(&args.campaign),
     }
 }

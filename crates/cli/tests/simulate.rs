@@ -122,3 +122,16 @@ fn planted_faults_are_found() {
     }
     assert_eq!(simulate(&["--seeds", "0", "--plant", "Nothing"]).status.code(), Some(2));
 }
+
+/// The simulator is measured: by all patterns, on all numbers of cores.
+#[cfg(foreshore_sim)]
+#[test]
+fn the_simulators_own_speed_is_measured() {
+    let output = simulate(&["speed", "--cores", "1,12", "--millions", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("\"accesses_per_cpu_second\":").count(), 6, "{text}");
+    let counted = text.split("\"accesses\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    assert!(counted.parse::<u64>().unwrap() >= 1_000_000, "{text}");
+    assert_eq!(simulate(&["speed", "--cores", "0"]).status.code(), Some(2));
+}

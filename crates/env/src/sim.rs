@@ -49,7 +49,7 @@ use self::{
 };
 
 pub use self::{
-    calls::{latched, pause as spin_loop, work},
+    calls::{latched, pause as spin_loop, spin_until, work},
     directory::HotLine,
     disk::{Device, SimulatedDisk},
     explorer::{Schedule, Turn},
@@ -232,6 +232,19 @@ pub fn count_anew() {
         if let Scheduler::Machine(machine) = &mut kernel.scheduler {
             machine.count_anew(kernel.clock);
         }
+    });
+}
+
+/// Whether the machine charges accesses to memory, as it does from the beginning. For what only prepares a measurement:
+/// while it does not, each access takes the same time, cores may be a microsecond ahead of each other, and no line moves.
+/// What is prepared so lies in memory afterwards, and in no cache.
+pub fn set_charging(charging: bool) {
+    calls::turn();
+    kernel::with(|kernel| {
+        if let Scheduler::Machine(machine) = &mut kernel.scheduler {
+            machine.set_charging(charging);
+        }
+        kernel.horizon = kernel.horizon.min(kernel.scheduler.horizon());
     });
 }
 

@@ -3,8 +3,8 @@
 #![cfg(foreshore_sim)]
 
 use foreshore_env::{
-    hint, random,
-    sim::{Device, Profile, Schedule, Settings, World, simulate},
+    CachePadded, hint, random,
+    sim::{Device, MachineReport, Profile, Schedule, Settings, World, report, simulate},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -73,5 +73,56 @@ fn turns_replay() {
         let again =
             simulate(&settings(5, World::Explorer(Schedule::Replayed(first.turns.clone()))), babel).unwrap();
         assert_eq!(first.result, again.result);
+    }
+}
+
+/// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come to the
+/// same times, whatever is done under the latch, and whether there are cores for all threads or not. The rounds end, too.
+#[test]
+fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
+    const ROUNDS: u64 = 60;
+    fn eager(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
+        (0..rounds).any(|_| {
+            let is_done = done();
+            if !is_done {
+                hint::spin_loop();
+            }
+            is_done
+        })
+    }
+    fn run(cores: usize, threads: u64, rounds: u64, sleeps: bool) -> (MachineReport, Duration, u64) {
+        let held = CachePadded::new(AtomicU64::new(0));
+        let (words, given_up) = (CachePadded::new([const { AtomicU64::new(0) }; 4]), AtomicU64::new(0));
+        let work = &|number: u64| {
+            for round in 0..ROUNDS {
+                let enter = || held.load(SeqCst) == 0 && held.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
+                let spin =
+                    |rounds| if sleeps { hint::spin_until(rounds, enter) } else { eager(rounds, enter) };
+                while !spin(rounds) {
+                    given_up.fetch_add(1, SeqCst);
+                    thread::yield_now();
+                }
+                words.iter().for_each(|word| word.store(word.load(SeqCst) + 1, SeqCst));
+                hint::work((number * 37 + round * 11) % 700);
+                held.store(0, SeqCst);
+            }
+        };
+        let simulated = simulate(&settings(1, machine(cores)), || {
+            thread::scope(|scope| (0..threads).for_each(|number| _ = scope.spawn(move || work(number))));
+            report().unwrap()
+        })
+        .unwrap();
+        let (report, took) = (simulated.result, simulated.elapsed);
+        assert!(words.iter().all(|word| word.load(SeqCst) == threads * ROUNDS));
+        (report, took, given_up.into_inner())
+    }
+    for (cores, threads, rounds) in [(2, 2, 1000), (12, 12, 50), (20, 20, 1 << 40), (3, 8, 200)] {
+        let (sleeping, sleeping_took, gave_up) = run(cores, threads, rounds, true);
+        let (eager, eager_took, also_gave_up) = run(cores, threads, rounds, false);
+        assert_eq!((sleeping_took, gave_up), (eager_took, also_gave_up), "{cores} cores, {threads} threads");
+        assert_eq!(sleeping.total_ps, eager.total_ps);
+        let moves = |report: &MachineReport| report.lines_from_socket + report.lines_from_elsewhere;
+        assert_eq!(moves(&sleeping), moves(&eager));
+        assert!(sleeping.accesses < eager.accesses, "{} {}", sleeping.accesses, eager.accesses);
     }
 }

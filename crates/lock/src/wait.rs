@@ -1,6 +1,6 @@
 //! How long a request waits, and the waiting itself.
 
-use foreshore_env::hint::spin_loop;
+use foreshore_env::hint::{spin_loop, spin_until};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::slot::{SlotId, WaitWord};
 
 /// Looks at the own wait word before going to sleep, if there is another processor that could change it: about as long
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
-const SPINS: u32 = 100;
+const SPINS: u64 = 100;
 
 /// Between two looks: bounds how late a cancellation is seen.
 const NAP: Duration = Duration::from_millis(10);
@@ -84,12 +84,7 @@ impl LockManager {
         let began = Instant::now();
         let deadline = policy.deadline_from(began);
         let own = self.slots.wait_of(slot);
-        for _ in 0..if self.processors > 1 { SPINS } else { 0 } {
-            if own.word() != word {
-                break;
-            }
-            spin_loop();
-        }
+        spin_until(if self.processors > 1 { SPINS } else { 0 }, || own.word() != word);
         let mut again = false;
         let stopped = loop {
             if let Some(stopped) = self.has_stopped(slot, word, deadline, policy.cancel) {

@@ -5,7 +5,6 @@ mod source;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
-    io::{self, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -17,7 +16,10 @@ use foreshore_env::{
 };
 use serde::Serialize;
 
-use super::{MachineArgs, Parts, Simulated};
+use super::{
+    MachineArgs, Parts, Simulated,
+    speed::{cpu_seconds, tell_speed},
+};
 use crate::{
     bench::{
         CommonArgs,
@@ -90,6 +92,8 @@ struct Sleep {
 /// Counts from the end of the warm-up to the beginning of the checks.
 struct Watch {
     warm_up: Duration,
+    /// Seconds of CPU when the threads of the workload began, once they have.
+    began: Cell<Option<f64>>,
     counting: Cell<bool>,
     seen: RefCell<Option<MachineReport>>,
 }
@@ -98,6 +102,10 @@ impl Observer for Watch {
     fn loading(&self, _rows: u64, _of: u64) {}
 
     fn running(&self, elapsed: Duration, _of: Duration, _commits: u64) {
+        if self.began.get().is_none() {
+            sim::set_charging(true);
+            self.began.set(Some(cpu_seconds()));
+        }
         if elapsed >= self.warm_up && !self.counting.replace(true) {
             sim::count_anew();
         }
@@ -105,6 +113,7 @@ impl Observer for Watch {
 
     fn checking(&self) {
         *self.seen.borrow_mut() = sim::report();
+        sim::set_charging(false);
     }
 }
 
@@ -145,8 +154,8 @@ fn simulate(
     let settings = settings(machine, cores, args.seed)?;
     let simulated = sim::simulate(&settings, || measure(workload, args).map_err(|error| error.to_string()));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    tell_speed(simulated.accesses);
-    let (report, machine_report) = simulated.result.map_err(CliError::Other)?;
+    let (report, machine_report, prepared) = simulated.result.map_err(CliError::Other)?;
+    tell_speed(simulated.accesses, prepared);
     Ok((settings, report, machine_report))
 }
 
@@ -202,7 +211,7 @@ fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError
         let settings = settings(&machine, cores, 1)?;
         let simulated = sim::simulate(&settings, || latch::measure(args).map_err(|error| error.to_string()));
         let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-        tell_speed(simulated.accesses);
+        tell_speed(simulated.accesses, 0.0);
         let report = simulated.result.map_err(CliError::Other)?;
         if args.json() {
             json_line(&report)?;
@@ -233,8 +242,12 @@ fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, 
     Ok(Settings { seed, world: World::Machine { profile, cores }, device, limit: LIMIT })
 }
 
-/// Runs on the simulated machine.
-fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, MachineReport), BenchError> {
+/// Runs on the simulated machine. Loading is not charged: it is no part of what is measured, and what it leaves behind lies
+/// in memory, not all in the caches of the cores that loaded. Gives the seconds of CPU that it took, too.
+fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, MachineReport, f64), BenchError> {
+    let begin = cpu_seconds();
+    let loads = matches!(args.length(), Length::Time { .. });
+    sim::set_charging(!loads);
     let options = EngineOptions {
         directory: PathBuf::from("/bench"),
         durability: args.durability,
@@ -248,27 +261,14 @@ fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, Machin
     };
     let engine = engines::open(args.engine, &workload.tables(), &options)?;
     let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };
-    let watch = Watch { warm_up, counting: Cell::new(false), seen: RefCell::new(None) };
+    let watch =
+        Watch { warm_up, began: Cell::new(None), counting: Cell::new(false), seen: RefCell::new(None) };
     let mut report = foreshore_bench::run(engine.as_ref(), workload, &run, &watch)?;
     engine.close()?;
     report.options.extend(options.describe());
     let seen = watch.seen.into_inner().expect("a machine reports when the checks begin");
-    Ok((report, seen))
-}
-
-/// Tells a person how fast the simulator was. Not part of the output, which is the same on every machine.
-fn tell_speed(accesses: u64) {
-    // Linux counts the nanoseconds of this thread on a processor; elsewhere nothing is told.
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let Some(Ok(nanoseconds)) = times.split(' ').next().map(str::parse::<f64>) else { return };
-    let millions = accesses as f64 / 1e6;
-    let seconds = nanoseconds / 1e9;
-    // Standard error may be closed; nobody misses it then.
-    let _ = writeln!(
-        io::stderr().lock(),
-        "simulated {millions:.1} M accesses in {seconds:.2} s of CPU: {:.1} M a second",
-        millions / seconds.max(1e-9)
-    );
+    let prepared = watch.began.get().map_or(0.0, |began| began - begin);
+    Ok((report, seen, prepared))
 }
 
 /// What threads that slept at this place waited for.

@@ -16,7 +16,7 @@ use std::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 /// Where the region lies: far from where Linux puts programs, heaps, libraries and stacks.
-const BASE: usize = 0x2000_0000_0000;
+pub(super) const BASE: usize = 0x2000_0000_0000;
 /// The region's bytes. Reserved, not used: pages come when they are touched.
 const BYTES: usize = 1 << 36;
 /// Blocks up to this many bytes have a size class for each multiple of [`GRAIN`]; above, one for each power of two.
@@ -70,9 +70,9 @@ fn region() -> std::sync::MutexGuard<'static, Region> {
     REGION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a block is the region's.
-fn is_ours(block: *mut u8) -> bool {
-    (BASE..BASE + BYTES).contains(&block.addr())
+/// Whether an address is the region's.
+pub(super) fn is_ours(address: usize) -> bool {
+    (BASE..BASE + BYTES).contains(&address)
 }
 
 impl Region {
@@ -139,7 +139,7 @@ unsafe impl GlobalAlloc for Arena {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if is_ours(block) {
+        if is_ours(block.addr()) {
             region().give_back(block.expose_provenance(), layout);
         } else {
             // SAFETY: not ours, so it is the system's; the caller's promise is the same.

@@ -36,13 +36,10 @@ pub(super) fn access(address: usize, touch: Touch) {
     }
     let at = Location::caller();
     turn();
-    let booked = with(|kernel| {
-        kernel.tally().touch(touch);
-        kernel.scheduler.access(&mut kernel.clock, address, touch, at)
-    });
-    if let Some(Some(line)) = booked {
+    let booked = with(|kernel| kernel.access(address, touch, at)).flatten();
+    if let Some(line) = booked {
         turn();
-        with(|kernel| kernel.scheduler.arrive(&mut kernel.clock, line, touch, at));
+        with(|kernel| kernel.arrive(line, touch, at));
     }
 }
 
@@ -57,17 +54,52 @@ pub(super) fn fence_cost(ordering: Ordering) {
     }
 }
 
-/// One round of a spinning loop.
+/// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before the
+/// next access.
 pub fn pause() {
-    let gives_way = with(|kernel| {
-        kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause);
-        matches!(kernel.scheduler, Scheduler::Explorer(_))
-    });
-    match gives_way {
-        Some(true) if !std::thread::panicking() => leave(Leave::Yield),
-        Some(_) => turn(),
+    match with(|kernel| kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause)) {
+        Some(()) => give_way(),
         None => std::hint::spin_loop(),
     }
+}
+
+/// Whoever spins in a world without costs lets others run, or would do so for ever.
+fn give_way() {
+    let exploring = with(|kernel| matches!(kernel.scheduler, Scheduler::Explorer(_)));
+    if exploring == Some(true) && !std::thread::panicking() {
+        leave(Leave::Yield);
+    }
+}
+
+/// Looks until `done`, at most so many times, with a pause after each look in vain; whether it was done. On a machine a
+/// thread that looks at one word, and at nothing else, sleeps until its line moves, and costs the simulator nothing; its
+/// rounds are charged as if they had been run.
+pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
+    let mut left = rounds;
+    while left > 0 {
+        let before = with(|kernel| (kernel.clock, kernel.tally().loads));
+        if done() {
+            return true;
+        }
+        left -= 1;
+        // One load, and nothing that takes longer than one that hits.
+        let sleeps = with(|kernel| {
+            let (clock, loads) = before.unwrap_or_default();
+            let one = kernel.tally().loads == loads + 1;
+            let took = kernel.clock - clock;
+            kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause);
+            one && left > 0 && !std::thread::panicking() && kernel.scheduler.spins(took, left)
+        });
+        match sleeps {
+            Some(true) => {
+                leave(Leave::Spin);
+                left -= with(|kernel| kernel.scheduler.spun()).unwrap_or(0);
+            }
+            Some(false) => give_way(),
+            None => std::hint::spin_loop(),
+        }
+    }
+    false
 }
 
 /// Computation that takes so many nanoseconds.

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_types)]
 
 mod hot;
+mod table;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,42 +18,13 @@ use std::{
 
 pub use hot::HotLine;
 use hot::Named;
+pub(super) use table::LineNumber;
+use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
 use super::{
     kernel::Touch,
     profile::{DISTANCES, Profile},
 };
-
-/// The number of a line, in the order of first access.
-pub(super) type LineNumber = usize;
-
-/// Bytes of a line, as a power of two.
-const LINE_SHIFT: u32 = 6;
-/// No core.
-const NOBODY: u16 = u16::MAX;
-
-struct Line {
-    /// Its address, without the bits that are zero.
-    tag: usize,
-    /// Until then the line is on its way to somebody.
-    busy_until: u64,
-    /// Until then `keeper` still hits.
-    kept_until: u64,
-    /// Who had the line before its owner.
-    keeper: u16,
-    /// Who may change it.
-    owner: u16,
-    /// Who is last in the queue of those that wait for it.
-    last: u16,
-    sharers: u16,
-    /// The socket whose memory it lies in: that of whoever touched it first.
-    home: u8,
-    /// Sockets with sharers, a bit each.
-    sockets: u16,
-    /// Since counting began: times it came from another core or from memory, and picoseconds that cores waited for it.
-    moves: u32,
-    waited: u64,
-}
 
 /// What a miss was, by where the line came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +60,9 @@ pub(super) struct Cost {
     /// Waiting for the line.
     pub(super) waiting: u64,
     /// Its slot comes later: the access is not done, see [`Directory::arrive`].
-    pub(super) booked: Option<LineNumber>,
+    pub(super) booked: bool,
+    /// The line.
+    pub(super) line: LineNumber,
 }
 
 /// A hash of small numbers, the same in every run.
@@ -120,18 +94,17 @@ pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplied>>;
 pub(super) struct Directory {
     profile: Profile,
     times: Times,
-    lines: Vec<Line>,
-    by_tag: Map<usize, u32>,
-    /// The sharers of each line, a bit for each core: `words` words a line.
-    sharers: Vec<u64>,
-    words: usize,
+    cores: usize,
+    table: Table,
     /// The line that each core accessed last.
     last: Vec<u32>,
+    /// Cores that sleep until a line moves, by line.
+    watchers: Map<LineNumber, Vec<usize>>,
+    /// Watched lines that have moved: their watchers are to be roused.
+    moved: Vec<LineNumber>,
     pub(super) counts: Counts,
     /// Accesses before counting began.
     earlier: u64,
-    /// Where lines moved, by line and place in the source.
-    places: Map<(u32, usize), (u64, &'static Location<'static>)>,
     /// What is known to lie where, by where it begins.
     named: BTreeMap<usize, Named>,
 }
@@ -158,14 +131,13 @@ impl Directory {
         Directory {
             times: times(&profile),
             profile,
-            lines: Vec::new(),
-            by_tag: Map::default(),
-            sharers: Vec::new(),
-            words: cores.div_ceil(64),
+            cores,
+            table: Table::new(cores),
             last: vec![u32::MAX; cores],
+            watchers: Map::default(),
+            moved: Vec::new(),
             counts: Counts::default(),
             earlier: 0,
-            places: Map::default(),
             named: BTreeMap::new(),
         }
     }
@@ -179,39 +151,7 @@ impl Directory {
     pub(super) fn count_anew(&mut self) {
         self.earlier = self.accesses_in_all();
         self.counts = Counts::default();
-        self.places.clear();
-        for line in &mut self.lines {
-            (line.moves, line.waited) = (0, 0);
-        }
-    }
-
-    fn number_of(&mut self, core: usize, address: usize) -> LineNumber {
-        let tag = address >> LINE_SHIFT;
-        if let Some(&number) = self.by_tag.get(&tag) {
-            return number as usize;
-        }
-        let home = (core / self.profile.cores_per_socket) as u8;
-        self.lines.push(Line {
-            tag,
-            busy_until: 0,
-            kept_until: 0,
-            keeper: NOBODY,
-            owner: NOBODY,
-            last: NOBODY,
-            sharers: 0,
-            home,
-            sockets: 0,
-            moves: 0,
-            waited: 0,
-        });
-        self.sharers.resize(self.lines.len() * self.words, 0);
-        let number = self.lines.len() - 1;
-        self.by_tag.insert(tag, u32::try_from(number).expect("fewer lines than memory has"));
-        number
-    }
-
-    fn shares(&self, number: LineNumber, core: usize) -> bool {
-        self.sharers[number * self.words + core / 64] & 1 << (core % 64) != 0
+        self.table.count_anew();
     }
 
     /// An access by `core` at `now`.
@@ -224,30 +164,34 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> Cost {
-        let number = self.number_of(core, address);
+        let number = self.table.number_of(address);
         self.counts.accesses += 1;
         self.counts.changes += u64::from(touch == Touch::Change);
-        let mut cost = Cost { computing: self.times.computation, ..Cost::default() };
+        let mut cost = Cost { line: number, computing: self.times.computation, waiting: 0, booked: false };
         if touch == Touch::Change {
             cost.computing += self.times.change;
         }
-        let line = &self.lines[number];
+        let line = &self.table.lines[number];
         let mine = line.owner == core as u16
-            || touch == Touch::Load && self.shares(number, core)
+            || touch == Touch::Load && self.table.shares(number, core)
             || line.keeper == core as u16 && now < line.kept_until;
         if mine {
             // A run of accesses to one line goes through the core's pipeline.
             let again = self.last[core] == number as u32 && touch != Touch::Change;
             cost.computing = if again { self.times.again } else { cost.computing + self.times.hit };
             self.last[core] = number as u32;
+            // Who kept the line for a moment has changed it under the eyes of others.
+            if touch != Touch::Load && line.watched && line.owner != core as u16 {
+                self.moved.push(number);
+            }
             return cost;
         }
         self.last[core] = number as u32;
-        if line.busy_until > now {
+        if self.table.lines[number].busy_until > now {
             let estimate = self.estimate(number, core, touch);
-            let line = &mut self.lines[number];
+            let line = &mut self.table.lines[number];
             cost.waiting = line.busy_until - now;
-            cost.booked = Some(number);
+            cost.booked = true;
             line.waited += cost.waiting;
             line.busy_until += estimate;
             line.last = core as u16;
@@ -266,8 +210,8 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> u64 {
-        let owns = self.lines[number].owner == core as u16;
-        if owns || touch == Touch::Load && self.shares(number, core) {
+        let owns = self.table.lines[number].owner == core as u16;
+        if owns || touch == Touch::Load && self.table.shares(number, core) {
             return self.times.hit;
         }
         self.transfer(number, core, now, touch, true, at)
@@ -275,7 +219,7 @@ impl Directory {
 
     /// How long the line will be busy with this access, as far as can be said when it is booked.
     fn estimate(&self, number: LineNumber, core: usize, touch: Touch) -> u64 {
-        let line = &self.lines[number];
+        let line = &self.table.lines[number];
         let before = if line.last == NOBODY { core } else { usize::from(line.last) };
         let distance = self.profile.distance(core, before);
         match touch {
@@ -296,11 +240,14 @@ impl Directory {
         at: &'static Location<'static>,
     ) -> u64 {
         let socket = core / self.profile.cores_per_socket;
-        let (owner, sharers) = (self.lines[number].owner, self.lines[number].sharers);
+        if self.table.lines[number].home == NO_HOME {
+            self.table.lines[number].home = socket as u8;
+        }
+        let (owner, sharers) = (self.table.lines[number].owner, self.table.lines[number].sharers);
         let (distance, from_memory) = if owner != NOBODY {
             (self.profile.distance(core, usize::from(owner)), false)
         } else if sharers == 0 {
-            (self.profile.socket_distance(socket, usize::from(self.lines[number].home)), true)
+            (self.profile.socket_distance(socket, usize::from(self.table.lines[number].home)), true)
         } else {
             (self.reach(number, core, touch), false)
         };
@@ -309,7 +256,7 @@ impl Directory {
             Touch::Load if owner != NOBODY => self.times.load_modified[distance],
             Touch::Load => self.times.load_shared[distance],
             Touch::Store | Touch::Change => {
-                let others = u64::from(sharers) - u64::from(self.shares(number, core));
+                let others = u64::from(sharers) - u64::from(self.table.shares(number, core));
                 self.times.own[distance] + self.times.invalidate_each * others.saturating_sub(1)
             }
         };
@@ -323,10 +270,8 @@ impl Directory {
             (false, true) => self.counts.near += 1,
             (false, false) => self.counts.far += 1,
         }
-        let place = (number as u32, std::ptr::from_ref(at).addr());
-        self.places.entry(place).or_insert((0, at)).0 += 1;
-        let line = &mut self.lines[number];
-        line.moves += 1;
+        self.table.moved(number, at);
+        let line = &mut self.table.lines[number];
         line.waited += latency;
         if !booked {
             line.busy_until = now + busy;
@@ -336,25 +281,24 @@ impl Directory {
             line.keeper = owner;
             line.kept_until = now + latency * self.profile.retention_percent / 100;
         }
-        let words = &mut self.sharers[number * self.words..(number + 1) * self.words];
         if touch == Touch::Load {
             line.owner = NOBODY;
         } else {
             line.owner = core as u16;
-            (line.sharers, line.sockets) = (0, 0);
-            words.fill(0);
+            if line.watched {
+                self.moved.push(number);
+            }
+            self.table.forget_sharers(number);
         }
-        line.sharers += 1;
-        line.sockets |= 1 << socket;
-        words[core / 64] |= 1 << (core % 64);
+        self.table.share(number, core, socket);
         latency
     }
 
     /// The distance that counts for a shared line: of the nearest copy for a load, of the farthest for a change.
     fn reach(&self, number: LineNumber, core: usize, touch: Touch) -> usize {
         let socket = core / self.profile.cores_per_socket;
-        let mut sockets = self.lines[number].sockets;
-        let alone = self.lines[number].sharers == 1 && self.shares(number, core);
+        let mut sockets = self.table.lines[number].sockets;
+        let alone = self.table.lines[number].sharers == 1 && self.table.shares(number, core);
         if touch != Touch::Load && alone {
             return 0;
         }
@@ -374,10 +318,46 @@ impl Directory {
         if touch == Touch::Load { within(nearest) } else { within(farthest) }
     }
 
+    /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
+    /// in the time that it took.
+    pub(super) fn looked_at(&self, core: usize, took: u64) -> Option<LineNumber> {
+        if took != self.times.again || self.last[core] == u32::MAX {
+            return None;
+        }
+        let line = self.last[core] as LineNumber;
+        let has = self.table.lines[line].owner == core as u16 || self.table.shares(line, core);
+        has.then_some(line)
+    }
+
+    /// The core sleeps until this line moves.
+    pub(super) fn watch(&mut self, core: usize, number: LineNumber) {
+        self.table.lines[number].watched = true;
+        self.watchers.entry(number).or_default().push(core);
+    }
+
+    /// The core no longer sleeps for this line.
+    pub(super) fn unwatch(&mut self, core: usize, number: LineNumber) {
+        if let Some(watchers) = self.watchers.get_mut(&number) {
+            watchers.retain(|&other| other != core);
+            if watchers.is_empty() {
+                self.watchers.remove(&number);
+                self.table.lines[number].watched = false;
+            }
+        }
+    }
+
+    /// Cores that sleep for a line that has moved since, if there are any: they are to be roused.
+    #[inline]
+    pub(super) fn disturbed(&mut self) -> Option<Vec<usize>> {
+        let number = self.moved.pop()?;
+        self.table.lines[number].watched = false;
+        Some(self.watchers.remove(&number).unwrap_or_default())
+    }
+
     /// Whether a core of the same cluster has the line.
     fn in_cluster(&self, number: LineNumber, core: usize) -> bool {
         let first = core / self.profile.cores_per_cluster * self.profile.cores_per_cluster;
         (first..first + self.profile.cores_per_cluster)
-            .any(|other| other != core && other / 64 < self.words && self.shares(number, other))
+            .any(|other| other != core && other < self.cores && self.table.shares(number, other))
     }
 }

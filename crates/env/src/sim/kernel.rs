@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_types)]
 
 mod run;
+mod sleep;
 
 use std::{
     cell::Cell,
@@ -26,6 +27,7 @@ use super::{
     arena,
     disk::Storage,
     local::Locals,
+    machine::LineNumber,
     scheduler::{Scheduler, Spent},
     tally::Tally,
     time::Duration,
@@ -56,6 +58,8 @@ pub(super) enum Leave {
     Turn,
     /// It lets others run first.
     Yield,
+    /// It would see the same until a line of memory moves, and sleeps meanwhile. Its core does not.
+    Spin,
     /// It sleeps until it is woken.
     Sleep,
     /// It is over.
@@ -87,8 +91,8 @@ type Fiber = Coroutine<(), (), (), DefaultStack>;
 /// A thread of the simulated machine.
 struct Thread {
     name: Option<String>,
-    /// There while it does not run.
-    fiber: Option<Fiber>,
+    /// There while it does not run. Boxed: it is moved with every switch.
+    fiber: Option<Box<Fiber>>,
     /// Where it switches to the kernel; set when it first runs.
     yielder: *const Yielder<(), ()>,
     locals: Rc<Locals>,
@@ -119,6 +123,8 @@ pub(super) struct Kernel {
     leave: Leave,
     /// Sleepers with a time to wake up: time, thread, and which of its sleeps.
     timers: BinaryHeap<Reverse<(u64, ThreadNumber, u64)>>,
+    /// When the next of them wakes up; `None` when that is to be looked up.
+    next_timer: Option<Option<u64>>,
     /// Sleepers by the address of their futex, in order of arrival. Only looked up: its order does not matter.
     futexes: BTreeMap<usize, VecDeque<ThreadNumber>>,
     pub(super) scheduler: Scheduler,
@@ -164,6 +170,7 @@ impl Kernel {
             horizon: 0,
             leave: Leave::Turn,
             timers: BinaryHeap::new(),
+            next_timer: None,
             futexes: BTreeMap::new(),
             scheduler,
             random: Xorshift::new(seed ^ 0x005E_ED0F_5EED),
@@ -197,6 +204,34 @@ impl Kernel {
     pub(super) fn spend(&mut self, spent: Spent, picoseconds: u64) {
         self.clock += picoseconds;
         self.scheduler.tally(spent, picoseconds);
+    }
+
+    /// Who runs accesses memory. When a line is returned, see [`Scheduler::access`].
+    #[inline]
+    pub(super) fn access(
+        &mut self,
+        address: usize,
+        touch: Touch,
+        at: &'static Location<'static>,
+    ) -> Option<LineNumber> {
+        self.threads[self.current].tally.touch(touch);
+        let access = self.scheduler.access(&mut self.clock, address, touch, at);
+        if access.disturbed {
+            self.look_around();
+        }
+        access.booked
+    }
+
+    /// The access that had booked a line takes place.
+    pub(super) fn arrive(&mut self, line: LineNumber, touch: Touch, at: &'static Location<'static>) {
+        if self.scheduler.arrive(&mut self.clock, line, touch, at) {
+            self.look_around();
+        }
+    }
+
+    /// Somebody may have something to do sooner than before.
+    fn look_around(&mut self) {
+        self.horizon = self.horizon.min(self.scheduler.horizon());
     }
 
     /// Reads the clock as a program does, which takes a moment.
@@ -238,91 +273,17 @@ impl Kernel {
             body();
         });
         let thread = &mut self.threads[number];
-        (thread.name, thread.fiber, thread.over) = (name, Some(fiber), false);
+        (thread.name, thread.fiber, thread.over) = (name, Some(Box::new(fiber)), false);
         self.spend(Spent::System, self.scheduler.costs().spawn);
         arena::outside(|| self.scheduler.ready(number, self.clock));
-        self.horizon = self.horizon.min(self.scheduler.horizon());
+        self.look_around();
         Ok(())
-    }
-
-    pub(super) fn lie_down(
-        &mut self,
-        futex: Option<usize>,
-        until: Option<u64>,
-        at: &'static Location<'static>,
-    ) {
-        let current = self.current;
-        let thread = &mut self.threads[current];
-        thread.sleep = Some(Sleep { futex, at, since: self.clock });
-        thread.sleeps += 1;
-        if let Some(until) = until {
-            self.timers.push(Reverse((until.min(END_OF_TIME), current, thread.sleeps)));
-        }
-        if let Some(futex) = futex {
-            self.futexes.entry(futex).or_default().push_back(current);
-        }
     }
 
     /// Who runs is about to switch to the kernel; gives the way there.
     pub(super) fn leaves(&mut self, leave: Leave) -> *const Yielder<(), ()> {
         self.leave = leave;
         self.threads[self.current].yielder
-    }
-
-    /// Wakes up to `most` threads that sleep on a futex, in order of arrival; gives how many.
-    pub(super) fn wake_some(&mut self, futex: usize, most: usize) -> usize {
-        for woken in 0..most {
-            let Some(queue) = self.futexes.get_mut(&futex) else { return woken };
-            let sleeper = queue.pop_front();
-            if queue.is_empty() {
-                self.futexes.remove(&futex);
-            }
-            if let Some(thread) = sleeper {
-                self.spend(Spent::System, self.scheduler.costs().futex_wake);
-                self.wake(thread, self.clock);
-            }
-        }
-        most
-    }
-
-    /// Makes a sleeping thread ready.
-    fn wake(&mut self, number: ThreadNumber, now: u64) {
-        if let Some(sleep) = self.threads[number].sleep.take() {
-            let place = (sleep.at.file(), sleep.at.line());
-            let (count, time) = self.slept.entry(place).or_default();
-            *count += 1;
-            *time += now.saturating_sub(sleep.since.max(self.counted_from));
-        }
-        arena::outside(|| self.scheduler.ready(number, now));
-        self.horizon = self.horizon.min(self.scheduler.horizon());
-    }
-
-    /// When the next sleeper wakes up by itself; forgets timers of sleeps that are over.
-    fn next_timer(&mut self) -> Option<u64> {
-        while let Some(&Reverse((time, number, sleep))) = self.timers.peek() {
-            let thread = &self.threads[number];
-            if thread.sleep.is_some() && thread.sleeps == sleep {
-                return Some(time);
-            }
-            self.timers.pop();
-        }
-        None
-    }
-
-    /// Wakes the next sleeper with a timer.
-    fn fire(&mut self) {
-        if let Some(Reverse((time, number, _))) = self.timers.pop() {
-            let futex = self.threads[number].sleep.as_ref().and_then(|sleep| sleep.futex);
-            if let Some(futex) = futex
-                && let Some(queue) = self.futexes.get_mut(&futex)
-            {
-                queue.retain(|&other| other != number);
-                if queue.is_empty() {
-                    self.futexes.remove(&futex);
-                }
-            }
-            self.wake(number, time);
-        }
     }
 
     /// Who runs next; the first thread's end is the end.
@@ -349,7 +310,7 @@ impl Kernel {
     }
 
     /// The fiber that ran has switched back.
-    fn left(&mut self, fiber: Fiber, over: bool) {
+    fn left(&mut self, fiber: Box<Fiber>, over: bool) {
         let number = self.current;
         let thread = &mut self.threads[number];
         thread.over |= over;
@@ -358,22 +319,6 @@ impl Kernel {
         let leave = if over { Leave::Over } else { self.leave };
         let sleep = thread.sleep.as_ref().filter(|_| thread.name.is_none()).map(|sleep| sleep.at);
         self.scheduler.left(number, self.clock, leave, sleep);
-    }
-
-    /// Counts sleeps from here on.
-    pub(super) fn count_sleeps_anew(&mut self) {
-        self.slept.clear();
-        self.counted_from = self.clock;
-    }
-
-    /// Where threads slept since counting began, the longest first.
-    pub(super) fn sleeps(&self) -> Vec<Slept> {
-        let place = |(file, line): &(&str, u32)| format!("{file}:{line}");
-        let mut sleeps: Vec<Slept> = (self.slept.iter())
-            .map(|(at, &(count, time_ps))| Slept { place: place(at), count, time_ps })
-            .collect();
-        sleeps.sort_by(|a, b| b.time_ps.cmp(&a.time_ps).then_with(|| a.place.cmp(&b.place)));
-        sleeps
     }
 
     /// What each thread that is not over does, for people.

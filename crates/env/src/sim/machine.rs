@@ -4,15 +4,24 @@
 //! goes on after its slice when nobody else waits, and a core without work takes it from the longest queue. A woken
 //! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue.
 
+mod order;
+mod report;
+mod spin;
+
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     panic::Location,
 };
 
+pub use self::report::{MachineReport, Waited};
+use self::{
+    order::{NEVER, Order},
+    spin::Spin,
+};
 use super::{
-    directory::{Directory, HotLine},
-    kernel::{END_OF_TIME, Leave, Slept, ThreadNumber, Touch},
+    directory::Directory,
+    kernel::{END_OF_TIME, Leave, ThreadNumber, Touch},
     profile::Profile,
     scheduler::{Costs, SPENT_KINDS, Spent},
 };
@@ -36,6 +45,10 @@ const FUTEX_WAKE: u64 = 1_000_000;
 const CLOCK_READ: u64 = 20_000;
 const SPAWN: u64 = 15_000_000;
 
+/// Of an access while none is charged, and by how much a core may then be ahead of the others.
+const UNCHARGED: u64 = 2000;
+const UNCHARGED_SLACK: u64 = 1_000_000;
+
 #[derive(Default)]
 struct Core {
     clock: u64,
@@ -47,26 +60,41 @@ struct Core {
     /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
     /// with names work in the background, and nobody's work waits while they sleep.
     sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
+    /// Who runs spins, and sees the same until a line moves.
+    spin: Option<Spin>,
 }
 
 pub(super) struct Machine {
     pub(super) costs: Costs,
     directory: Directory,
+    /// Whether accesses to memory cost what they do, in their exact order.
+    charging: bool,
     cores: Vec<Core>,
-    /// Cores with somebody to run, but for the one that runs: clock and number.
-    order: BinaryHeap<Reverse<u64>>,
+    /// Clock and number of each core with somebody to run; of the one that runs, as of the beginning of its turn.
+    order: Order,
     /// The core that runs.
     here: usize,
     /// Idle cores.
     idle: usize,
     /// Where each thread ran last.
     homes: Vec<usize>,
+    /// Rounds of each thread's last spin that passed while it saw the same.
+    spun: Vec<u64>,
     spent: [u64; SPENT_KINDS],
     /// Idling, by file and line of where the core's thread slept meanwhile. What is missing had no such thread.
     waited: BTreeMap<(&'static str, u32), u64>,
     switches: u64,
     /// The sum of all clocks when counting began.
     began: u64,
+}
+
+/// What an access to memory has led to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Access {
+    /// It waits for this line until the clock of who runs, and takes place then: [`Machine::arrive`].
+    pub(super) booked: Option<LineNumber>,
+    /// Somebody else has something to do sooner than before.
+    pub(super) disturbed: bool,
 }
 
 fn key(clock: u64, core: usize) -> u64 {
@@ -88,11 +116,13 @@ impl Machine {
         Machine {
             costs,
             directory: Directory::new(profile, cores),
+            charging: true,
             cores: (0..cores).map(|_| Core::default()).collect(),
-            order: BinaryHeap::new(),
+            order: Order::new(cores),
             here: 0,
             idle: cores,
             homes: Vec::new(),
+            spun: Vec::new(),
             spent: [0; SPENT_KINDS],
             waited: BTreeMap::new(),
             switches: 0,
@@ -116,12 +146,18 @@ impl Machine {
         address: usize,
         touch: Touch,
         at: &'static Location<'static>,
-    ) -> Option<LineNumber> {
-        let cost = self.directory.access(self.here, *clock, address, touch, at);
+    ) -> Access {
+        let now = *clock;
+        if !self.charging {
+            *clock += UNCHARGED;
+            self.tally(Spent::Computing, UNCHARGED);
+            return Access::default();
+        }
+        let cost = self.directory.access(self.here, now, address, touch, at);
         self.tally(Spent::Computing, cost.computing);
         self.tally(Spent::Memory, cost.waiting);
         *clock += cost.computing + cost.waiting;
-        cost.booked
+        Access { booked: cost.booked.then_some(cost.line), disturbed: self.disturb(now) }
     }
 
     pub(super) fn arrive(
@@ -130,16 +166,19 @@ impl Machine {
         line: LineNumber,
         touch: Touch,
         at: &'static Location<'static>,
-    ) {
-        let waited = self.directory.arrive(self.here, *clock, line, touch, at);
+    ) -> bool {
+        let now = *clock;
+        let waited = self.directory.arrive(self.here, now, line, touch, at);
         self.tally(Spent::Memory, waited);
         *clock += waited;
+        self.disturb(now)
     }
 
     pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {
         while self.homes.len() <= thread {
             // New threads are dealt out to all cores.
             self.homes.push(self.homes.len() % self.cores.len());
+            self.spun.push(0);
         }
         let home = self.homes[thread];
         let place = if self.idle == 0 {
@@ -156,9 +195,15 @@ impl Machine {
                 self.idles(core, clock);
                 self.idle -= 1;
                 self.give(core, thread);
-                self.order.push(Reverse(key(clock, core)));
+                self.order.set(core, key(clock, core));
             }
-            None => self.cores[home].queue.push_back(thread),
+            None => {
+                self.cores[home].queue.push_back(thread);
+                // Whoever spins there may have had its slice.
+                if self.cores[home].slice_end <= now {
+                    self.rouse(home, now);
+                }
+            }
         }
         let home = &mut self.cores[home];
         home.sleeper = home.sleeper.filter(|(sleeper, _)| *sleeper != thread);
@@ -186,13 +231,19 @@ impl Machine {
     }
 
     pub(super) fn next_time(&self) -> Option<u64> {
-        self.order.peek().map(|Reverse(key)| key >> CORE_BITS)
+        let first = self.order.first();
+        (first != NEVER).then_some(first >> CORE_BITS)
     }
 
+    /// Somebody can run, as [`Machine::next_time`] has said.
     pub(super) fn next(&mut self) -> Option<(ThreadNumber, u64)> {
-        let Reverse(key) = self.order.pop()?;
-        let here = (key & (MOST_CORES as u64 - 1)) as usize;
+        let first = self.order.first();
+        let here = (first & (MOST_CORES as u64 - 1)) as usize;
         self.here = here;
+        if self.cores[here].spin.is_some() {
+            self.rouse(here, first >> CORE_BITS);
+            return None;
+        }
         let core = &self.cores[here];
         if core.clock >= core.slice_end && !core.queue.is_empty() {
             self.rotate();
@@ -210,7 +261,7 @@ impl Machine {
             self.cores[here].queue.extend(before);
             self.switch_to(next);
         }
-        self.order.push(Reverse(key(self.cores[here].clock, here)));
+        self.order.set(here, key(self.cores[here].clock, here));
     }
 
     fn switch_to(&mut self, thread: ThreadNumber) {
@@ -221,11 +272,15 @@ impl Machine {
     }
 
     pub(super) fn horizon(&self) -> u64 {
-        let others = self.order.peek().map_or(END_OF_TIME, |&Reverse(key)| {
-            let (clock, core) = (key >> CORE_BITS, (key & (MOST_CORES as u64 - 1)) as usize);
-            // At equal clocks the lower number goes first.
-            if self.here < core { clock } else { clock.saturating_sub(1) }
-        });
+        let others = match self.order.first_but(self.here) {
+            NEVER => END_OF_TIME,
+            first => {
+                let (clock, core) = (first >> CORE_BITS, (first & (MOST_CORES as u64 - 1)) as usize);
+                // At equal clocks the lower number goes first.
+                if self.here < core { clock } else { clock.saturating_sub(1) }
+            }
+        };
+        let others = if self.charging { others } else { others.saturating_add(UNCHARGED_SLACK) };
         let core = &self.cores[self.here];
         if core.queue.is_empty() { others } else { others.min(core.slice_end) }
     }
@@ -238,16 +293,20 @@ impl Machine {
             self.cores[here].sleeper = Some((thread, at));
         }
         match leave {
-            Leave::Turn => self.order.push(Reverse(key(clock, here))),
+            Leave::Turn => self.order.set(here, key(clock, here)),
+            Leave::Spin => self.lie_in_wait(),
             Leave::Yield => self.rotate(),
             Leave::Sleep | Leave::Over => {
                 self.cores[here].running = None;
                 match self.waiting() {
                     Some(thread) => {
                         self.switch_to(thread);
-                        self.order.push(Reverse(key(self.cores[here].clock, here)));
+                        self.order.set(here, key(self.cores[here].clock, here));
                     }
-                    None => self.idle += 1,
+                    None => {
+                        self.idle += 1;
+                        self.order.set(here, NEVER);
+                    }
                 }
             }
         }
@@ -263,7 +322,12 @@ impl Machine {
         self.cores[longest].queue.pop_front()
     }
 
-    /// Accesses since the machine began.
+    /// Accesses cost something from here on, or nothing that depends on where lines are.
+    pub(super) fn set_charging(&mut self, charging: bool) {
+        self.charging = charging;
+    }
+
+    /// Charged accesses since the machine began.
     pub(super) fn accesses_in_all(&self) -> u64 {
         self.directory.accesses_in_all()
     }
@@ -290,79 +354,7 @@ impl Machine {
             if self.is_idle(core) && self.cores[core].clock < now {
                 self.idles(core, now);
             }
+            self.spun_until(core, now);
         }
     }
-
-    /// What was counted until `now`.
-    pub(super) fn report(&mut self, now: u64, lines: usize, sleeps: Vec<Slept>) -> MachineReport {
-        self.settle(now);
-        let counts = self.directory.counts;
-        let spent = |kind: Spent| self.spent[kind as usize];
-        MachineReport {
-            cores: self.cores.len(),
-            total_ps: self.cores.iter().map(|core| core.clock).sum::<u64>() - self.began,
-            computing_ps: spent(Spent::Computing),
-            memory_ps: spent(Spent::Memory),
-            spinning_ps: spent(Spent::Spinning),
-            system_ps: spent(Spent::System),
-            idle_ps: spent(Spent::Idle),
-            waited: (self.waited.iter())
-                .map(|((file, line), &time_ps)| Waited { place: format!("{file}:{line}"), time_ps })
-                .collect(),
-            accesses: counts.accesses,
-            changes: counts.changes,
-            lines_from_memory: counts.cold,
-            lines_from_socket: counts.near,
-            lines_from_elsewhere: counts.far,
-            switches: self.switches,
-            hottest: self.directory.hottest(lines),
-            sleeps,
-        }
-    }
-}
-
-/// What the cores of a simulated machine did. The five times add up to `total_ps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineReport {
-    /// Cores.
-    pub cores: usize,
-    /// Time of all cores together, in picoseconds.
-    pub total_ps: u64,
-    /// Of it: instructions, and memory in the core's own cache.
-    pub computing_ps: u64,
-    /// Of it: waiting for lines of memory.
-    pub memory_ps: u64,
-    /// Of it: pauses of spinning loops.
-    pub spinning_ps: u64,
-    /// Of it: the operating system.
-    pub system_ps: u64,
-    /// Of it: nothing to do.
-    pub idle_ps: u64,
-    /// Of the idling: what the thread that ran there last waited for, by place in the source. The rest had none.
-    pub waited: Vec<Waited>,
-    /// Accesses to shared memory.
-    pub accesses: u64,
-    /// Of them: atomic changes.
-    pub changes: u64,
-    /// Lines that came from memory.
-    pub lines_from_memory: u64,
-    /// Lines that came, or were taken, from a core of the same socket.
-    pub lines_from_socket: u64,
-    /// Lines that came, or were taken, from another socket.
-    pub lines_from_elsewhere: u64,
-    /// From one thread to another on a core.
-    pub switches: u64,
-    /// The lines that cores waited for most.
-    pub hottest: Vec<HotLine>,
-    /// Where threads slept, the longest first.
-    pub sleeps: Vec<Slept>,
-}
-
-/// Cores that idled because their threads slept at one place in the source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waited {
-    /// File and line of who called what sleeps.
-    pub place: String,
-    /// How long, in picoseconds.
-    pub time_ps: u64,
 }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use super::{
     explorer::Explorer,
     kernel::{Leave, ThreadNumber, Touch},
-    machine::{LineNumber, Machine},
+    machine::{Access, LineNumber, Machine},
 };
 
 /// What the time of a core goes to.
@@ -87,26 +87,43 @@ impl Scheduler {
         address: usize,
         touch: Touch,
         at: &'static Location<'static>,
-    ) -> Option<LineNumber> {
+    ) -> Access {
         match self {
             Scheduler::Machine(machine) => machine.access(clock, address, touch, at),
             Scheduler::Explorer(explorer) => {
                 explorer.access(clock);
-                None
+                Access::default()
             }
         }
     }
 
-    /// See [`Scheduler::access`].
+    /// See [`Scheduler::access`]. Whether somebody else has something to do sooner than before.
     pub(super) fn arrive(
         &mut self,
         clock: &mut u64,
         line: LineNumber,
         touch: Touch,
         at: &'static Location<'static>,
-    ) {
-        if let Scheduler::Machine(machine) = self {
-            machine.arrive(clock, line, touch, at);
+    ) -> bool {
+        match self {
+            Scheduler::Machine(machine) => machine.arrive(clock, line, touch, at),
+            Scheduler::Explorer(_) => false,
+        }
+    }
+
+    /// See [`Machine::spins`]; nobody sleeps in a world without costs.
+    pub(super) fn spins(&mut self, took: u64, rounds: u64) -> bool {
+        match self {
+            Scheduler::Machine(machine) => machine.spins(took, rounds),
+            Scheduler::Explorer(_) => false,
+        }
+    }
+
+    /// See [`Machine::spun`].
+    pub(super) fn spun(&mut self) -> u64 {
+        match self {
+            Scheduler::Machine(machine) => machine.spun(),
+            Scheduler::Explorer(_) => 0,
         }
     }
 

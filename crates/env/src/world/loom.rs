@@ -201,6 +201,17 @@ pub mod hint {
         loom::thread::yield_now();
     }
 
+    /// Looks until `done`, at most so many times, and lets the others run after each look in vain; whether it was done.
+    pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
+        for _ in 0..rounds {
+            if done() {
+                return true;
+            }
+            spin_loop();
+        }
+        false
+    }
+
     /// Nothing.
     pub fn charge<T: ?Sized>(_range: &T, _access: Access) {}
 

@@ -195,6 +195,19 @@ pub mod time {
 pub mod hint {
     pub use std::hint::spin_loop;
 
+    /// Looks until `done`, at most so many times, with a pause after each look in vain; whether it was done. Waits that are
+    /// written so cost the simulator nothing while nothing changes.
+    #[inline]
+    pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
+        for _ in 0..rounds {
+            if done() {
+                return true;
+            }
+            spin_loop();
+        }
+        false
+    }
+
     /// How plain memory was touched.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Access {

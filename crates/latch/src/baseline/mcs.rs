@@ -20,8 +20,7 @@ use foreshore_env::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use super::spin::Spin;
-use super::{Latch, Leaving};
+use super::{Latch, Leaving, spin};
 
 /// A spinlock whose waiters form a queue and spin locally. Exclusive only; fair.
 #[derive(Debug)]
@@ -80,11 +79,8 @@ impl Mcs {
         let before = unsafe { &*before };
         // Release: partner is the Acquire in `leave`. `before` is not touched afterwards.
         before.next.store(node.address(), Release);
-        let mut spin = Spin::default();
         // Acquire: partner is the Release in `leave`.
-        while node.waiting.load(Acquire) {
-            spin.pause(1);
-        }
+        spin::until(|| !node.waiting.load(Acquire));
     }
 
     /// As [`enter`](Self::enter), unless anybody is in the queue.
@@ -116,15 +112,13 @@ impl Mcs {
     /// Somebody has taken the tail and not linked itself yet.
     #[cold]
     fn await_link(&self, node: &Node) -> *mut Node {
-        let mut spin = Spin::default();
-        loop {
+        let mut next = ptr::null_mut();
+        spin::until(|| {
             // Acquire as in `leave`.
-            let next = node.next.load(Acquire);
-            if !next.is_null() {
-                return next;
-            }
-            spin.pause(1);
-        }
+            next = node.next.load(Acquire);
+            !next.is_null()
+        });
+        next
     }
 }
 

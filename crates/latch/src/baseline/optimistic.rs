@@ -10,8 +10,7 @@ use foreshore_env::sync::atomic::{
     fence,
 };
 
-use super::spin::Spin;
-use super::{Latch, Leaving};
+use super::{Latch, Leaving, spin};
 
 const LOCKED: u64 = 1;
 /// What a change adds to the word, from free to free.
@@ -43,10 +42,7 @@ impl OptimisticLatch {
 
     #[cold]
     fn wait(&self) {
-        let mut spin = Spin::default();
-        while !self.try_enter() {
-            spin.pause(1);
-        }
+        spin::until(|| self.try_enter());
     }
 
     #[inline]

@@ -13,8 +13,7 @@ use foreshore_env::sync::atomic::{
 };
 
 use super::mcs::{Mcs, Node};
-use super::spin::Spin;
-use super::{Latch, Leaving};
+use super::{Latch, Leaving, spin};
 
 /// A reader-writer latch that serves in the order of arrival: neither readers nor writers starve.
 #[derive(Debug, Default)]
@@ -60,10 +59,7 @@ impl Latch for QueuingRw {
         self.order.enter(&node);
         let _leaving = Leaving(|| self.order.leave(&node));
         if !self.is_free_of_readers() {
-            let mut spin = Spin::default();
-            while !self.is_free_of_readers() {
-                spin.pause(1);
-            }
+            spin::until(|| self.is_free_of_readers());
         }
         change()
     }

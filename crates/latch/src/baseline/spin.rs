@@ -7,7 +7,16 @@ use foreshore_env::thread;
 /// when a wait is that long, whoever could end it does not run, and the waiter keeps it from running.
 const PATIENCE: u32 = 1 << 14;
 
-/// One wait.
+/// Looks until it is `done`, with a pause after each look in vain.
+#[inline]
+pub(super) fn until(mut done: impl FnMut() -> bool) {
+    // A look costs about as much as a pause.
+    while !hint::spin_until(u64::from(PATIENCE / 2), &mut done) {
+        thread::yield_now();
+    }
+}
+
+/// One wait with pauses of different lengths.
 #[derive(Default)]
 pub(super) struct Spin {
     paused: u32,

@@ -13,8 +13,7 @@ use foreshore_env::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::spin::Spin;
-use super::{Latch, Leaving};
+use super::{Latch, Leaving, spin};
 
 const WRITER: u64 = 1;
 const PENDING: u64 = 1 << 1;
@@ -48,27 +47,33 @@ impl SpinRw {
     #[inline]
     fn try_enter_exclusive(&self) -> bool {
         let word = self.word.load(Relaxed);
+        word & !PENDING == 0 && self.enter_exclusive(word)
+    }
+
+    /// Enters if the word, which says that nobody is inside, still stands.
+    #[inline]
+    fn enter_exclusive(&self, word: u64) -> bool {
         // Acquire: partners are the Releases in `leave_exclusive` and `leave_shared`.
-        word & !PENDING == 0 && self.word.compare_exchange(word, WRITER, Acquire, Relaxed).is_ok()
+        self.word.compare_exchange(word, WRITER, Acquire, Relaxed).is_ok()
     }
 
     #[cold]
     fn wait_exclusive(&self) {
-        let mut spin = Spin::default();
-        while !self.try_enter_exclusive() {
-            if self.word.load(Relaxed) & PENDING == 0 {
+        spin::until(|| {
+            let word = self.word.load(Relaxed);
+            if word & !PENDING == 0 {
+                return self.enter_exclusive(word);
+            }
+            if word & PENDING == 0 {
                 self.word.fetch_or(PENDING, Relaxed);
             }
-            spin.pause(1);
-        }
+            false
+        });
     }
 
     #[cold]
     fn wait_shared(&self) {
-        let mut spin = Spin::default();
-        while !self.try_enter_shared() {
-            spin.pause(1);
-        }
+        spin::until(|| self.try_enter_shared());
     }
 
     #[inline]

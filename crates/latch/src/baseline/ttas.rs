@@ -6,8 +6,7 @@ use foreshore_env::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::spin::Spin;
-use super::{Latch, Leaving};
+use super::{Latch, Leaving, spin};
 
 /// A spinlock that looks before it writes. Exclusive only; unfair.
 #[derive(Debug, Default)]
@@ -39,10 +38,7 @@ impl Latch for Ttas {
     #[inline]
     fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
         if !self.try_enter() {
-            let mut spin = Spin::default();
-            while !self.try_enter() {
-                spin.pause(1);
-            }
+            spin::until(|| self.try_enter());
         }
         let _leaving = Leaving(|| self.leave());
         change()

@@ -55,7 +55,7 @@ const SETTLED: u64 = 1 << 49;
 /// [`Slot::start`]: the group was refused; each tries by itself.
 const REFUSED: u64 = u64::MAX;
 /// How often a member only spins before it lets others run.
-const SPINS: u32 = 64;
+const SPINS: u64 = 64;
 
 // The smallest record has 32 bytes: the members of a group can be counted.
 const _: () = assert!((MAX_RECORD_BYTES as u64 / 32) * MEMBER < CLOSED);
@@ -181,13 +181,10 @@ impl Slot {
 
     /// Waits until the leader has claimed; gives where the group's part begins, if it got one.
     fn follow(&self) -> Option<u64> {
-        let mut looks = 0;
         // Pairs with the release in `settle`.
-        while self.state.load(Ordering::Acquire) & SETTLED == 0 {
-            looks += 1;
-            if looks <= SPINS {
-                hint::spin_loop();
-            } else {
+        let settled = || self.state.load(Ordering::Acquire) & SETTLED != 0;
+        if !hint::spin_until(SPINS, settled) {
+            while !settled() {
                 thread::yield_now();
             }
         }

@@ -40,7 +40,7 @@ const UNIT: u64 = 8;
 /// Segments that a log may go through before it is opened anew; from the smallest ones, four petabytes.
 const MAX_SEGMENTS: u64 = 1 << (63 - OFFSET_BITS);
 /// How often somebody only spins who waits for the next segment, before he lets others run.
-const SPINS: u32 = 64;
+const SPINS: u64 = 64;
 
 // A thread adds once while a segment is being left: the longest record of each of 16,384 threads has room in the offset.
 const _: () = assert!(MAX_SEGMENT_BYTES / UNIT + (16_384 << 16) / UNIT <= OFFSET_MASK);
@@ -144,12 +144,9 @@ impl FetchAdd {
     /// Somebody is on the way from his addition to his store.
     #[cold]
     fn wait_for_next_segment(&self, word: u64) {
-        let mut looks = 0;
-        while self.word.load(Ordering::Relaxed) >> OFFSET_BITS == word >> OFFSET_BITS {
-            looks += 1;
-            if looks <= SPINS {
-                hint::spin_loop();
-            } else {
+        let left = || self.word.load(Ordering::Relaxed) >> OFFSET_BITS != word >> OFFSET_BITS;
+        if !hint::spin_until(SPINS, left) {
+            while !left() {
                 thread::yield_now();
             }
         }

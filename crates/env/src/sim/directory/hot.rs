@@ -18,8 +18,8 @@ impl Directory {
     }
 
     /// What lies in a line, as far as is known: the element with which it begins, or the first that begins in it.
-    fn content(&self, tag: usize) -> Option<String> {
-        let (begin, end) = (tag << LINE_SHIFT, (tag + 1) << LINE_SHIFT);
+    fn content(&self, begin: usize) -> Option<String> {
+        let end = begin + (1 << LINE_SHIFT);
         let (place, named) = self.named.range(..end).next_back()?;
         let offset = begin.saturating_sub(*place);
         if offset >= named.bytes {
@@ -31,23 +31,21 @@ impl Directory {
 
     /// The lines that moved most: moves, picoseconds waited, and the places in the source where they moved, by count.
     pub(in crate::sim) fn hottest(&self, most: usize) -> Vec<HotLine> {
-        let mut numbers: Vec<usize> =
-            (0..self.lines.len()).filter(|&number| self.lines[number].moves > 0).collect();
-        numbers.sort_unstable_by_key(|&number| (Reverse(self.lines[number].waited), number));
+        let lines = &self.table.lines;
+        let mut numbers: Vec<usize> = (0..lines.len()).filter(|&number| lines[number].moves > 0).collect();
+        numbers.sort_unstable_by_key(|&number| (Reverse(lines[number].waited), number));
         numbers.truncate(most);
         numbers
             .into_iter()
             .map(|number| {
-                let line = &self.lines[number];
+                let line = &lines[number];
                 let mut places: BTreeMap<String, u64> = BTreeMap::new();
-                for ((at_line, _), (count, at)) in &self.places {
-                    if *at_line as usize == number {
-                        *places.entry(format!("{}:{}", at.file(), at.line())).or_default() += count;
-                    }
+                for (at, count) in self.table.places(number) {
+                    *places.entry(format!("{}:{}", at.file(), at.line())).or_default() += count;
                 }
                 let mut places: Vec<(String, u64)> = places.into_iter().collect();
                 places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-                let name = self.content(line.tag);
+                let name = self.content(self.table.address(number));
                 HotLine { name, moves: u64::from(line.moves), waited: line.waited, places }
             })
             .collect()

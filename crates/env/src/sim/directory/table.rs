@@ -1,0 +1,188 @@
+//! The records of all lines that were ever accessed, found by their address: one table for the region of the simulation's
+//! own memory, page by page, and a map for whatever lies elsewhere (stacks, statics).
+
+use std::panic::Location;
+
+use super::Map;
+use crate::sim::arena;
+
+/// The number of a line: its page's, in the order of first access, and its place in the page.
+pub(in crate::sim) type LineNumber = usize;
+
+/// Bytes of a line and lines of a page, as powers of two.
+pub(super) const LINE_SHIFT: u32 = 6;
+const PAGE_LINES_SHIFT: u32 = 6;
+const PAGE_SHIFT: u32 = LINE_SHIFT + PAGE_LINES_SHIFT;
+const PAGE_LINES: usize = 1 << PAGE_LINES_SHIFT;
+/// No core.
+pub(super) const NOBODY: u16 = u16::MAX;
+/// A line that nobody has touched has no home.
+pub(super) const NO_HOME: u8 = u8::MAX;
+
+#[derive(Clone)]
+pub(super) struct Line {
+    /// Until then the line is on its way to somebody.
+    pub(super) busy_until: u64,
+    /// Until then `keeper` still hits.
+    pub(super) kept_until: u64,
+    /// Picoseconds that cores waited for it since counting began.
+    pub(super) waited: u64,
+    /// Where in the source it was accessed when it first moved since counting began.
+    first: Option<&'static Location<'static>>,
+    /// Times that it came from another core or from memory since counting began.
+    pub(super) moves: u32,
+    /// Where it was accessed when it moved, if it did so more than once: a place in [`Table::places`] plus one.
+    places: u32,
+    /// Who had the line before its owner.
+    pub(super) keeper: u16,
+    /// Who may change it.
+    pub(super) owner: u16,
+    /// Who is last in the queue of those that wait for it.
+    pub(super) last: u16,
+    pub(super) sharers: u16,
+    /// Sockets with sharers, a bit each.
+    pub(super) sockets: u16,
+    /// The socket whose memory it lies in: that of whoever touched it first.
+    pub(super) home: u8,
+    /// Whether a spinning core sleeps until it moves.
+    pub(super) watched: bool,
+}
+
+const UNTOUCHED: Line = Line {
+    busy_until: 0,
+    kept_until: 0,
+    waited: 0,
+    first: None,
+    moves: 0,
+    places: 0,
+    keeper: NOBODY,
+    owner: NOBODY,
+    last: NOBODY,
+    sharers: 0,
+    sockets: 0,
+    home: NO_HOME,
+    watched: false,
+};
+
+/// A place in the source, and how often a line moved there.
+pub(super) type Place = (&'static Location<'static>, u64);
+
+pub(super) struct Table {
+    pub(super) lines: Vec<Line>,
+    /// The sharers of each line, a bit for each core: `words` words a line.
+    sharers: Vec<u64>,
+    words: usize,
+    /// By page of the region: the page's number plus one, 0 when it was never accessed.
+    region: Vec<u32>,
+    /// The same for pages elsewhere.
+    elsewhere: Map<usize, u32>,
+    /// The address of each page, in pages.
+    pages: Vec<usize>,
+    /// Where lines moved that did so more than once.
+    places: Vec<Vec<Place>>,
+}
+
+impl Table {
+    pub(super) fn new(cores: usize) -> Table {
+        Table {
+            lines: Vec::new(),
+            sharers: Vec::new(),
+            words: cores.div_ceil(64),
+            region: Vec::new(),
+            elsewhere: Map::default(),
+            pages: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// The line in which an address lies.
+    #[inline]
+    pub(super) fn number_of(&mut self, address: usize) -> LineNumber {
+        let page = address >> PAGE_SHIFT;
+        let known = self.region.get(page.wrapping_sub(arena::BASE >> PAGE_SHIFT)).copied().unwrap_or(0);
+        let known = if known == 0 { self.page(page) } else { known };
+        (known as usize - 1) << PAGE_LINES_SHIFT | address >> LINE_SHIFT & (PAGE_LINES - 1)
+    }
+
+    /// The number plus one of a page that is new, or does not lie in the region.
+    fn page(&mut self, page: usize) -> u32 {
+        if let Some(&known) = self.elsewhere.get(&page) {
+            return known;
+        }
+        self.pages.push(page);
+        let number = u32::try_from(self.pages.len()).expect("fewer pages than memory has");
+        self.lines.resize(self.pages.len() << PAGE_LINES_SHIFT, UNTOUCHED);
+        self.sharers.resize(self.lines.len() * self.words, 0);
+        if arena::is_ours(page << PAGE_SHIFT) {
+            let place = page - (arena::BASE >> PAGE_SHIFT);
+            if place >= self.region.len() {
+                self.region.resize(place + 1, 0);
+            }
+            self.region[place] = number;
+        } else {
+            self.elsewhere.insert(page, number);
+        }
+        number
+    }
+
+    /// The address of a line.
+    pub(super) fn address(&self, number: LineNumber) -> usize {
+        self.pages[number >> PAGE_LINES_SHIFT] << PAGE_SHIFT | (number & (PAGE_LINES - 1)) << LINE_SHIFT
+    }
+
+    #[inline]
+    pub(super) fn shares(&self, number: LineNumber, core: usize) -> bool {
+        self.sharers[number * self.words + core / 64] & 1 << (core % 64) != 0
+    }
+
+    /// The core, of this socket, has a copy, too.
+    pub(super) fn share(&mut self, number: LineNumber, core: usize, socket: usize) {
+        self.sharers[number * self.words + core / 64] |= 1 << (core % 64);
+        let line = &mut self.lines[number];
+        line.sharers += 1;
+        line.sockets |= 1 << socket;
+    }
+
+    /// Nobody has a copy any more.
+    pub(super) fn forget_sharers(&mut self, number: LineNumber) {
+        self.sharers[number * self.words..(number + 1) * self.words].fill(0);
+        let line = &mut self.lines[number];
+        (line.sharers, line.sockets) = (0, 0);
+    }
+
+    /// The line moved, for an access at this place in the source.
+    pub(super) fn moved(&mut self, number: LineNumber, at: &'static Location<'static>) {
+        let line = &mut self.lines[number];
+        line.moves += 1;
+        let Some(first) = line.first else {
+            line.first = Some(at);
+            return;
+        };
+        if line.places == 0 {
+            self.places.push(vec![(first, 1)]);
+            line.places = self.places.len() as u32;
+        }
+        let places = &mut self.places[line.places as usize - 1];
+        match places.iter_mut().find(|(place, _)| std::ptr::eq(*place, at)) {
+            Some((_, count)) => *count += 1,
+            None => places.push((at, 1)),
+        }
+    }
+
+    /// Where in the source a line was accessed when it moved.
+    pub(super) fn places(&self, number: LineNumber) -> Vec<Place> {
+        let line = &self.lines[number];
+        match line.places {
+            0 => line.first.map(|at| (at, 1)).into_iter().collect(),
+            place => self.places[place as usize - 1].clone(),
+        }
+    }
+
+    /// Counts moves from here on.
+    pub(super) fn count_anew(&mut self) {
+        self.places.clear();
+        for line in &mut self.lines {
+            (line.moves, line.waited, line.first, line.places) = (0, 0, None, 0);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a machine has done.
+
+use super::{Machine, Spent};
+use crate::sim::{directory::HotLine, kernel::Slept};
+
+impl Machine {
+    /// What was counted until `now`.
+    pub(in crate::sim) fn report(&mut self, now: u64, lines: usize, sleeps: Vec<Slept>) -> MachineReport {
+        self.settle(now);
+        let counts = self.directory.counts;
+        let spent = |kind: Spent| self.spent[kind as usize];
+        MachineReport {
+            cores: self.cores.len(),
+            total_ps: self.cores.iter().map(|core| core.clock).sum::<u64>() - self.began,
+            computing_ps: spent(Spent::Computing),
+            memory_ps: spent(Spent::Memory),
+            spinning_ps: spent(Spent::Spinning),
+            system_ps: spent(Spent::System),
+            idle_ps: spent(Spent::Idle),
+            waited: (self.waited.iter())
+                .map(|((file, line), &time_ps)| Waited { place: format!("{file}:{line}"), time_ps })
+                .collect(),
+            accesses: counts.accesses,
+            changes: counts.changes,
+            lines_from_memory: counts.cold,
+            lines_from_socket: counts.near,
+            lines_from_elsewhere: counts.far,
+            switches: self.switches,
+            hottest: self.directory.hottest(lines),
+            sleeps,
+        }
+    }
+}
+
+/// What the cores of a simulated machine did. The five times add up to `total_ps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineReport {
+    /// Cores.
+    pub cores: usize,
+    /// Time of all cores together, in picoseconds.
+    pub total_ps: u64,
+    /// Of it: instructions, and memory in the core's own cache.
+    pub computing_ps: u64,
+    /// Of it: waiting for lines of memory.
+    pub memory_ps: u64,
+    /// Of it: pauses of spinning loops.
+    pub spinning_ps: u64,
+    /// Of it: the operating system.
+    pub system_ps: u64,
+    /// Of it: nothing to do.
+    pub idle_ps: u64,
+    /// Of the idling: what the thread that ran there last waited for, by place in the source. The rest had none.
+    pub waited: Vec<Waited>,
+    /// Accesses to shared memory.
+    pub accesses: u64,
+    /// Of them: atomic changes.
+    pub changes: u64,
+    /// Lines that came from memory.
+    pub lines_from_memory: u64,
+    /// Lines that came, or were taken, from a core of the same socket.
+    pub lines_from_socket: u64,
+    /// Lines that came, or were taken, from another socket.
+    pub lines_from_elsewhere: u64,
+    /// From one thread to another on a core.
+    pub switches: u64,
+    /// The lines that cores waited for most.
+    pub hottest: Vec<HotLine>,
+    /// Where threads slept, the longest first.
+    pub sleeps: Vec<Slept>,
+}
+
+/// Cores that idled because their threads slept at one place in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// File and line of who called what sleeps.
+    pub place: String,
+    /// How long, in picoseconds.
+    pub time_ps: u64,
+}

@@ -1,0 +1,82 @@
+//! Cores that spin, and see the same until a line of memory moves: they sleep meanwhile, and the rounds are charged when
+//! they wake, as if they had been run. What others see of it is the same, to the picosecond.
+
+use super::{LineNumber, Machine, Spent, key};
+
+/// A core that looks at one line, again and again.
+pub(super) struct Spin {
+    line: LineNumber,
+    /// Picoseconds from one look to the next.
+    period: u64,
+    /// How many more rounds it may take, and how many it took.
+    left: u64,
+    done: u64,
+}
+
+impl Machine {
+    /// Who runs has looked at one word, paused, and would do so up to `rounds` times more; the look took `took`. Whether all
+    /// looks will be alike until that line moves: then it is to leave by `Leave::Spin`.
+    pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
+        let Some(line) = self.directory.looked_at(self.here, took) else { return false };
+        let period = took + self.costs.pause;
+        self.cores[self.here].spin = Some(Spin { line, period, left: rounds, done: 0 });
+        true
+    }
+
+    /// Rounds that passed while the thread, which runs again, saw the same.
+    pub(in crate::sim) fn spun(&mut self) -> u64 {
+        let thread = self.cores[self.here].running.expect("who asks runs");
+        self.spun[thread]
+    }
+
+    /// The core that ran sleeps until its line moves, its rounds are over, or its slice is.
+    pub(super) fn lie_in_wait(&mut self) {
+        let here = self.here;
+        let core = &self.cores[here];
+        let spin = core.spin.as_ref().expect("who spins has said so");
+        let slice_end = if core.slice_end > core.clock { core.slice_end } else { core.clock + super::SLICE };
+        let end = core.clock.saturating_add(spin.period.saturating_mul(spin.left)).min(slice_end);
+        self.directory.watch(here, spin.line);
+        self.order.set(here, key(end, here));
+    }
+
+    /// The spinning core, if it spins, looks again at the first moment from `now` on that is its time.
+    pub(super) fn rouse(&mut self, core: usize, now: u64) {
+        let Some(mut spin) = self.cores[core].spin.take() else { return };
+        self.directory.unwatch(core, spin.line);
+        let rounds = now.saturating_sub(self.cores[core].clock).div_ceil(spin.period).min(spin.left);
+        self.pass_rounds(core, &mut spin, rounds);
+        let running = self.cores[core].running.expect("a core that spins runs a thread");
+        self.spun[running] = spin.done;
+        self.order.set(core, key(self.cores[core].clock, core));
+    }
+
+    /// The clock of a spinning core comes near to `now`.
+    pub(super) fn spun_until(&mut self, core: usize, now: u64) {
+        let Some(mut spin) = self.cores[core].spin.take() else { return };
+        let rounds = (now.saturating_sub(self.cores[core].clock) / spin.period).min(spin.left);
+        self.pass_rounds(core, &mut spin, rounds);
+        self.cores[core].spin = Some(spin);
+    }
+
+    fn pass_rounds(&mut self, core: usize, spin: &mut Spin, rounds: u64) {
+        let time = rounds * spin.period;
+        (spin.left, spin.done) = (spin.left - rounds, spin.done + rounds);
+        self.cores[core].clock += time;
+        self.tally(Spent::Spinning, time);
+    }
+
+    /// Rouses who watches a line that has moved by `now`; whether there was anybody.
+    #[inline]
+    pub(super) fn disturb(&mut self, now: u64) -> bool {
+        let mut disturbed = false;
+        while let Some(watchers) = self.directory.disturbed() {
+            disturbed = true;
+            for core in watchers {
+                // At equal clocks the lower number has gone first, and seen nothing new.
+                self.rouse(core, now + u64::from(core < self.here));
+            }
+        }
+        disturbed
+    }
+}
