@@ -18,6 +18,7 @@ use foreshore_txn::{
 };
 
 use crate::{
+    admission::Admission,
     error::{Error, Result},
     options::Options,
     pipeline::Pipeline,
@@ -42,17 +43,15 @@ pub(crate) struct Inner {
     pub(crate) engine: Arc<Engine>,
     pub(crate) tables: TableCache,
     options: Options,
-    path: PathBuf,
+    /// Who lets transactions in, unless the options say that nobody does.
+    pub(crate) admission: Option<Admission>,
+    pub(crate) path: PathBuf,
     /// The threads of partitioned execution, from their first transaction on. Guarded by the mutex, which is held while they
     /// are started.
     pub(crate) partitions: Mutex<Option<Arc<Partitions>>>,
 }
 
 impl Inner {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn is_read_only(&self) -> bool {
         self.options.read_only
     }
@@ -142,6 +141,7 @@ impl Builder {
         let inner = Inner {
             engine,
             tables: TableCache::new(),
+            admission: self.options.admission_control.then(Admission::new),
             options: self.options,
             path,
             partitions: Mutex::new(None),
@@ -342,7 +342,7 @@ impl Database {
 
     /// Counters since the database was opened, and sizes as they are.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.inner.engine.stats())
+        Stats::of(&self.inner.engine.stats(), self.inner.admission.as_ref())
     }
 
     /// Who holds the log: what must end, or be written, before it can be shortened.

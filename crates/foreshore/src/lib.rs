@@ -162,6 +162,7 @@
 //! Not promised: anything about a disk that lies, or memory that fails.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backup;
 mod compact;
 mod database;

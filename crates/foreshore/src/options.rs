@@ -96,6 +96,10 @@ pub struct Options {
     pub deadlock_confirmation: bool,
     /// Under the policy `timeout`, how long a transaction waits for a lock before it gives way. Default: 1 s.
     pub deadlock_timeout: Duration,
+    /// Whether [`Database::transact`](crate::Database::transact) lets fewer transactions run at a time when more than one in
+    /// twenty is the victim of a deadlock: as many as stay below that. Who waits for that has no locks yet, and waits 250 ms
+    /// at most. Default: true.
+    pub admission_control: bool,
     /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes. Deadlocks
     /// are found without that. Default: 0s.
     pub lock_timeout: Duration,
@@ -174,6 +178,7 @@ impl Default for Options {
             deadlock_digests: DigestKind::default(),
             deadlock_confirmation: true,
             deadlock_timeout: Duration::from_secs(1),
+            admission_control: true,
             lock_timeout: Duration::ZERO,
             lock_notes: false,
             lock_buckets: 1 << 16,
@@ -225,6 +230,7 @@ impl Options {
         "deadlock_digests",
         "deadlock_confirmation",
         "deadlock_timeout",
+        "admission_control",
         "lock_timeout",
         "lock_notes",
         "lock_buckets",
@@ -285,6 +291,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
             "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
             "deadlock_timeout" => self.deadlock_timeout = time()?,
+            "admission_control" => self.admission_control = flag()?,
             "lock_timeout" => self.lock_timeout = time()?,
             "lock_notes" => self.lock_notes = flag()?,
             "lock_buckets" => self.lock_buckets = count()?,
@@ -352,6 +359,7 @@ impl Options {
             "deadlock_digests" => self.deadlock_digests.name(),
             "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
             "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
+            "admission_control" => self.admission_control.to_string(),
             "lock_timeout" => units::format_duration(self.lock_timeout),
             "lock_notes" => self.lock_notes.to_string(),
             "lock_buckets" => self.lock_buckets.to_string(),

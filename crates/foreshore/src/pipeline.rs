@@ -29,7 +29,7 @@ pub struct CommitTicket {
 
 impl CommitTicket {
     pub(crate) fn new(ticket: foreshore_txn::CommitTicket, database: &Inner) -> CommitTicket {
-        CommitTicket { ticket, path: Arc::from(database.path()) }
+        CommitTicket { ticket, path: Arc::from(database.path.as_path()) }
     }
 
     /// Whether the commit is durable.

@@ -1,6 +1,10 @@
 //! What a database tells of itself.
 
+use std::ops::Deref;
+
 use foreshore_txn::EngineStats;
+
+use crate::admission::Admission;
 
 /// Declares [`Stats`] with a list of its fields by name.
 macro_rules! stats {
@@ -17,9 +21,10 @@ macro_rules! stats {
         }
 
         impl Stats {
-            pub(crate) fn of(stats: &EngineStats) -> Stats {
-                $(let $field: fn(&EngineStats) -> u64 = $from;)*
-                Stats { $($field: $field(stats),)* checkpoint_failure: stats.checkpoint_failure.clone() }
+            pub(crate) fn of(engine: &EngineStats, admission: Option<&Admission>) -> Stats {
+                $(let $field: fn(&Sources<'_>) -> u64 = $from;)*
+                let sources = Sources { engine, admission };
+                Stats { $($field: $field(&sources),)* checkpoint_failure: engine.checkpoint_failure.clone() }
             }
 
             /// All figures by name, for tools.
@@ -28,6 +33,20 @@ macro_rules! stats {
             }
         }
     };
+}
+
+/// Where the figures come from: most are the engine's.
+struct Sources<'s> {
+    engine: &'s EngineStats,
+    admission: Option<&'s Admission>,
+}
+
+impl Deref for Sources<'_> {
+    type Target = EngineStats;
+
+    fn deref(&self) -> &EngineStats {
+        self.engine
+    }
 }
 
 stats! {
@@ -105,6 +124,10 @@ stats! {
     deadlock_suspicions_refuted: |stats| stats.locks.suspicions_refuted,
     /// Transactions that gave way without a confirmed deadlock, under a policy that asks for that.
     deadlock_precautions: |stats| stats.locks.precautions,
+    /// How many transactions are let in at a time, because too many gave way in deadlocks; 0: there is no limit.
+    admission_limit: |stats| stats.admission.and_then(Admission::limit).unwrap_or(0).into(),
+    /// Transactions that had to wait until they were let in.
+    admission_waits: |stats| stats.admission.map_or(0, Admission::waits),
     /// Runs of planned transactions that met a lock which was neither in their plan nor free: they were undone and
     /// repeated with a larger plan.
     plan_misses: |stats| stats.plan_misses,

@@ -11,6 +11,7 @@ use foreshore_txn::BeginOptions;
 
 use crate::{
     Durability, Isolation,
+    admission::Admission,
     database::Database,
     error::{Error, Result},
     plan::{self, Execution, Planner},
@@ -90,7 +91,7 @@ pub(crate) enum Session<'a> {
     Pipeline(&'a Database, &'a mut foreshore_txn::Pipeline),
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
     #[track_caller]
     pub(crate) fn begin(
         &mut self,
@@ -104,6 +105,19 @@ impl Session<'_> {
             Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
         };
         database.begun(begun, options, deadline)
+    }
+
+    /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not wait.
+    fn admission(&self) -> Option<&'a Admission> {
+        match *self {
+            Session::Alone(database) => database.inner().admission.as_ref(),
+            Session::Pipeline(..) => None,
+        }
+    }
+
+    fn commits(&self) -> u64 {
+        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
+        database.engine().commits()
     }
 
     /// Undoes what reconnaissance may have set.
@@ -124,9 +138,13 @@ pub(crate) fn run<R, C>(
     commit: impl Fn(Transaction) -> Result<C>,
 ) -> Result<(R, C)> {
     let deadline = options.deadline_from_now();
+    // Planned transactions are not in each other's way, and who does not wait does not wait here.
+    let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
     let mut age = None;
     let mut attempts = 0;
     loop {
+        // DB-9: before it has any lock.
+        let permit = admission.and_then(|admission| admission.enter(deadline));
         let mut tx = session.begin(options, deadline, age)?;
         // DB-4.
         age = Some(tx.age());
@@ -149,16 +167,25 @@ pub(crate) fn run<R, C>(
         // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
         let victim = tx.take_victim();
         let error = match (result, victim) {
-            (Ok(value), None) => match commit(tx) {
-                Ok(committed) => return Ok((value, committed)),
-                Err(error) => error,
-            },
+            (Ok(value), None) => {
+                // It asks for no more locks: the next one may come in while this one waits for the disk.
+                drop(permit);
+                match commit(tx) {
+                    Ok(committed) => return Ok((value, committed)),
+                    Err(error) => error,
+                }
+            }
             (Err(error), None) => {
                 tx.rollback()?;
                 error
             }
             (_, Some(report)) => {
                 tx.rollback()?;
+                match (permit, admission) {
+                    (Some(permit), _) => permit.end(true),
+                    (None, Some(admission)) => admission.note_victim(|| session.commits()),
+                    (None, None) => {}
+                }
                 Error::Deadlock(report)
             }
         };
@@ -168,7 +195,9 @@ pub(crate) fn run<R, C>(
         if attempts > options.retries {
             return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
         }
-        pause(attempts, deadline);
+        if admission.is_none_or(|admission| admission.limit().is_none()) {
+            pause(attempts, deadline);
+        }
     }
 }
 

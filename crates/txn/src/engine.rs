@@ -198,6 +198,11 @@ impl Engine {
         self.core.collect_stats()
     }
 
+    /// Transactions committed since it was opened, readers too: cheaper than [`Engine::stats`].
+    pub fn commits(&self) -> u64 {
+        self.core.commits()
+    }
+
     /// Who holds the log.
     pub fn log_retention(&self) -> LogRetention {
         self.core.log_retention()

@@ -92,6 +92,11 @@ pub struct EngineStats {
 }
 
 impl Core {
+    /// Transactions committed so far, readers too.
+    pub(crate) fn commits(&self) -> u64 {
+        self.stats.of(Event::Commit) + self.stats.of(Event::ReadOnlyCommit)
+    }
+
     pub(crate) fn collect_stats(&self) -> EngineStats {
         EngineStats {
             commits: self.stats.of(Event::Commit),

@@ -57,7 +57,7 @@ impl Error {
     pub(crate) fn from_operation(error: TxnError, database: &Inner) -> Error {
         match error {
             TxnError::Lock(error) => Error::from_lock(error, Some(database)),
-            error => Error::from_txn(error, database.path()),
+            error => Error::from_txn(error, &database.path),
         }
     }
 

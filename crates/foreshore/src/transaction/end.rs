@@ -26,7 +26,7 @@ impl Transaction {
         let (txn, database) = self.unless_cancelled()?;
         match txn.commit(durability) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Error::from_txn(error, database.path())),
+            Err(error) => Err(Error::from_txn(error, &database.path)),
         }
     }
 
@@ -38,7 +38,7 @@ impl Transaction {
         let (txn, database) = self.unless_cancelled()?;
         match txn.commit_pipelined() {
             Ok(ticket) => Ok(CommitTicket::new(ticket, &database)),
-            Err(error) => Err(Error::from_txn(error, database.path())),
+            Err(error) => Err(Error::from_txn(error, &database.path)),
         }
     }
 
@@ -52,7 +52,7 @@ impl Transaction {
     /// [`Error::OutcomeUnknown`] it may be found prepared when the database is opened again.
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
         let (txn, database) = self.unless_cancelled()?;
-        txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, database.path()))
+        txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
     }
 
     /// [`Transaction::commit_pipelined`] for those whose locks travel: under [`Durability::Lazy`] the flush is not asked for.
@@ -64,7 +64,7 @@ impl Transaction {
         let (txn, database) = self.unless_cancelled()?;
         match txn.commit_parting(durability) {
             Ok((ticket, parted)) => Ok((CommitTicket::new(ticket, &database), parted)),
-            Err(error) => Err(Error::from_txn(error, database.path())),
+            Err(error) => Err(Error::from_txn(error, &database.path)),
         }
     }
 
@@ -77,7 +77,7 @@ impl Transaction {
     fn unless_cancelled(self) -> Result<(Txn, Arc<Inner>)> {
         let Transaction { txn, database, cancel, .. } = self;
         if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
-            txn.rollback().map_err(|error| Error::from_txn(error, database.path()))?;
+            txn.rollback().map_err(|error| Error::from_txn(error, &database.path))?;
             return Err(Error::Cancelled);
         }
         Ok((txn, database))
@@ -87,6 +87,6 @@ impl Transaction {
     /// stops the database, so that the next operation tells).
     pub fn rollback(self) -> Result<()> {
         let Transaction { txn, database, .. } = self;
-        txn.rollback().map_err(|error| Error::from_txn(error, database.path()))
+        txn.rollback().map_err(|error| Error::from_txn(error, &database.path))
     }
 }

@@ -1,0 +1,302 @@
+//! Keeping a crowd from trampling itself: how many transactions run at a time when most of them are in each other's way.
+//!
+//! Two-phase locking thrashes. When many transactions want a few records, each that is let in beyond a certain number makes more
+//! others give way than it completes (Carey, Krishnamurthi, Livny 1990; Weikum et al. 1994). So when more than one run in twenty
+//! ends as the victim of a deadlock, transactions are let in by a limit that looks for the most that stays below that: it
+//! halves when there are too many victims and rises slowly when there are none. As long as nobody is in the way there is
+//! no limit and nothing is counted: a transaction reads one word that nobody writes.
+//!
+//! DB-9: whoever waits here holds no lock, and waits [`PATIENCE`] at most: then it goes in, whatever the limit says. So nobody
+//! hangs who began a transaction inside of another one, or who waits for another thread inside of one.
+
+mod limit;
+
+use foreshore_env::{
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    thread, thread_local,
+    time::{Duration, Instant},
+};
+use std::cell::Cell;
+
+use limit::Limit;
+
+/// How long one waits at most.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// A thread that has just ended a transaction may begin the next one before those who wait: a switch of threads for each
+/// transaction costs more than the transaction. But from time to time who waits is let in first.
+const TURN: Duration = Duration::from_micros(500);
+/// No limit.
+const FREE: u32 = u32::MAX;
+/// Victims without a limit after which is asked how many transactions have committed meanwhile.
+const ALARM: u64 = 16;
+/// One victim to so many runs is one too many.
+const TOLERANCE: u64 = 20;
+
+thread_local! {
+    /// Whether this thread is inside already: then it does not wait for itself.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets transactions in. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// [`FREE`], or how many run at a time; changed with `state` locked.
+    limit: AtomicU32,
+    state: Mutex<State>,
+    /// Somebody may come in.
+    vacancy: Condvar,
+    /// Transactions that had to wait here; for [`Stats`](crate::Stats) only.
+    waits: AtomicU64,
+}
+
+/// Guarded by the mutex of [`Admission::state`].
+#[derive(Debug)]
+struct State {
+    /// What is known of the limit; `None`: there is none.
+    limit: Option<Limit>,
+    /// Permits that are out, with those that somebody is being woken for.
+    running: u32,
+    waiting: u32,
+    /// Of the permits, those which are kept for one who waits.
+    granted: u32,
+    /// Somebody was woken and has not looked yet.
+    woken: bool,
+    /// When one who waited was let in before others.
+    last_turn: Instant,
+    /// Without a limit: victims since `commits`.
+    victims: u64,
+    /// Without a limit: commits when victims were last counted anew.
+    commits: u64,
+}
+
+/// The right to run. Given back on drop, or with [`Permit::end`].
+#[derive(Debug)]
+pub(crate) struct Permit<'a> {
+    admission: &'a Admission,
+    victim: bool,
+}
+
+impl Admission {
+    pub(crate) fn new() -> Admission {
+        Admission {
+            limit: AtomicU32::new(FREE),
+            state: Mutex::new(State {
+                limit: None,
+                running: 0,
+                waiting: 0,
+                granted: 0,
+                woken: false,
+                last_turn: Instant::now(),
+                victims: 0,
+                commits: 0,
+            }),
+            vacancy: Condvar::new(),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    /// How many transactions are let in at a time; `None`: all.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        // Relaxed: a figure. Who acts on it locks the state.
+        let limit = self.limit.load(Ordering::Relaxed);
+        (limit != FREE).then_some(limit)
+    }
+
+    /// Transactions that had to wait.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the right to run, if there is a limit; until `deadline` at most, and never longer than [`PATIENCE`].
+    pub(crate) fn enter(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
+        self.limit()?;
+        self.enter_limited(deadline)
+    }
+
+    #[cold]
+    fn enter_limited(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
+        if INSIDE.with(Cell::get) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if !state.has_room() {
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            let end = Instant::now() + PATIENCE;
+            let end = deadline.map_or(end, |deadline| deadline.min(end));
+            state.waiting += 1;
+            loop {
+                state = self.vacancy.wait_until(state, end);
+                state.woken = false;
+                if state.granted > 0 {
+                    state.granted -= 1;
+                    // It was counted when it was granted.
+                    state.running -= 1;
+                    break;
+                }
+                if state.has_room() || Instant::now() >= end {
+                    break;
+                }
+            }
+            state.waiting -= 1;
+        }
+        state.running += 1;
+        INSIDE.with(|inside| inside.set(true));
+        Some(Permit { admission: self, victim: false })
+    }
+
+    /// One that had no permit became a victim. `commits`: transactions that have committed in this database so far, if it
+    /// comes to that.
+    #[cold]
+    pub(crate) fn note_victim(&self, commits: impl FnOnce() -> u64) {
+        let mut state = self.state.lock();
+        if state.limit.is_some() {
+            // It began before there was a limit, or inside of another.
+            return;
+        }
+        state.victims += 1;
+        if state.victims < ALARM {
+            return;
+        }
+        let commits = commits();
+        let committed = commits.saturating_sub(state.commits);
+        if state.victims * TOLERANCE > committed + state.victims {
+            let limit = Limit::new(u32::try_from(thread::available_parallelism()).unwrap_or(FREE - 1));
+            self.limit.store(limit.value(), Ordering::Relaxed);
+            state.limit = Some(limit);
+        }
+        (state.victims, state.commits) = (0, commits);
+    }
+
+    fn leave(&self, victim: bool) {
+        INSIDE.with(|inside| inside.set(false));
+        let mut state = self.state.lock();
+        state.running -= 1;
+        let crowded = state.waiting > 0;
+        if let Some(mut limit) = state.limit.take() {
+            state.limit = limit.note(victim, crowded).then_some(limit);
+            self.limit.store(state.limit.as_ref().map_or(FREE, Limit::value), Ordering::Relaxed);
+        }
+        if !crowded {
+            return;
+        }
+        if state.limit.is_none() {
+            self.vacancy.notify_all();
+        } else if state.has_room() && state.granted < state.waiting {
+            let now = Instant::now();
+            if now.saturating_duration_since(state.last_turn) >= TURN {
+                state.last_turn = now;
+                state.granted += 1;
+                state.running += 1;
+            } else if state.woken {
+                return;
+            }
+            state.woken = true;
+            self.vacancy.notify_one();
+        }
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.limit.as_ref().is_none_or(|limit| self.running < limit.value())
+    }
+}
+
+impl Permit<'_> {
+    /// The run is over. `victim`: it had to give way.
+    pub(crate) fn end(mut self, victim: bool) {
+        self.victim = victim;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.admission.leave(self.victim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_env::sync::Arc;
+
+    use super::*;
+
+    /// An admission with a limit of one.
+    fn limited() -> Admission {
+        let admission = Admission::new();
+        (0..ALARM).for_each(|_| admission.note_victim(|| 0));
+        while admission.limit() != Some(1) {
+            admission.enter(None).unwrap().end(true);
+        }
+        admission
+    }
+
+    #[test]
+    fn nobody_waits_as_long_as_few_are_victims() {
+        let admission = Admission::new();
+        for round in 1..100 {
+            (0..ALARM).for_each(|_| admission.note_victim(|| round * ALARM * TOLERANCE));
+            assert!(admission.enter(None).is_none());
+        }
+        assert_eq!(admission.waits(), 0);
+    }
+
+    #[test]
+    fn one_at_a_time_when_most_are_victims() {
+        let admission = Arc::new(limited());
+        let inside = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let (admission, inside) = (Arc::clone(&admission), Arc::clone(&inside));
+                thread::spawn(move || {
+                    // Fewer ends than it takes to try two at a time.
+                    for _ in 0..4 {
+                        let permit = admission.enter(None);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        thread::sleep(Duration::from_micros(100));
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        permit.unwrap().end(false);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let state = admission.state.lock();
+        assert_eq!((state.running, state.waiting, state.granted), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_waits_goes_in_when_his_patience_or_time_is_over() {
+        let admission = limited();
+        let permit = admission.enter(None);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let start = Instant::now();
+                drop(admission.enter(None).unwrap());
+                assert!(start.elapsed() >= PATIENCE);
+                let start = Instant::now();
+                drop(admission.enter(Some(start + Duration::from_millis(5))).unwrap());
+                assert!(start.elapsed() < PATIENCE);
+            });
+        });
+        // And who is inside does not wait for himself.
+        assert!(admission.enter(None).is_none());
+        drop(permit);
+        assert!(admission.enter(None).is_some());
+    }
+
+    #[test]
+    fn the_limit_goes_when_nobody_is_in_the_way() {
+        let admission = limited();
+        for _ in 0..100_000 {
+            match admission.enter(None) {
+                Some(permit) => permit.end(false),
+                None => return,
+            }
+        }
+        panic!("there is still a limit of {:?}", admission.limit());
+    }
+}

@@ -1,0 +1,90 @@
+//! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{Database, Durability, Options, Result, TableDefinition};
+use foreshore_env::random::Xorshift;
+
+const HOT: TableDefinition<u64, u64> = TableDefinition::new("hot");
+const RECORDS: u64 = 16;
+const THREADS: u64 = 24;
+const ROUNDS: u64 = 25;
+const TOUCHED: u64 = 6;
+
+fn open(admission_control: bool) -> (tempfile::TempDir, Database) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { admission_control, durability: Durability::Lazy, ..Options::default() };
+    let db = Database::builder().options(options).open(directory.path()).unwrap();
+    db.transact(|tx| (0..RECORDS).try_for_each(|record| tx.put(HOT, record, 0).map(drop))).unwrap();
+    (directory, db)
+}
+
+/// Adds one to records in a random order. Others get to run between any two.
+fn touch(db: &Database, random: &mut Xorshift) -> Result<()> {
+    let records: Vec<_> = (0..TOUCHED).map(|_| random.below(RECORDS)).collect();
+    db.transact(|tx| {
+        for record in &records {
+            let count = tx.get_for_update(HOT, *record)?.unwrap();
+            thread::sleep(Duration::from_micros(20));
+            tx.put(HOT, *record, count + 1)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs the crowd; gives how many runs were in vain.
+fn trample(db: &Database) -> u64 {
+    thread::scope(|scope| {
+        for seed in 0..THREADS {
+            scope.spawn(move || {
+                let mut random = Xorshift::new(seed + 1);
+                (0..ROUNDS).for_each(|_| touch(db, &mut random).unwrap());
+            });
+        }
+    });
+    let sum =
+        db.transact(|tx| (0..RECORDS).map(|record| Ok(tx.get(HOT, record)?.unwrap())).sum::<Result<u64>>());
+    assert_eq!(sum.unwrap(), THREADS * ROUNDS * TOUCHED);
+    db.stats().rollbacks
+}
+
+#[test]
+fn a_crowd_is_let_in_by_degrees() {
+    let (_directory, db) = open(true);
+    let in_vain = trample(&db);
+    assert!(db.stats().admission_waits > 0, "{:?}", db.stats());
+
+    let (_directory, free) = open(false);
+    let trampled = trample(&free);
+    assert_eq!(free.stats().admission_waits, 0);
+    assert!(in_vain < trampled / 2, "{in_vain} in vain, without control {trampled}");
+
+    // When the crowd is gone, so is the limit.
+    for _ in 0..100_000 {
+        if db.stats().admission_limit == 0 {
+            return;
+        }
+        touch(&db, &mut Xorshift::new(9)).unwrap();
+    }
+    panic!("there is still a limit: {:?}", db.stats());
+}
+
+#[test]
+fn who_is_inside_does_not_wait_for_himself() {
+    const OTHER: TableDefinition<u64, u64> = TableDefinition::new("other");
+    let (_directory, db) = open(true);
+    thread::scope(|scope| {
+        let crowd = scope.spawn(|| trample(&db));
+        let start = Instant::now();
+        let mut rounds = 0;
+        while !crowd.is_finished() {
+            rounds += 1;
+            db.transact(|_| db.transact(|tx| tx.put(OTHER, rounds, rounds))).unwrap();
+        }
+        // Each of the inner ones would have waited for 250 ms.
+        assert!(start.elapsed() < Duration::from_millis(125) * (rounds as u32 + 8), "{rounds} rounds");
+    });
+}
