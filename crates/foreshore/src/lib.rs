@@ -208,7 +208,7 @@ pub use crate::{
     transaction::{CancelHandle, Savepoint, Transaction},
     value::{Value, ValueDecodeError},
     view::{
-        BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_LOCKS_SHOWN, TransactionView,
-        WaitGraph, WaitView,
+        BlockerView, DeadlockView, KeyView, LockList, LockTarget, LockView, MAX_BLOCKERS_SHOWN,
+        MAX_LOCKS_SHOWN, TransactionView, WaitGraph, WaitView,
     },
 };

@@ -12,7 +12,7 @@ use std::{fmt, panic::Location};
 
 use foreshore_base::TxnId;
 use foreshore_env::{sync::Arc, time::Duration};
-use foreshore_txn::{DeadlockReport, LockMode, VictimReason};
+use foreshore_txn::{DeadlockReport, LockMode, MAX_BLOCKERS, VictimReason};
 
 use crate::database::Database;
 pub(crate) use names::Names;
@@ -131,8 +131,10 @@ pub struct WaitView {
     pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
-    /// Who is in the way.
+    /// Who is in the way: the first [`MAX_BLOCKERS_SHOWN`], in the order in which they came.
     pub blockers: Vec<BlockerView>,
+    /// How many more there are.
+    pub blockers_omitted: usize,
 }
 
 /// Who is in the way of a waiter.
@@ -175,6 +177,9 @@ pub struct DeadlockView {
     pub at_unix_seconds: u64,
 }
 
+/// Those in the way of one waiter that views show.
+pub const MAX_BLOCKERS_SHOWN: usize = MAX_BLOCKERS;
+
 /// Locks that [`Database::locks`] shows.
 pub const MAX_LOCKS_SHOWN: usize = 100_000;
 
@@ -204,6 +209,12 @@ impl Database {
     pub fn waits_for(&self) -> WaitGraph {
         let names = Names::of(self);
         WaitGraph { waits: self.lock_manager().waits().into_iter().map(|wait| names.wait(wait)).collect() }
+    }
+
+    /// The transactions that wait for a lock ([`Transaction::id`](crate::Transaction::id)), each with the number of the wait that it is
+    /// in ([`WaitView::number`]): for those who look often. Takes no lock and no latch.
+    pub fn waiters(&self) -> Vec<(u64, u64)> {
+        self.lock_manager().waiters().into_iter().map(|(txn, number)| (txn.0, number)).collect()
     }
 
     /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits for, and who has it. `None` if it waits

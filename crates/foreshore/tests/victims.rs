@@ -1,18 +1,109 @@
 //! Why a transaction was ended: its error, and what the database remembers of it, under every policy.
 
 use std::{
+    ops::ControlFlow,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
 use foreshore::{
-    Database, DeadlockView, Error, LockTarget, TableDefinition, TableLock, TransactOptions, Transaction,
-    VictimReason,
+    Database, DeadlockView, Direction, Durability, Error, LockTarget, TableDefinition, TableLock,
+    TransactOptions, Transaction, VictimReason,
 };
 use serde_json::Value as Json;
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+/// 64 threads read, write and lock tables, give way and wait, while others look at everything: nobody is stopped by that, what
+/// they see is well-formed and bounded, and afterwards nothing is left.
+#[test]
+fn views_amid_a_storm() {
+    for table in TABLES {
+        let settings = [("lock_table", table), ("lock_notes", "true")];
+        storm_under_views(&settings);
+    }
+}
+
+fn storm_under_views(settings: &[(&str, &str)]) {
+    const THREADS: u64 = 64;
+    const LASTS: Duration = Duration::from_millis(700);
+    let (_directory, db) = open(settings);
+    let until = Instant::now() + LASTS;
+    let (mut looks, mut graphs) = (0, 0);
+    let commits: Vec<u64> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|number| {
+                scope.spawn({
+                    let db = &db;
+                    move || storm_worker(db, number, until)
+                })
+            })
+            .collect();
+        while Instant::now() < until {
+            let locks = db.locks();
+            assert!(locks.locks.len() <= 100_000);
+            serde_json::from_str::<Json>(&locks.to_json()).expect("JSON");
+            let graph = db.waits_for();
+            let json: Json = serde_json::from_str(&graph.to_json()).expect("JSON");
+            assert_eq!(json["waits"].as_array().unwrap().len(), graph.waits.len());
+            let (nodes, _) = dot::parse(&graph.to_dot());
+            assert!(nodes.len() <= 1024);
+            for wait in &graph.waits {
+                graphs += 1;
+                if let Some(wait) = db.explain_wait(wait.transaction.id) {
+                    serde_json::from_str::<Json>(&wait.to_json()).expect("JSON");
+                    assert!(wait.to_string().contains(" has waited "), "{wait}");
+                }
+            }
+            for deadlock in db.deadlocks() {
+                serde_json::from_str::<Json>(&deadlock.to_json()).expect("JSON");
+                dot::parse(&deadlock.to_dot());
+            }
+            looks += 1;
+        }
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(looks > 0 && graphs > 0, "{looks} looks at {graphs} waits");
+    assert!(commits.iter().sum::<u64>() > THREADS, "{commits:?}");
+    assert!(db.locks().locks.is_empty() && db.waits_for().waits.is_empty() && db.waiters().is_empty());
+}
+
+/// Transactions of a few steps until the time is over; how many were committed.
+fn storm_worker(db: &Database, number: u64, until: Instant) -> u64 {
+    let mut state = number + 1;
+    let mut below = |bound: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % bound
+    };
+    let mut commits = 0;
+    while Instant::now() < until {
+        let mut tx = begin(db, "\"storm\" \\");
+        tx.set_lock_timeout(Some(Duration::from_millis(50)));
+        let mut steps = (0..4).map(|_| (below(12), below(8)));
+        let done = steps.try_for_each(|(action, key)| {
+            let key = [key as u8, 0, b'\\', b'"'];
+            match action {
+                0 => tx.lock_table(BYTES, TableLock::Shared),
+                1..=4 => tx.get(BYTES, key.as_slice()).map(drop),
+                5 => tx.scan(BYTES, .., Direction::Ascending, |_, _| ControlFlow::Continue(())),
+                6 => tx.delete(BYTES, key.as_slice()).map(drop),
+                _ => tx.put(BYTES, key.as_slice(), b"".as_slice()).map(drop),
+            }
+        });
+        match done {
+            Ok(()) => {
+                tx.commit_with(Durability::Lazy).unwrap();
+                commits += 1;
+            }
+            Err(Error::Deadlock(_) | Error::LockTimeout(_)) => tx.rollback().unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    commits
+}
+
 const BYTES_NAME: &str = "bytes \"and\" \\ more\n\0";
 const BYTES: TableDefinition<&[u8], &[u8]> = TableDefinition::new(BYTES_NAME);
 const TABLES: [&str; 3] = ["latched", "staged", "global_mutex"];

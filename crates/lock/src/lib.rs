@@ -35,5 +35,5 @@ pub use options::{
 };
 pub use owner::LockOwner;
 pub use stats::LockStats;
-pub use view::{BlockerView, LockTarget, LockView, TxnView, WaitView};
+pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TxnView, WaitView};
 pub use wait::{CancelToken, WaitPolicy};

@@ -31,6 +31,10 @@ use crate::table::{SeenRequest, obstructs};
 use known::Known;
 pub(crate) use notes::Notes;
 
+/// Those in the way of one waiter that a view shows. With as many waiters as there can be, each behind all before it, a view of
+/// all of them would be hundreds of megabytes.
+pub const MAX_BLOCKERS: usize = 100;
+
 /// How often a wait is looked at again because it went on while it was looked at.
 const ATTEMPTS: u32 = 3;
 
@@ -96,8 +100,10 @@ pub struct WaitView {
     pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
-    /// Who is in the way, oldest request first.
+    /// Who is in the way, oldest request first: the first [`MAX_BLOCKERS`].
     pub blockers: Vec<BlockerView>,
+    /// How many more there are.
+    pub omitted: usize,
 }
 
 /// Who is in the way of a waiter.
@@ -225,6 +231,17 @@ impl LockManager {
         self.slots.used().filter_map(|(slot, _)| self.wait_view(slot, &known)).collect()
     }
 
+    /// Which transactions wait for a lock, and which of its waits each is in ([`WaitView::number`]). Takes no latch.
+    pub fn waiters(&self) -> Vec<(TxnId, u64)> {
+        let waiting = |(id, slot): (SlotId, &Slot)| {
+            let word = self.slots.wait_of(id).word();
+            let txn = slot.txn();
+            // Unchanged: it is of this transaction.
+            (word.is_waiting() && self.slots.wait_of(id).word() == word).then(|| (txn, word.epoch()))
+        };
+        self.slots.used().filter_map(waiting).collect()
+    }
+
     /// What a transaction waits for, and who is in the way; `None` if it does not wait for a lock.
     pub fn wait_of(&self, txn: TxnId) -> Option<WaitView> {
         let (slot, _) = self.slots.used().find(|(_, slot)| slot.txn() == txn)?;
@@ -237,7 +254,9 @@ impl LockManager {
             let wait = self.wait_in(slot)?;
             let obstacles = self.obstacles(&wait)?;
             let now = Instant::now();
-            let blockers = obstacles.into_iter().map(|Obstacle { slot, txn, mode, holds }| BlockerView {
+            let omitted = obstacles.len().saturating_sub(MAX_BLOCKERS);
+            let shown = obstacles.into_iter().take(MAX_BLOCKERS);
+            let blockers = shown.map(|Obstacle { slot, txn, mode, holds }| BlockerView {
                 txn: self.who(slot, txn),
                 mode,
                 holds,
@@ -245,6 +264,7 @@ impl LockManager {
             });
             Some(WaitView {
                 blockers: blockers.collect(),
+                omitted,
                 txn: view_of(&wait.who, now),
                 target: wait.target(),
                 wanted: wait.description.requested,

@@ -293,21 +293,29 @@ impl Play {
         let board = self.board.lock();
         let before: BTreeMap<String, u64> = board.serials();
         drop(board);
-        let waits = self.db.waits_for().waits;
+        let waits: BTreeMap<u64, u64> = self.db.waiters().into_iter().collect();
         let mut board = self.board.lock();
         let board: &mut Board = &mut board;
         let mut settled = true;
         let mut blocked = Vec::new();
         let names: BTreeMap<u64, String> = board.names();
         for (name, member) in board.members.iter_mut().filter(|(_, member)| member.pending > 0) {
-            let wait = waits.iter().find(|wait| Some(wait.transaction.id) == member.transaction);
             // Who is cancelled waits no longer than until it sees that.
-            let wait = wait.filter(|_| !member.cancel.as_ref().is_some_and(CancelHandle::is_cancelled));
+            let transaction = member
+                .transaction
+                .filter(|_| !member.cancel.as_ref().is_some_and(CancelHandle::is_cancelled));
+            let wait = transaction.and_then(|transaction| Some((transaction, *waits.get(&transaction)?)));
             match (wait, &mut member.running) {
                 // The wait is that of this statement only if it is the one of before.
-                (Some(wait), Some(running)) if before.get(name) == Some(&running.serial) => {
-                    if running.reported.replace(wait.number) != Some(wait.number) {
-                        blocked.push(report(&running.id, name, wait, &names));
+                (Some((transaction, number)), Some(running)) if before.get(name) == Some(&running.serial) => {
+                    if running.reported != Some(number) {
+                        match self.db.explain_wait(transaction).filter(|wait| wait.number == number) {
+                            Some(wait) => {
+                                running.reported = Some(number);
+                                blocked.push(report(&running.id, name, &wait, &names));
+                            }
+                            None => settled = false,
+                        }
                     }
                 }
                 _ => settled = false,
@@ -368,10 +376,14 @@ fn report(id: &Json, session: &str, wait: &WaitView, names: &BTreeMap<u64, Strin
     for (json, blocker) in blockers.as_array_mut().into_iter().flatten().zip(&wait.blockers) {
         json["session"] = json!(names.get(&blocker.transaction.id));
     }
-    Answer::blocked(id)
+    let answer = Answer::blocked(id)
         .with("session", session)
         .with("why", wait.to_string())
         .with("target", shown["target"].take())
         .with("wanted", shown["wanted"].take())
-        .with("waits_for", blockers)
+        .with("waits_for", blockers);
+    match wait.blockers_omitted {
+        0 => answer,
+        omitted => answer.with("waits_for_omitted", omitted),
+    }
 }

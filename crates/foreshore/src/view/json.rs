@@ -141,7 +141,11 @@ fn waiter(view: &WaitView) -> Object {
 }
 
 pub(super) fn wait(view: &WaitView) -> String {
-    waiter(view).list("blockers", &view.blockers, blocker).end()
+    let object = waiter(view).list("blockers", &view.blockers, blocker);
+    match view.blockers_omitted {
+        0 => object.end(),
+        omitted => object.number("blockers_omitted", omitted as u64).end(),
+    }
 }
 
 pub(super) fn lock_list(view: &LockList) -> String {

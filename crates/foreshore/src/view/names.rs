@@ -83,6 +83,7 @@ impl Names {
             wanted: wait.wanted,
             held: wait.held,
             number: wait.number,
+            blockers_omitted: wait.omitted,
             waited: wait.waited,
             blockers: wait.blockers.into_iter().map(BlockerView::from).collect(),
         }
@@ -105,6 +106,7 @@ impl Names {
             wanted: edge.mode,
             held: edge.held,
             number: 0,
+            blockers_omitted: 0,
             waited: edge.waited,
             blockers: Vec::new(),
         }

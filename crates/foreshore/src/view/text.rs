@@ -107,7 +107,10 @@ pub(super) fn wait(view: &WaitView, f: &mut Formatter<'_>) -> fmt::Result {
             }
         }
     }
-    Ok(())
+    match view.blockers_omitted {
+        0 => Ok(()),
+        omitted => write!(f, ", and {omitted} more"),
+    }
 }
 
 /// Why somebody gave way, as a word for programs.

@@ -10,7 +10,7 @@ use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
     CancelToken, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager, LockMode, LockOptions,
-    LockOwner, LockTarget, LockView, Mode, VictimReason, WaitPolicy, WaitView,
+    LockOwner, LockTarget, LockView, MAX_BLOCKERS, Mode, VictimReason, WaitPolicy, WaitView,
 };
 
 use super::{NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
@@ -340,6 +340,45 @@ fn a_deadlock_report_says_where_they_began_and_why_the_victim() {
             let at = report.cycle.iter().map(|edge| edge.begun_at.expect("open").file());
             assert!(at.len() == 2 && at.into_iter().all(|file| file.ends_with("views.rs")));
         });
+    });
+}
+/// Hundreds in one queue: each is shown with the first hundred in its way, and that there are more.
+#[test]
+fn a_view_of_a_long_queue_is_bounded() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let mut holder = begin(&manager, 1, "holder");
+        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        let mut waiters: Vec<LockOwner> =
+            (0..400).map(|number| begin(&manager, 2 + number, "waiter")).collect();
+        for waiter in &mut waiters {
+            assert!(!waiter.ask(TABLE, key(b"k"), Mode::X, &WAIT).unwrap());
+        }
+        let waits = manager.waits();
+        assert_eq!(waits.len(), 400);
+        for wait in &waits {
+            let before = wait.txn.txn.0 as usize - 1;
+            assert_eq!(wait.blockers.len() + wait.omitted, before, "{:?}", wait.txn);
+            assert_eq!(wait.blockers.len(), before.min(MAX_BLOCKERS));
+            assert_eq!((wait.blockers[0].txn.txn, wait.blockers[0].holds), (TxnId(1), true));
+        }
+        let explained = manager.wait_of(TxnId(401)).unwrap();
+        assert_eq!((explained.blockers.len(), explained.omitted), (MAX_BLOCKERS, 300));
+        // Whoever looks often asks only who waits, and whether it is in the wait of before.
+        let numbers: HashMap<TxnId, u64> = manager.waiters().into_iter().collect();
+        assert_eq!(numbers.len(), 400);
+        assert!(waits.iter().all(|wait| numbers[&wait.txn.txn] == wait.number));
+        // The first is granted what it waited for, and waits for something else.
+        let mut other = begin(&manager, 900, "other");
+        other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
+        drop(holder);
+        assert!(waiters[0].look(&WAIT).unwrap());
+        assert!(manager.waiters().iter().all(|(txn, _)| *txn != TxnId(2)));
+        assert!(!waiters[0].ask(TABLE, key(b"l"), Mode::X, &WAIT).unwrap());
+        let again = manager.waiters().into_iter().find(|(txn, _)| *txn == TxnId(2)).unwrap();
+        assert_ne!(again.1, numbers[&TxnId(2)], "another wait has another number");
+        drop((waiters, other));
+        assert!(manager.is_empty() && manager.waiters().is_empty());
     });
 }
 
