@@ -60,10 +60,10 @@ impl BufferPool {
         for place in self.all_frames() {
             self.visit(place, &mut batch, &wanted)?;
             if batch.is_full() {
-                self.counters.sweep_writes.add(batch.write(self)?);
+                self.counters.sweep_writes.add(batch.write(self, None)?);
             }
         }
-        self.counters.sweep_writes.add(batch.write(self)?);
+        self.counters.sweep_writes.add(batch.write(self, None)?);
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl BufferPool {
             let guard = match place.frame.latch.try_shared() {
                 Some(guard) => guard,
                 None => {
-                    self.counters.sweep_writes.add(batch.write(self)?);
+                    self.counters.sweep_writes.add(batch.write(self, None)?);
                     self.wait_shared(place, place.frame.page(), deadline, Patience::ENDLESS)?
                 }
             };
@@ -93,7 +93,7 @@ impl BufferPool {
             }
             // The write in transit may have an older copy: look again when it has ended.
             drop(guard);
-            self.counters.sweep_writes.add(batch.write(self)?);
+            self.counters.sweep_writes.add(batch.write(self, None)?);
             if !place.frame.await_write(deadline) {
                 return Err(self.stuck(place.frame.page()));
             }

@@ -2,8 +2,8 @@
 //!
 //! The hand is a counter: whoever needs a frame advances it, looks at the frame where it was, and has let go of it
 //! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
-//! left to the cleaner, or, when too many are, written first, as every page is written, and then evicted if it is still
-//! clean. So a page that has a write in transit stays in its frame, and nobody can read its old bytes back from the
+//! left to the cleaner, which is waited for when too many are, or, when that was in vain, written first, as every page is
+//! written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, also a wait for the log's disk. So a page that has a write in transit stays in its frame, and nobody can read its old bytes back from the
 //! file (PAGE-5).
 
 use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
@@ -17,8 +17,11 @@ use foreshore_latch::ExclusiveGuard;
 use super::{BufferPool, ExclusivePage, FrameRef, write::Batch};
 use crate::words::PageBuffer;
 
-/// Dirty pages that a thread leaves to the cleaner before it writes one itself.
+/// Dirty pages that a thread leaves to the cleaner before it waits for it.
 const DIRTY_SKIPS: u32 = 32;
+/// How often it waits before it writes one itself, and how long at most.
+const CLEANER_WAITS: u32 = 4;
+const CLEANER_WAIT: Duration = Duration::from_millis(100);
 /// Frames that are looked at for one that a page read ahead may have.
 const COLD_LOOKS: usize = 64;
 /// Rounds over the frames without a find after which a thread sleeps before it goes on.
@@ -88,8 +91,7 @@ impl BufferPool {
     #[cold]
     fn claim_by_clock(&self) -> Result<EmptyFrame<'_>> {
         let frames = self.frames.count();
-        let mut deadline = None;
-        let mut dirty_skips = DIRTY_SKIPS.min(frames as u32);
+        let mut search = Search::new(frames);
         loop {
             for _ in 0..ROUNDS * frames {
                 let place = self.next_frame();
@@ -97,14 +99,8 @@ impl BufferPool {
                     place.frame.forget_reference();
                     continue;
                 }
-                if place.frame.is_dirty() {
-                    if dirty_skips > 0 {
-                        dirty_skips -= 1;
-                        self.cleaner.wake();
-                        continue;
-                    }
-                    let written = self.write_for_eviction(place)?;
-                    self.counters.dirty_evictions.add(written);
+                if place.frame.is_dirty() && !search.clean(self, place)? {
+                    continue;
                 }
                 if let Some(frame) = self.evict(place) {
                     return Ok(frame);
@@ -113,10 +109,7 @@ impl BufferPool {
             if let Some(frame) = self.claim_free() {
                 return Ok(frame);
             }
-            let now = Instant::now();
-            if now >= *deadline.get_or_insert(now + self.frame_wait) {
-                return Err(StorageError::PoolExhausted { frames });
-            }
+            search.check_deadline(self)?;
             thread::sleep(NAP);
         }
     }
@@ -142,22 +135,28 @@ impl BufferPool {
 
     fn next_frame(&self) -> FrameRef<'_> {
         let step = self.hand.fetch_add(1, Ordering::Relaxed);
-        self.frame(FrameIndex((step % self.frames.count() as u64) as u32))
+        self.cleaner.hand_is_at(step);
+        self.frame_of_step(step)
     }
 
-    /// Frames from the hand on.
-    pub(super) fn frames_ahead(&self, count: usize) -> impl Iterator<Item = FrameRef<'_>> {
-        let (step, frames) = (self.hand.load(Ordering::Relaxed), self.frames.count() as u64);
-        (0..count as u64).map(move |ahead| self.frame(FrameIndex((step.wrapping_add(ahead) % frames) as u32)))
+    /// How many steps the hand has made.
+    pub(super) fn hand_position(&self) -> u64 {
+        self.hand.load(Ordering::Relaxed)
+    }
+
+    /// The frame that the hand meets with this step.
+    pub(super) fn frame_of_step(&self, step: u64) -> FrameRef<'_> {
+        self.frame(FrameIndex((step % self.frames.count() as u64) as u32))
     }
 
     /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame.
     #[cold]
-    fn write_for_eviction(&self, place: FrameRef<'_>) -> Result<u64> {
+    fn write_for_eviction(&self, place: FrameRef<'_>, deadline: Instant) -> Result<()> {
         let _announced = self.transit.try_leave(place.frame.page());
         let mut batch = Batch::new(1);
         batch.try_collect(place);
-        batch.write(self)
+        self.counters.dirty_evictions.add(batch.write(self, Some(deadline))?);
+        Ok(())
     }
 
     /// Empties a frame whose page is clean and that nobody holds.
@@ -176,5 +175,54 @@ impl BufferPool {
         debug_assert_eq!(frame.recovery_lsn(), Lsn::ZERO);
         self.counters.evictions.add(1);
         Some(EmptyFrame { place, guard: Some(guard) })
+    }
+}
+
+/// What a thread remembers while it looks for a frame.
+struct Search {
+    /// Dirty pages that it still leaves to the cleaner before it waits.
+    skips: u32,
+    /// How often it still waits for the cleaner.
+    waits: u32,
+    /// The end of its patience, known when it first has to wait.
+    deadline: Option<Instant>,
+}
+
+impl Search {
+    fn new(frames: usize) -> Search {
+        Search { skips: DIRTY_SKIPS.min(frames as u32), waits: CLEANER_WAITS, deadline: None }
+    }
+
+    fn deadline(&mut self, pool: &BufferPool) -> Instant {
+        *self.deadline.get_or_insert_with(|| Instant::now() + pool.frame_wait)
+    }
+
+    fn check_deadline(&mut self, pool: &BufferPool) -> Result<()> {
+        if Instant::now() >= self.deadline(pool) {
+            return Err(StorageError::PoolExhausted { frames: pool.frames.count() });
+        }
+        Ok(())
+    }
+
+    /// The hand has come to a dirty page: sees to it that it or others become clean. Whether this one may be.
+    #[cold]
+    fn clean(&mut self, pool: &BufferPool, place: FrameRef<'_>) -> Result<bool> {
+        if self.skips > 0 {
+            self.skips -= 1;
+            pool.cleaner.wake();
+            return Ok(false);
+        }
+        let deadline = self.deadline(pool);
+        if self.waits > 0 {
+            self.waits -= 1;
+            if pool.cleaner.await_progress(deadline.min(Instant::now() + CLEANER_WAIT)) {
+                self.skips = DIRTY_SKIPS.min(pool.frames.count() as u32);
+                return Ok(false);
+            }
+            self.waits = 0;
+        }
+        self.check_deadline(pool)?;
+        pool.write_for_eviction(place, deadline)?;
+        Ok(true)
     }
 }

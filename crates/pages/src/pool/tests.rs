@@ -1,3 +1,4 @@
+mod cleaner;
 mod crash;
 mod faults;
 mod races;

@@ -8,7 +8,10 @@
 //!    has is dirty from behind the copy's LSN on. Whether or not, the write is no longer in transit.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
-use foreshore_env::sabotage::{Fault, planted};
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    time::Instant,
+};
 use foreshore_latch::{SharedGuard, Version};
 
 use super::{BufferPool, FrameRef, frame::Transit};
@@ -71,29 +74,35 @@ impl<'p> Batch<'p> {
         });
     }
 
-    /// Writes what was collected, and is empty again. Returns how many pages it wrote. A failure stops the database.
-    pub(super) fn write(&mut self, pool: &BufferPool) -> Result<u64> {
+    /// Writes what was collected, and is empty again. Returns how many pages it wrote: none, if the log was not durable by the
+    /// deadline. A failure stops the database.
+    pub(super) fn write(&mut self, pool: &BufferPool, deadline: Option<Instant>) -> Result<u64> {
         if self.entries.is_empty() {
             return Ok(0);
         }
-        let result = self.write_pages(pool);
-        if result.is_ok() {
+        let result = self.write_pages(pool, deadline);
+        if let Ok(true) = result {
             self.entries.iter().for_each(Entry::settle);
         }
         let count = self.entries.len() as u64;
         self.entries.clear();
         self.bytes.clear();
-        result.map(|()| count)
+        result.map(|written| if written { count } else { 0 })
     }
 
-    fn write_pages(&mut self, pool: &BufferPool) -> Result<()> {
+    /// Whether the pages were written: they are not, if the log was not durable by the deadline.
+    fn write_pages(&mut self, pool: &BufferPool, deadline: Option<Instant>) -> Result<bool> {
         if let Some(poisoned) = pool.log.poisoned() {
             return Err(poisoned);
         }
         pool.check_open()?;
         let newest = self.entries.iter().map(|entry| entry.lsn).max().unwrap_or(Lsn::ZERO);
         if newest > Lsn::ZERO && !pool.log.is_durable(newest) && !planted(Fault::PageBeforeLog) {
-            pool.log.flush(newest)?;
+            match deadline {
+                None => pool.log.flush(newest)?,
+                Some(deadline) if pool.log.flush_until(newest, deadline)? => {}
+                Some(_) => return Ok(false),
+            }
         }
         for page in self.bytes.as_chunks_mut::<PAGE_BYTES>().0 {
             pool.seal.set(page);
@@ -107,7 +116,7 @@ impl<'p> Batch<'p> {
             })?;
             start = end;
         }
-        Ok(())
+        Ok(true)
     }
 }
 
