@@ -10,6 +10,7 @@
 
 mod append;
 mod flusher;
+mod gather;
 mod read;
 #[cfg(test)]
 mod tests;

@@ -114,7 +114,7 @@ impl Flusher {
         let target = core.begin_batch();
         let position = self.write(target)?;
         self.sync()?;
-        core.end_batch(position);
+        core.end_batch(position, begun.elapsed());
 
         // What was appended since the batch began waits for its flush from then on.
         self.timer.flush = Some(begun + core.flush_interval);
@@ -146,7 +146,7 @@ impl Flusher {
         core.append_mark(durable);
         let target = core.begin_batch();
         match self.write(target).and_then(|position| self.sync().map(|()| position)) {
-            Ok(position) => core.end_batch(position),
+            Ok(position) => core.end_batch(position, Duration::ZERO),
             Err(error) => core.poison(&error.to_string()),
         }
     }

@@ -2,16 +2,17 @@
 //!
 //! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
 //! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
-//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append).
+//! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append). Before it begins, those
+//! whom the last one satisfied may come back with more: see `gather.rs`.
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::{MutexGuard, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use super::{CLOSED, Core, POISONED};
+use super::{CLOSED, Core, POISONED, gather::Gathering};
 use crate::segment::no_record;
 
 /// Guarded by the mutex of [`Core::waiting`].
@@ -23,6 +24,8 @@ pub(super) struct Waiting {
     pub(super) batch: u64,
     /// The batch being flushed reaches at most to here; 0 between batches.
     pub(super) batch_end: u64,
+    /// Who waits for batches, and whom the flusher waits for.
+    pub(super) gathering: Gathering,
     /// How many wait for room.
     pub(super) for_space: usize,
     /// The flusher sleeps and must be woken.
@@ -30,6 +33,13 @@ pub(super) struct Waiting {
     pub(super) stop: Stop,
     /// The flusher has ended: nothing more will become durable.
     pub(super) flusher_gone: bool,
+}
+
+impl Waiting {
+    /// Whether this batch is over.
+    fn has_ended(&self, batch: u64) -> bool {
+        self.batch > batch || (self.batch == batch && self.batch_end == 0)
+    }
 }
 
 /// What the flusher shall do at the end.
@@ -85,14 +95,25 @@ impl Core {
                 return Err(self.refusal());
             }
             waiting.requested = waiting.requested.max(lsn.0 + 1);
-            self.wake_flusher(&mut waiting);
-            let batch = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
-            let batch = &self.batches[(batch % 2) as usize];
+            let number = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
+            waiting.gathering.arrive(number);
+            self.ask_flusher(&mut waiting);
+            let batch = &self.batches[(number % 2) as usize];
+            let mut patient = true;
             waiting = match deadline {
                 None => batch.wait(waiting),
                 Some(deadline) if Instant::now() < deadline => batch.wait_until(waiting, deadline),
-                Some(_) => return Ok(false),
+                Some(_) => {
+                    patient = false;
+                    waiting
+                }
             };
+            if !waiting.has_ended(number) {
+                waiting.gathering.leave(number);
+            }
+            if !patient {
+                return Ok(false);
+            }
         }
     }
 
@@ -104,7 +125,15 @@ impl Core {
         let mut waiting = self.waiting.lock();
         if waiting.requested <= lsn.0 {
             waiting.requested = lsn.0 + 1;
-            self.wake_flusher(&mut waiting);
+            self.ask_flusher(&mut waiting);
+        }
+    }
+
+    /// Wakes the flusher for a flush, unless it waits for others before it begins one.
+    fn ask_flusher(&self, waiting: &mut Waiting) {
+        let next = waiting.batch + 1;
+        if !waiting.gathering.lacks_some(next) {
+            self.wake_flusher(waiting);
         }
     }
 
@@ -139,13 +168,18 @@ impl Core {
     /// wakes it, however long that takes.
     pub(super) fn next_task(&self, timer: &mut Timer) -> Task {
         let mut waiting = self.waiting.lock();
+        let mut gathered = false;
         loop {
             if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
                 return Task::Stop;
             }
             let (tail, durable) = (self.tail(), self.durable());
             if waiting.requested > durable {
-                return Task::Sync;
+                if gathered {
+                    return Task::Sync;
+                }
+                (waiting, gathered) = (self.gather(waiting), true);
+                continue;
             }
             if waiting.stop == Stop::Flushed {
                 return if tail > durable { Task::Sync } else { Task::Seal };
@@ -170,6 +204,20 @@ impl Core {
             };
             waiting.flusher_sleeps = false;
         }
+    }
+
+    /// Waits, for a moment at most, for those who should be in the next batch. Whoever wakes the flusher meanwhile has a reason.
+    fn gather<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
+        let next = waiting.batch + 1;
+        if waiting.stop == Stop::No
+            && let Some(patience) = waiting.gathering.begin(next)
+        {
+            waiting.flusher_sleeps = true;
+            waiting = self.work.wait_until(waiting, Instant::now() + patience);
+            waiting.flusher_sleeps = false;
+            waiting.gathering.end(next);
+        }
+        waiting
     }
 
     /// Sleeps until somebody wakes the flusher; not at all if the log has grown beyond `durable`.
@@ -197,13 +245,15 @@ impl Core {
         waiting.batch_end
     }
 
-    /// Ends a batch that made all below `durable` durable.
-    pub(super) fn end_batch(&self, durable: u64) {
+    /// Ends a batch that made all below `durable` durable, and took so long.
+    pub(super) fn end_batch(&self, durable: u64, took: Duration) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
         self.durable.store(durable, Ordering::Release);
         waiting.batch_end = 0;
+        let batch = waiting.batch;
+        waiting.gathering.batch_ended(batch, took);
         if !planted(Fault::FlushWakeUpLost) {
             self.batches[(waiting.batch % 2) as usize].notify_all();
         }

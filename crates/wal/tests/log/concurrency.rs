@@ -137,6 +137,32 @@ fn one_sync_serves_many_commits() {
     assert!(syncs >= rounds && syncs < threads * rounds / 3, "{syncs} syncs");
 }
 
+/// Threads that do nothing but commit share every flush, all of them; in two parties that take turns it would be half. On a busy
+/// machine some may come too late for once.
+#[test]
+fn a_flush_waits_for_those_whom_the_last_one_served() {
+    let per_flush = || {
+        let disk = FaultyDisk::new();
+        disk.set_sync_delay(Duration::from_millis(10));
+        let log = create(&disk);
+        let before = log.flushes();
+        let (threads, rounds) = (6, 20);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let (header, _) = append(&log, Lsn::ZERO, vec![1; 100]).unwrap();
+                        log.flush(header.lsn).unwrap();
+                    }
+                });
+            }
+        });
+        (threads * rounds) as f64 / (log.flushes() - before) as f64
+    };
+    let best = (0..5).map(|_| per_flush()).find(|per_flush| *per_flush > 4.0);
+    assert!(best.is_some(), "never more than 4 of 6 shared a flush");
+}
+
 #[test]
 fn poison_and_close_wake_everybody_who_waits() {
     for close in [false, true] {
