@@ -2,12 +2,12 @@
 
 mod bar;
 mod checkpoint;
-mod commit;
+pub(crate) mod commit;
 mod compare;
 mod comparison;
 mod deadlocks;
 mod intent;
-mod ladder;
+pub(crate) mod ladder;
 pub(crate) mod latch;
 mod locks;
 mod log;

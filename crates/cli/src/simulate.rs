@@ -18,7 +18,12 @@ use clap::{Args, Subcommand};
 use foreshore_bench::{BenchError, Txbench, TxbenchOptions, Workload};
 
 use crate::{
-    bench::{CommonArgs, WorkloadArgs, latch::LatchArgs},
+    bench::{
+        CommonArgs, WorkloadArgs,
+        commit::{ElrArgs, KillArgs},
+        ladder::LadderArgs,
+        latch::LatchArgs,
+    },
     output::CliError,
 };
 
@@ -40,6 +45,8 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate bench tpcb --cores 80 --bands  what holds on machines that are a little other
   cargo sim simulate bench latch --latch ttas --threads 1,10,40 --mix write-only
   cargo sim simulate speed --cores 80,1024           how fast the simulator itself is
+  cargo sim simulate bench elr --cores 6 --zipf 0,1,2   locks released early or not, on the paper's six cores
+  cargo sim simulate bench ladder --profile niagara32 --cores 32 --threads 1,8,32 --commit-every 100
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
@@ -50,7 +57,7 @@ Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could
 #[derive(Subcommand)]
 enum SimulateCommand {
     /// Loads a workload, runs it on so many cores, prints what `bench` prints and what the cores did.
-    Bench(SimulateBenchArgs),
+    Bench(Box<SimulateBenchArgs>),
     /// Counts what locks cost: atomic changes, fences, latches, allocations of each operation.
     Locks(SimulateLocksArgs),
     /// Measures the simulator itself: accesses that it charges in a second of CPU.
@@ -107,6 +114,12 @@ enum Simulated {
     Txbench(TxbenchArgs),
     /// Latches: as `bench latch`; virtual time is dear, so give few threads, latches and seconds.
     Latch(LatchArgs),
+    /// Early lock release: as `bench elr`, every run on a machine of its own.
+    Elr(ElrArgs),
+    /// Deadlocks between pipelines: as `bench killpolicy`, likewise.
+    Killpolicy(KillArgs),
+    /// The ladder of Shore-MT: as `bench ladder`, on one machine.
+    Ladder(LadderArgs),
 }
 
 #[derive(Args)]
@@ -128,7 +141,7 @@ struct TxbenchArgs {
 }
 
 impl Simulated {
-    /// The workload, with how it is run; latches are none.
+    /// The workload, with how it is run; latches and comparisons are none.
     fn into_parts(self) -> Result<Parts, BenchError> {
         Ok(match self {
             Simulated::Workload(workload) => {
@@ -140,6 +153,9 @@ impl Simulated {
                 Parts::Workload(Box::new(workload), Box::new(common))
             }
             Simulated::Latch(args) => Parts::Latches(args),
+            Simulated::Elr(args) => Parts::Elr(Box::new(args)),
+            Simulated::Killpolicy(args) => Parts::Killpolicy(Box::new(args)),
+            Simulated::Ladder(args) => Parts::Ladder(Box::new(args)),
         })
     }
 }
@@ -149,6 +165,9 @@ impl Simulated {
 enum Parts {
     Workload(Box<dyn Workload>, Box<CommonArgs>),
     Latches(LatchArgs),
+    Elr(Box<ElrArgs>),
+    Killpolicy(Box<KillArgs>),
+    Ladder(Box<LadderArgs>),
 }
 
 #[derive(Args, Clone)]

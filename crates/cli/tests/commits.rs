@@ -29,6 +29,18 @@ fn comparisons_of_commits_have_a_row_for_each_side() {
         "one transaction alone never deadlocks"
     );
 
+    // Threads that wait for their commits: no pipeline, no deadlock, no more commits in a flush than threads.
+    let output = foreshore(&format!(
+        "bench elr --durability sync --read-ratio 0 --elr off,shared_and_exclusive {tiny}"
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["durability"], &report["consistent"]), (&"sync".into(), &true.into()));
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!(deadlocks(row), 0.0);
+        assert!(row["commits_per_flush"].as_f64().unwrap() <= 3.5, "{row}");
+    }
+
     let output = foreshore(&format!(
         "bench killpolicy --policy shortest_pipeline {}",
         tiny.replace("--json", "--quiet")

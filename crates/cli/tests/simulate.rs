@@ -10,10 +10,12 @@ fn simulate(args: &[&str]) -> Output {
 #[cfg(not(foreshore_sim))]
 #[test]
 fn the_usual_build_says_how_to_simulate() {
-    let output = simulate(&["bench", "tpcb", "--cores", "4"]);
-    assert_eq!(output.status.code(), Some(2));
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("cargo sim simulate"), "{message}");
+    for what in ["tpcb", "elr", "killpolicy", "ladder"] {
+        let output = simulate(&["bench", what, "--cores", "4"]);
+        assert_eq!(output.status.code(), Some(2), "{what}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("cargo sim simulate"), "{message}");
+    }
 }
 
 /// One seed gives one run, to the byte: in two processes, whose addresses and environments differ.
@@ -33,6 +35,31 @@ fn the_whole_engine_runs_the_same_again() {
     assert!(first.contains("\"consistent\":true") && first.contains("\"hottest_lines\":[{"), "{first}");
     assert_eq!(first, run("1", "something much longer than that"));
     assert_ne!(first, run("2", "short"));
+}
+
+/// Comparisons take place on simulated machines as on real ones, and come to the same again.
+#[cfg(foreshore_sim)]
+#[test]
+fn comparisons_take_place_on_simulated_machines() {
+    let tiny = "--seconds 0.004 --warm-up 0.001 --json --quiet";
+    let elr = "bench elr --cores 4 --threads 4 --branches 4 --accounts 50 --log-latency 100us --read-ratio 0";
+    let kill = "bench killpolicy --cores 4 --threads 4 --branches 4 --accounts 50 --log-latency 100us";
+    let ladder = "bench ladder --cores 2 --threads 1,2 --commit-every 5 --rounds 1 --steps baseline,road";
+    for (command, rows, field) in [(elr, 3, "rows"), (kill, 3, "rows"), (ladder, 4, "ladder")] {
+        let run = || {
+            let args: Vec<&str> = command.split(' ').chain(tiny.split(' ')).collect();
+            let output = simulate(&args);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let told = run();
+        let report: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(report["consistent"], true);
+        let rates =
+            report[field].as_array().unwrap().iter().map(|row| row["commits_per_s"].as_f64().unwrap());
+        assert_eq!(rates.filter(|rate| *rate > 0.0).count(), rows, "{told}");
+        assert_eq!(told, run());
+    }
 }
 
 #[cfg(foreshore_sim)]

@@ -2,28 +2,30 @@
 //! and who gives way in a deadlock between pipelines (Kimura et al. 2012, §6, figures 7, 8 and 9).
 //!
 //! All sides of a comparison take turns, each on a database of its own that has just been loaded; of several rounds the
-//! median counts.
+//! median counts. A [`Stage`] is where they do: this machine, or a simulated one.
+
+mod report;
+mod stage;
 
 use std::{fs, process::ExitCode};
 
 use clap::Args;
 use foreshore::Options;
-use foreshore_bench::{
-    BenchError, Durability, EngineKind, EngineOptions, Length, Report, RunOptions, Silent, Tpcb, engines,
-};
+use foreshore_bench::{BenchError, Durability, Length, Report, RunOptions, Silent, Tpcb};
 use foreshore_env::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
+use self::report::{Outcome, Row, text};
+pub(crate) use self::stage::{Stage, Trial};
 use crate::{
-    bench::{parse_measured, parse_seconds, parse_setting},
+    bench::{names, parse_measured, parse_seconds, parse_setting},
     directory::Directory,
     output::{CHECK_FAILED, CliError, json_line, line},
 };
 
 #[derive(Args)]
 #[command(after_help = ELR_EXAMPLES)]
-pub(super) struct ElrArgs {
+pub(crate) struct ElrArgs {
     /// Shares of the updates of TPC-B that only read, 0 to 1.
     #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "0,0.5,1", value_parser = parse_ratio)]
     read_ratio: Vec<f64>,
@@ -40,13 +42,16 @@ Examples:
   foreshore bench elr                                           10 ms and 30 µs, 0, 50 and 100% reads
   foreshore bench elr --read-ratio 0 --zipf 0,0.5,1,1.5,2 --log-latency 0,100us,1ms,10ms
   foreshore bench elr --elr off,shared_and_exclusive --read-ratio 1 --rounds 9
+  foreshore bench elr --durability sync --threads 32            threads that wait for their commits, in place of pipelines
+  cargo sim simulate bench elr --cores 6                        the paper's six cores, simulated
 
 The paper: releasing all locks early is 5 times as fast with a disk of 10 ms and 3 times with one of 30 µs, on six
-cores; releasing shared locks alone gains nothing; with reads only, tags cost at most 5%.";
+cores; releasing shared locks alone gains nothing; with reads only, tags cost at most 5%. Pipelines that keep their
+locks run one at a time, so the ratio is at most the number of cores.";
 
 #[derive(Args)]
 #[command(after_help = KILL_EXAMPLES)]
-pub(super) struct KillArgs {
+pub(crate) struct KillArgs {
     /// Who gives way in a deadlock; the others are compared with the first.
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "longest_pipeline,youngest,shortest_pipeline",
           value_parser = |text: &str| setting("victim_policy", text))]
@@ -59,6 +64,7 @@ const KILL_EXAMPLES: &str = "\
 Examples:
   foreshore bench killpolicy
   foreshore bench killpolicy --log-latency 30us,1ms,10ms --rounds 5 --json
+  cargo sim simulate bench killpolicy --cores 6 --seconds 1     the paper's six cores, simulated
 
 The paper, on six cores: with a disk of 10 ms, ending the shortest pipeline is 2 to 4 times as fast as ending the longest
 or the youngest; with one of 30 µs the difference is small.";
@@ -72,9 +78,12 @@ struct SharedArgs {
     /// Exponents of Zipf's law by which tellers and accounts are chosen, 0 (all alike) to 2.
     #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "1")]
     zipf: Vec<f64>,
-    /// Threads, each a pipeline.
+    /// Threads, each a pipeline; under sync they wait for each commit.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: u16,
+    /// Whether threads go on while their commits are on their way to the disk, or wait for them.
+    #[arg(long, default_value = "pipelined", value_parser = names::<Durability>(&["pipelined", "sync"]))]
+    durability: Durability,
     /// Branches of TPC-B.
     #[arg(long, value_name = "B", default_value_t = 20)]
     branches: u32,
@@ -84,14 +93,14 @@ struct SharedArgs {
     /// Transactions after which a pipeline waits for the disk.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pipeline_length: u32,
-    /// How long each side is measured in each round.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_measured)]
+    /// How long each side is measured in each round [simulated: 0.1].
+    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.1" } else { "1" }, value_parser = parse_measured)]
     seconds: Duration,
-    /// How long each side runs before it is measured.
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_seconds)]
+    /// How long each side runs before it is measured [simulated: 0.02].
+    #[arg(long, value_name = "S", default_value = if cfg!(foreshore_sim) { "0.02" } else { "0.3" }, value_parser = parse_seconds)]
     warm_up: Duration,
-    /// Rounds in turn; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Rounds in turn; the median counts [simulated: 1].
+    #[arg(long, value_name = "N", default_value_t = if cfg!(foreshore_sim) { 1 } else { 3 }, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
@@ -124,6 +133,12 @@ fn setting(name: &str, value: &str) -> Result<String, String> {
     Options::default().set(name, value).map(|()| value.to_owned()).map_err(|error| error.to_string())
 }
 
+impl SharedArgs {
+    fn durability_name(&self) -> &'static str {
+        if self.durability == Durability::Sync { "sync" } else { "pipelined" }
+    }
+}
+
 /// A comparison: the option that the sides differ in, and what all of them have in common.
 struct Experiment<'a> {
     name: &'static str,
@@ -142,66 +157,56 @@ struct Cell<'a> {
     read_ratio: f64,
 }
 
-#[derive(Serialize)]
-struct Outcome<'a> {
-    workload: &'static str,
-    version: &'static str,
-    threads: u16,
-    rounds: u16,
-    seconds: f64,
-    branches: u32,
-    accounts_per_branch: u32,
-    consistent: bool,
-    rows: &'a [Row],
-}
-
-/// One side in one cell.
-#[derive(Debug, Serialize)]
-struct Row {
-    log_latency: String,
-    zipf: f64,
-    read_ratio: f64,
-    side: String,
-    /// The median of the rounds, and the extremes.
-    commits_per_s: f64,
-    least: f64,
-    most: f64,
-    /// How many times as fast as the first side: the median of the rounds, in each of which both sides had their turn.
-    ratio: f64,
-    /// Victims of deadlocks for a thousand commits, over all rounds.
-    deadlocks_per_1000: f64,
-    commits_per_flush: f64,
-    consistent: bool,
-}
-
-/// Runs `bench elr`.
+/// Runs `bench elr` on this machine.
 pub(super) fn run_elr(args: &ElrArgs) -> Result<ExitCode, CliError> {
-    compare(&Experiment {
+    on_this_machine(|stage| elr(args, stage))
+}
+
+/// Runs `bench killpolicy` on this machine.
+pub(super) fn run_kill(args: &KillArgs) -> Result<ExitCode, CliError> {
+    on_this_machine(|stage| kill(args, stage))
+}
+
+fn on_this_machine(
+    compare: impl FnOnce(&mut Stage<'_>) -> Result<ExitCode, CliError>,
+) -> Result<ExitCode, CliError> {
+    let directory = Directory::choose(None, "bench")?;
+    directory.remove_when_interrupted()?;
+    compare(&mut |trial| {
+        let report = trial.run(directory.path(), &Silent)?;
+        fs::remove_dir_all(directory.path()).map_err(CliError::io("remove the database"))?;
+        Ok(report)
+    })
+}
+
+/// `bench elr`, on whatever stage.
+pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
+    let experiment = Experiment {
         name: "elr",
         option: "early_lock_release",
         sides: &args.elr,
         read_ratios: &args.read_ratio,
         fixed: vec![("victim_policy".to_owned(), "shortest_pipeline".to_owned())],
         common: &args.common,
-    })
+    };
+    compare(&experiment, stage)
 }
 
-/// Runs `bench killpolicy`.
-pub(super) fn run_kill(args: &KillArgs) -> Result<ExitCode, CliError> {
-    compare(&Experiment {
+/// `bench killpolicy`, on whatever stage.
+pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
+    let experiment = Experiment {
         name: "killpolicy",
         option: "victim_policy",
         sides: &args.policy,
         read_ratios: &[0.0],
         fixed: vec![("early_lock_release".to_owned(), "off".to_owned())],
         common: &args.common,
-    })
+    };
+    compare(&experiment, stage)
 }
 
-fn compare(experiment: &Experiment<'_>) -> Result<ExitCode, CliError> {
+fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
     let SharedArgs { threads, branches, accounts, seconds, rounds, json, quiet, .. } = *experiment.common;
-    let directory = Directory::choose(None, "bench")?;
-    directory.remove_when_interrupted()?;
     let cells = experiment.cells();
     let bar = if json || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_length((cells.len() * experiment.sides.len() * usize::from(rounds)) as u64);
@@ -213,7 +218,7 @@ fn compare(experiment: &Experiment<'_>) -> Result<ExitCode, CliError> {
     }
     let mut rows = Vec::new();
     for cell in cells {
-        let measured = experiment.measure(cell, &directory, &bar)?;
+        let measured = experiment.measure(cell, stage, &bar)?;
         if !json {
             bar.suspend(|| measured.iter().try_for_each(|row| line(text(row))))?;
         }
@@ -226,6 +231,7 @@ fn compare(experiment: &Experiment<'_>) -> Result<ExitCode, CliError> {
             workload: experiment.name,
             version: env!("CARGO_PKG_VERSION"),
             threads,
+            durability: experiment.common.durability_name(),
             rounds,
             seconds: seconds.as_secs_f64(),
             branches,
@@ -252,8 +258,9 @@ impl<'a> Experiment<'a> {
     fn heading(&self) -> String {
         let SharedArgs { threads, rounds, branches, accounts, seconds, .. } = self.common;
         format!(
-            "TPC-B, {branches} branches of {accounts} accounts, {threads} pipelines, {rounds} rounds of {} s\n  \
+            "TPC-B, {branches} branches of {accounts} accounts, {threads} threads, {}, {rounds} rounds of {} s\n  \
              {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>14}{:>15}",
+            self.common.durability_name(),
             seconds.as_secs_f64(),
             "latency",
             "zipf",
@@ -269,11 +276,16 @@ impl<'a> Experiment<'a> {
     }
 
     /// All sides in turn, as many times as there are rounds.
-    fn measure(&self, cell: Cell<'_>, home: &Directory, bar: &ProgressBar) -> Result<Vec<Row>, CliError> {
+    fn measure(
+        &self,
+        cell: Cell<'_>,
+        stage: &mut Stage<'_>,
+        bar: &ProgressBar,
+    ) -> Result<Vec<Row>, CliError> {
         let mut reports: Vec<Vec<Report>> = self.sides.iter().map(|_| Vec::new()).collect();
         for round in 0..self.common.rounds {
             for (side, reports) in self.sides.iter().zip(&mut reports) {
-                reports.push(self.run(cell, side, round, home)?);
+                reports.push(stage(&self.trial(cell, side, round)?)?);
                 bar.inc(1);
             }
         }
@@ -302,8 +314,8 @@ impl<'a> Experiment<'a> {
         Ok(rows.collect())
     }
 
-    /// One side, on a new database.
-    fn run(&self, cell: Cell<'_>, side: &str, round: u16, home: &Directory) -> Result<Report, CliError> {
+    /// One side, once.
+    fn trial(&self, cell: Cell<'_>, side: &str, round: u16) -> Result<Trial, BenchError> {
         let SharedArgs { threads, branches, accounts, pipeline_length, seconds, warm_up, seed, .. } =
             *self.common;
         let workload = Tpcb::new(branches, accounts, (cell.read_ratio * 100.0).round() as u32)?;
@@ -320,41 +332,18 @@ impl<'a> Experiment<'a> {
             (self.option.to_owned(), side.to_owned()),
         ]);
         settings.extend(self.common.settings.iter().cloned());
-        let options = EngineOptions {
-            directory: home.path().to_owned(),
-            durability: Durability::Pipelined,
-            settings,
-            ..EngineOptions::default()
-        };
-        let tables = foreshore_bench::Workload::tables(&workload);
-        let engine = engines::open(EngineKind::Foreshore, &tables, &options)?;
         let run = RunOptions {
             threads: usize::from(threads),
             length: Length::Time { warm_up, measured: seconds },
             seed: seed.wrapping_add(u64::from(round)),
         };
-        let report = foreshore_bench::run(engine.as_ref(), &workload, &run, &Silent)?;
-        engine.close().map_err(BenchError::from)?;
-        drop(engine);
-        fs::remove_dir_all(home.path()).map_err(CliError::io("remove the database"))?;
-        Ok(report)
+        Ok(Trial { workload, durability: self.common.durability, settings, run })
     }
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
-}
-
-fn text(row: &Row) -> String {
-    let Row { log_latency, zipf, read_ratio, side, commits_per_s, least, most, ratio, .. } = row;
-    let Row { deadlocks_per_1000, commits_per_flush, consistent, .. } = row;
-    format!(
-        "  {log_latency:>10}{zipf:>6}{:>6.0}%  {side:<22}{commits_per_s:>12.0}{least:>10.0}{most:>10.0}{ratio:>7.2}x\
-         {deadlocks_per_1000:>14.1}{commits_per_flush:>15.1}{}",
-        read_ratio * 100.0,
-        if *consistent { "" } else { "  INCONSISTENT" },
-    )
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use foreshore_bench::{
-    ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Execution, Isolation,
-    Variant, Workload, compare,
+    BenchError, ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Execution,
+    Isolation, Observer, Variant, Workload, compare,
 };
 use foreshore_env::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// How variants are compared, whatever they are.
 #[derive(Args)]
-pub(super) struct ComparisonArgs {
+pub(crate) struct ComparisonArgs {
     /// Numbers of threads, each measured by itself.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32,128,500",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -62,12 +62,45 @@ impl ComparisonArgs {
         set.map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn most_threads(&self) -> usize {
+    pub(crate) fn most_threads(&self) -> usize {
         self.threads.iter().copied().max().map_or(1, usize::from)
     }
 
     pub(super) fn json(&self) -> bool {
         self.json
+    }
+
+    /// What everything random follows from.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Compares the variants, on databases in `directory`.
+    pub(super) fn compare(
+        &self,
+        experiment: &str,
+        workload: &dyn Workload,
+        variants: Vec<Variant>,
+        directory: PathBuf,
+        observer: &dyn Observer,
+    ) -> Result<ComparisonReport, BenchError> {
+        let options = ComparisonOptions {
+            variants,
+            threads: self.threads.iter().copied().map(usize::from).collect(),
+            rounds: usize::from(self.rounds),
+            measured: self.seconds,
+            warm_up: self.warm_up,
+            seed: self.seed,
+            engine: EngineOptions {
+                directory,
+                durability: self.durability,
+                isolation: self.isolation,
+                execution: Execution::Dynamic,
+                settings: self.settings.clone(),
+            },
+        };
+        compare(experiment, workload, &options, observer)
     }
 }
 
@@ -96,23 +129,8 @@ pub(super) fn measure(
 ) -> Result<ComparisonReport, CliError> {
     let directory = Directory::choose(args.dir.as_deref(), "bench")?;
     directory.remove_when_interrupted()?;
-    let options = ComparisonOptions {
-        variants,
-        threads: args.threads.iter().copied().map(usize::from).collect(),
-        rounds: usize::from(args.rounds),
-        measured: args.seconds,
-        warm_up: args.warm_up,
-        seed: args.seed,
-        engine: EngineOptions {
-            directory: directory.path().to_owned(),
-            durability: args.durability,
-            isolation: args.isolation,
-            execution: Execution::Dynamic,
-            settings: args.settings.clone(),
-        },
-    };
     let progress = Progress::new(!args.json && !args.quiet);
-    let result = compare(experiment, workload, &options, &progress);
+    let result = args.compare(experiment, workload, variants, directory.path().to_owned(), &progress);
     progress.finish();
     Ok(result?)
 }

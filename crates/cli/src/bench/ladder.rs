@@ -3,8 +3,10 @@
 use std::{fmt::Write, process::ExitCode};
 
 use clap::Args;
+#[cfg(foreshore_sim)]
+use foreshore_bench::Silent;
 use foreshore_bench::{
-    ComparisonReport, Insert,
+    BenchError, ComparisonReport, Insert, Variant,
     ladder::{LadderRow, STEPS, Step, climb, settings, variants},
 };
 use serde::Serialize;
@@ -16,7 +18,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES, mut_arg("threads", |threads| threads.default_value("1,2,8,32")))]
-pub(super) struct LadderArgs {
+pub(crate) struct LadderArgs {
     /// Records in a transaction.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     commit_every: u32,
@@ -28,7 +30,7 @@ pub(super) struct LadderArgs {
           value_parser = ["baseline", "bpool1", "caching", "log", "lock", "bpool2", "final", "road"])]
     steps: Vec<String>,
     #[command(flatten)]
-    comparison: ComparisonArgs,
+    pub(crate) comparison: ComparisonArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -36,8 +38,8 @@ Examples:
   foreshore bench ladder                                  every thread inserts into a table of its own; eight steps
   foreshore bench ladder --threads 1,2 --seconds 6 --rounds 6 --json
   foreshore bench ladder --steps baseline,road --threads 2
-  cargo sim simulate bench insert --threads 32 --cores 32 --profile niagara32 --set translation=global_mutex
-                                                          a step on a machine with so many cores: its options by --set
+  cargo sim simulate bench ladder --profile niagara32 --cores 32 --threads 1,8,32 --commit-every 100
+                                                          on a simulated machine like the paper's
 
 of before: commits/s relative to the step before. paper: the same in the text of Johnson et al. 2009, §7, by 1 and 32
 threads, where it has a number. scaled: relative to the fewest threads.";
@@ -52,15 +54,34 @@ struct Outcome<'r> {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &LadderArgs) -> Result<ExitCode, CliError> {
-    let workload = Insert::new(args.comparison.most_threads(), args.commit_every, args.value_bytes)?;
-    let wanted = |name: &str| args.steps.is_empty() || args.steps.iter().any(|step| step == name);
-    let variants = variants().into_iter().filter(|variant| wanted(&variant.name)).collect();
-    let report = comparison::measure("ladder", &workload, variants, &args.comparison)?;
-    let ladder = climb(&report);
+    let report = comparison::measure("ladder", &args.workload()?, args.variants(), &args.comparison)?;
+    print(args, &report)
+}
+
+impl LadderArgs {
+    fn workload(&self) -> Result<Insert, BenchError> {
+        Insert::new(self.comparison.most_threads(), self.commit_every, self.value_bytes)
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        let wanted = |name: &str| self.steps.is_empty() || self.steps.iter().any(|step| step == name);
+        variants().into_iter().filter(|variant| wanted(&variant.name)).collect()
+    }
+
+    /// Measures in the world that the caller is in.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn measure(&self) -> Result<ComparisonReport, BenchError> {
+        self.comparison.compare("ladder", &self.workload()?, self.variants(), "/bench".into(), &Silent)
+    }
+}
+
+/// Prints what came of it.
+pub(crate) fn print(args: &LadderArgs, report: &ComparisonReport) -> Result<ExitCode, CliError> {
+    let ladder = climb(report);
     if args.comparison.json() {
-        json_line(&Outcome { comparison: &report, steps: &STEPS, ladder: &ladder })?;
+        json_line(&Outcome { comparison: report, steps: &STEPS, ladder: &ladder })?;
     } else {
-        line(text(&report, &ladder).trim_end())?;
+        line(text(report, &ladder).trim_end())?;
     }
     Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }

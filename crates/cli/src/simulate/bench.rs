@@ -1,5 +1,6 @@
 //! `foreshore simulate bench`: a benchmark on a simulated machine.
 
+mod comparisons;
 mod source;
 
 use std::{
@@ -21,11 +22,7 @@ use super::{
     speed::{cpu_seconds, tell_speed},
 };
 use crate::{
-    bench::{
-        CommonArgs,
-        latch::{self, LatchArgs},
-        summary,
-    },
+    bench::{CommonArgs, commit, summary},
     output::{CHECK_FAILED, CliError, json_line, line},
 };
 
@@ -121,7 +118,10 @@ pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, Cl
     match what.into_parts()? {
         Parts::Workload(workload, args) if machine.bands => bands(workload.as_ref(), &args, machine),
         Parts::Workload(workload, args) => run_workload(workload.as_ref(), &args, machine),
-        Parts::Latches(args) => latches(&args, machine),
+        Parts::Latches(args) => comparisons::latches(&args, machine),
+        Parts::Elr(args) => commit::elr(&args, &mut |it| comparisons::trial(it, machine)),
+        Parts::Killpolicy(args) => commit::kill(&args, &mut |it| comparisons::trial(it, machine)),
+        Parts::Ladder(args) => comparisons::climb(&args, machine),
     }
 }
 
@@ -195,36 +195,6 @@ fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> R
     }
     let consistent = bands.iter().all(|band| band.consistent);
     Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
-}
-
-/// Latches on the simulated machine; with `--bands` on all of them.
-fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    let cores = machine.cores.unwrap_or_else(|| args.most_threads());
-    let machines: Vec<MachineArgs> = if machine.bands {
-        let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
-        all.map(|(remote, retention)| MachineArgs { retention: Some(retention), remote, ..machine.clone() })
-            .collect()
-    } else {
-        vec![machine.clone()]
-    };
-    for machine in machines {
-        let settings = settings(&machine, cores, 1)?;
-        let simulated = sim::simulate(&settings, || latch::measure(args).map_err(|error| error.to_string()));
-        let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-        tell_speed(simulated.accesses, 0.0);
-        let report = simulated.result.map_err(CliError::Other)?;
-        if args.json() {
-            json_line(&report)?;
-            continue;
-        }
-        let World::Machine { profile, .. } = &settings.world else { unreachable!("made above") };
-        line(format!(
-            "{cores} cores of {} at {} GHz, retention {} %, remote {} %",
-            profile.name, profile.gigahertz, profile.retention_percent, machine.remote
-        ))?;
-        line(latch::text(&report).trim_end())?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, CliError> {

@@ -157,7 +157,7 @@ fn a_flush_waits_for_those_whom_the_last_one_served() {
                 });
             }
         });
-        (threads * rounds) as f64 / (log.flushes() - before) as f64
+        f64::from(threads * rounds) / (log.flushes() - before) as f64
     };
     let best = (0..5).map(|_| per_flush()).find(|per_flush| *per_flush > 4.0);
     assert!(best.is_some(), "never more than 4 of 6 shared a flush");
