@@ -10,15 +10,15 @@ const TIDY_EVERY: usize = 8;
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
-    /// wait for a latch.
-    pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<()> {
+    /// wait for a latch. Whether the leaf was merged with another.
+    pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let landing = self.leaf(session.patience(), target)?;
-        let Some(mut page) = landing.page.upgrade() else { return Ok(()) };
+        let Some(mut page) = landing.page.upgrade() else { return Ok(false) };
         self.purge(session, &mut page)?;
         let underfull = self.is_underfull(page.view());
         drop(page);
         self.adopt_on_the_way(session.patience(), landing.foster, target);
-        if underfull { self.merge(session, target, 0) } else { Ok(()) }
+        if underfull { self.merge(session, target, 0) } else { Ok(false) }
     }
 
     /// After a delete, with its leaf still latched: when half of the leaf is ghosts, those of earlier transactions go.

@@ -50,12 +50,12 @@ impl<'a> Tree<'a> {
 
     /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page, and
     /// nobody needs the name that vanishes with the border between them; then looks at the level above. Gives up where
-    /// it would have to wait for the parent.
-    pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<()> {
-        self.merge_as(session, target, level, Zeal::Tidy).map(drop)
+    /// it would have to wait for the parent. Whether nodes of this level were merged.
+    pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<bool> {
+        self.merge_as(session, target, level, Zeal::Tidy)
     }
 
-    /// The same with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether any nodes were merged.
+    /// The same with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of `level` were merged.
     pub(crate) fn merge_as(
         &self,
         session: &impl Session,
@@ -63,6 +63,7 @@ impl<'a> Tree<'a> {
         level: u8,
         zeal: Zeal,
     ) -> Result<bool> {
+        let wanted = level;
         let (mut level, mut zeal, mut merged) = (level, zeal, false);
         // Each turn climbs a level or lowers the tree by one.
         while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
@@ -90,7 +91,7 @@ impl<'a> Tree<'a> {
             let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot }, zeal)? else {
                 return Ok(merged);
             };
-            merged = true;
+            merged |= level == wanted;
             let above = self.is_underfull(parent.view());
             let lowest = parent.id() == self.root && parent.view().slot_count() == 0;
             drop(parent);

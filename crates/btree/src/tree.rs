@@ -148,17 +148,33 @@ impl BTree {
     /// empty. The write path does this by itself where it needs room; this is for whoever has time.
     pub fn maintain(&self, session: &mut impl Session, key: &[u8]) -> Result<(), TreeError> {
         check_lengths(key, &[])?;
-        Ok(self.tree().maintain(session, Target::Key(key))?)
+        self.tree().maintain(session, Target::Key(key))?;
+        Ok(())
     }
 
     /// Walks the whole tree and checks it; adds what it counts to `report`. Nobody may change the tree meanwhile.
     pub fn verify(&self, report: &mut VerifyReport) -> Result<()> {
-        verify::verify(&self.tree(), report, &mut |_| {})
+        verify::verify(&self.tree(), report, &mut |_| {}, &mut Err)
+    }
+
+    /// As [`BTree::verify`], and names every page that is sound; `damage` is told of the others, and the walk goes on beside
+    /// them: what lies below a damaged page is not met.
+    pub fn examine(
+        &self,
+        report: &mut VerifyReport,
+        visit: &mut dyn FnMut(PageId),
+        damage: &mut dyn FnMut(StorageError),
+    ) -> Result<()> {
+        let mut note = |error| {
+            damage(error);
+            Ok(())
+        };
+        verify::verify(&self.tree(), report, visit, &mut note)
     }
 
     /// Names every page of the tree, checking it on the way. Nobody may change the tree meanwhile.
     pub fn pages(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
-        verify::verify(&self.tree(), &mut VerifyReport::default(), visit)
+        verify::verify(&self.tree(), &mut VerifyReport::default(), visit, &mut Err)
     }
 
     /// The highest id of a long value in the overflow table with this root; 0 when there is none.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use foreshore_base::{PageId, Result, SlotIndex, limits::MAX_TREE_LEVELS, limits::PAGE_BYTES};
+use foreshore_base::{PageId, Result, SlotIndex, StorageError, limits::MAX_TREE_LEVELS, limits::PAGE_BYTES};
 use foreshore_pages::{NodeHeader, PAGE_HEADER_BYTES, PageBuffer, PageWords, SlottedView};
 
 use crate::{
@@ -50,14 +50,22 @@ struct Expected {
 /// - of each page: checksum and page id (the pool does), table, level, heap, order of keys, fences, prefix;
 /// - of each pointer: that what it leads to has the fences that the separators around the pointer say, on both sides,
 ///   through foster chains too; that levels go down by one; that no page is met twice.
+///
+/// `damage` is told of each page that is damaged; the walk goes on beside it. Its error ends the walk, and so does any other
+/// than damage.
 pub(crate) fn verify(
     tree: &Tree<'_>,
     report: &mut VerifyReport,
     visit: &mut dyn FnMut(PageId),
+    damage: &mut dyn FnMut(StorageError) -> Result<()>,
 ) -> Result<()> {
-    let root_level = tree.env.pool.shared(tree.root)?.view().level();
+    let root_level = match tree.env.pool.shared(tree.root) {
+        Ok(root) => root.view().level(),
+        Err(error @ StorageError::Corrupted { .. }) => return damage(error),
+        Err(error) => return Err(error),
+    };
     if usize::from(root_level) >= MAX_TREE_LEVELS {
-        return Err(damaged(tree.root, format!("a tree has no level {root_level}")));
+        return damage(damaged(tree.root, format!("a tree has no level {root_level}")));
     }
     report.trees += 1;
     report.levels = report.levels.max(u64::from(root_level) + 1);
@@ -65,18 +73,35 @@ pub(crate) fn verify(
     let mut work = vec![Expected { page: tree.root, level: root_level, low: None, end: None, foster: false }];
     let words = PageWords::default();
     while let Some(expected) = work.pop() {
-        let page = expected.page;
-        if !page.is_some() || !met.insert(page) {
-            return Err(damaged(page, "two pointers lead to it, or none does"));
+        match check_page(tree, expected, &words, &mut met, &mut work) {
+            Ok(expected) => {
+                count(SlottedView::new(&words), &expected, report);
+                visit(expected.page);
+            }
+            Err(error @ StorageError::Corrupted { .. }) => damage(error)?,
+            Err(error) => return Err(error),
         }
-        copy(tree, page, &words)?;
-        let view = SlottedView::new(&words);
-        check_node(tree, view, &expected)?;
-        count(view, &expected, report);
-        visit(page);
-        follow(view, expected, &mut work)?;
     }
     Ok(())
+}
+
+/// Checks one page, and adds what it points to.
+fn check_page(
+    tree: &Tree<'_>,
+    expected: Expected,
+    words: &PageWords,
+    met: &mut HashSet<PageId>,
+    work: &mut Vec<Expected>,
+) -> Result<Expected> {
+    let page = expected.page;
+    if !page.is_some() || !met.insert(page) {
+        return Err(damaged(page, "two pointers lead to it, or none does"));
+    }
+    copy(tree, page, words)?;
+    let view = SlottedView::new(words);
+    check_node(tree, view, &expected)?;
+    follow(view, &expected, work);
+    Ok(expected)
 }
 
 fn copy(tree: &Tree<'_>, page: PageId, words: &PageWords) -> Result<()> {
@@ -141,16 +166,17 @@ fn count(view: SlottedView<'_>, expected: &Expected, report: &mut VerifyReport) 
 }
 
 /// Adds what the node points to.
-fn follow(view: SlottedView<'_>, expected: Expected, work: &mut Vec<Expected>) -> Result<()> {
+fn follow(view: SlottedView<'_>, expected: &Expected, work: &mut Vec<Expected>) {
     let high = node::high_key(view);
-    let Expected { level, low, end, .. } = expected;
+    let level = expected.level;
     if view.foster_child().is_some() {
-        work.push(Expected { page: view.foster_child(), level, low: high.clone(), end, foster: true });
+        let (low, end) = (high.clone(), expected.end.clone());
+        work.push(Expected { page: view.foster_child(), level, low, end, foster: true });
     }
     if level == 0 {
-        return Ok(());
+        return;
     }
-    let mut child = (view.leftmost_child(), low);
+    let mut child = (view.leftmost_child(), expected.low.clone());
     for slot in (0..view.slot_count()).map(SlotIndex) {
         let separator = node::key_of(view, slot);
         work.push(Expected {
@@ -163,5 +189,4 @@ fn follow(view: SlottedView<'_>, expected: Expected, work: &mut Vec<Expected>) -
         child = (view.child(slot), Some(separator));
     }
     work.push(Expected { page: child.0, level: level - 1, low: child.1, end: high, foster: false });
-    Ok(())
 }

@@ -4,7 +4,11 @@ mod overlay;
 #[cfg(not(foreshore_sim))]
 mod real;
 
-use std::{fmt, io, path::Path, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
 
 pub use overlay::Overlay;
 
@@ -49,6 +53,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Whether something is there.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
+    /// Whether `path`, where nothing need be yet, is the existing `directory` or lies in it, whatever names, links and mounts
+    /// lead there. A disk that has none of these compares the names.
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        Ok(without_dots(path).starts_with(without_dots(directory)))
+    }
+
     /// Takes an exclusive lock on a lock file, made when absent, against other processes and against this one;
     /// `None` when somebody holds it. Dropping the box gives it back.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
@@ -56,6 +66,19 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Takes a shared lock on a lock file, which must exist and is opened for reading only: any number may have one, while
     /// nobody has the exclusive one. `None` when somebody has.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// A path without `.` and `..`, as far as its names tell.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => _ = plain.pop(),
+            named => plain.push(named),
+        }
+    }
+    plain
 }
 
 /// An open file. Reads and writes name their place, so any number of threads may use it at the same time.

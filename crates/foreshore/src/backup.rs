@@ -1,12 +1,7 @@
 //! Backups of a database that is in use.
 
-use std::{
-    io,
-    ops::ControlFlow,
-    path::{Path, absolute},
-};
+use std::{ops::ControlFlow, path::Path};
 
-use foreshore_base::StorageError;
 use foreshore_txn::{BackupProgress, BackupReport};
 
 use crate::{
@@ -30,8 +25,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`](crate::Options::log_bytes); [`Error::Corrupted`] if a page is
-    /// damaged. After any error the target is no database, and says so when it is opened.
+    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`](crate::Options::log_bytes), beyond what
+    /// others need; [`Error::Corrupted`] if a page is damaged; [`Error::Io`] if the target lies in the database itself, under
+    /// whatever name. After any error the target is no database, and says so when it is opened.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))
     }
@@ -42,16 +38,7 @@ impl Database {
         target: impl AsRef<Path>,
         mut progress: impl FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        let target = target.as_ref();
-        if let (Ok(inside), Ok(database)) = (absolute(target), absolute(self.path()))
-            && inside.starts_with(&database)
-        {
-            let inside =
-                io::Error::new(io::ErrorKind::InvalidInput, "it lies in the database that is copied");
-            let error = StorageError::io("make a backup in", target)(inside);
-            return Err(Error::from_txn(error.into(), self.path()));
-        }
-        let made = self.engine().backup(target, &mut progress);
+        let made = self.engine().backup(target.as_ref(), &mut progress);
         made.map_err(|error| Error::from_txn(error, self.path()))
     }
 }

@@ -14,7 +14,7 @@ impl Database {
     ///
     /// Others read and write meanwhile. What they have in use stays where it is ([`CompactReport::pages_left`]); a table that
     /// somebody has locked exclusively is left alone. Costs about three times the moved pages in log. Some free pages stay, so
-    /// that the file need not grow at once. Waits for a backup that is under way, which waits for it, too.
+    /// that the file need not grow at once. Waits for a backup that copies pages, and for another compaction, a minute at most.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
@@ -34,7 +34,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does. What was done until
+    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a
+    /// backup or another compaction takes as long, or waits for this one because it calls it. What was done until
     /// an error stays done, and is sound.
     pub fn compact(&self) -> Result<CompactReport> {
         self.compact_with(|_| {})

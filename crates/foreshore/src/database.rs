@@ -13,8 +13,8 @@ use foreshore_env::{
 };
 use foreshore_orthrus::Partitions;
 use foreshore_txn::{
-    Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
-    Txn, TxnError, VERIFY_WAIT,
+    DROP_WAIT, Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress,
+    TableInfo, Txn, TxnError, VERIFY_WAIT,
 };
 
 use crate::{
@@ -337,7 +337,13 @@ impl Database {
     /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
     /// about to use it for the first time may be told [`Error::NoSuchTable`].
     pub fn drop_table(&self, name: &str) -> Result<bool> {
-        self.inner.engine.drop_table(name).map_err(|error| Error::from_operation(error, &self.inner))
+        self.drop_table_within(name, DROP_WAIT)
+    }
+
+    /// As [`Database::drop_table`], with another limit to the wait.
+    pub fn drop_table_within(&self, name: &str, wait: Duration) -> Result<bool> {
+        let dropped = self.inner.engine.drop_table_within(name, wait);
+        dropped.map_err(|error| Error::from_operation(error, &self.inner))
     }
 
     /// Counters since the database was opened, and sizes as they are.

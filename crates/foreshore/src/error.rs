@@ -10,6 +10,8 @@ use foreshore_env::sync::Arc;
 
 pub use lock::{RefusedLock, Victim};
 
+use crate::retention::LogHolder;
+
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -163,7 +165,7 @@ pub enum Error {
     NotBehind {
         /// The table.
         table: String,
-        /// Where in what was given, from 0, or an earlier one of those written together with it.
+        /// Where in what was given, from 0.
         entry: u64,
     },
     /// A stored key or value is no encoding of the table's type.
@@ -257,16 +259,21 @@ pub enum Error {
     },
     /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
     #[error(
-        "the log is full: {used_bytes} of {capacity_bytes} bytes are needed; end the oldest transaction, use smaller ones, or raise log_bytes"
+        "the log is full: {used_bytes} of {capacity_bytes} bytes are needed{}; {}",
+        needed_by(holder.as_deref()),
+        next_step(holder.as_deref())
     )]
     LogFull {
         /// Bytes that must be kept.
         used_bytes: u64,
         /// The cap.
         capacity_bytes: u64,
+        /// Who needs most of them, as far as that is known: [`Database::log_retention`](crate::Database::log_retention) has all.
+        holder: Option<Box<LogHolder>>,
     },
-    /// The log is full, and this transaction needed most of it: it was told to go (see
-    /// [`Options::log_full`](crate::Options::log_full)) and can only be rolled back.
+    /// The log is full, and this transaction needed most of it: it was ended (see
+    /// [`Options::log_full`](crate::Options::log_full)), its changes are undone or about to be, and all that is left is to
+    /// give it up.
     #[error(
         "the transaction was ended because it held most of a full log; keep transactions short, or raise log_bytes"
     )]
@@ -301,6 +308,14 @@ pub enum Error {
         /// Why it ended.
         reason: &'static str,
     },
+    /// What excludes this call is under way: see [`Database::compact`](crate::Database::compact).
+    #[error("database {}: {reason}; try again when that is over", path.display())]
+    Busy {
+        /// The database.
+        path: PathBuf,
+        /// Who is in the way.
+        reason: &'static str,
+    },
     /// The database was closed.
     #[error("database {} is closed; open it again", path.display())]
     Closed {
@@ -314,6 +329,20 @@ pub enum Error {
     /// A failure that this version of the facade has no name for.
     #[error("{0}")]
     Other(String),
+}
+
+fn needed_by(holder: Option<&LogHolder>) -> String {
+    holder.map_or_else(String::new, |holder| format!(", most by {holder}"))
+}
+
+fn next_step(holder: Option<&LogHolder>) -> &'static str {
+    match holder {
+        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction, or raise log_bytes",
+        Some(LogHolder::Backup) => "wait for the backup, or raise log_bytes",
+        Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {
+            "end the oldest transaction, use smaller ones, or raise log_bytes"
+        }
+    }
 }
 
 impl Error {
@@ -370,6 +399,7 @@ impl Error {
             Error::LimitExceeded { .. } => "limit_exceeded",
             Error::ReadOnly { .. } => "read_only",
             Error::BackupStopped { .. } => "backup_stopped",
+            Error::Busy { .. } => "busy",
             Error::Closed { .. } => "closed",
             Error::Application(_) => "application",
             Error::Other(_) => "other",

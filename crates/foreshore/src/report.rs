@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use foreshore_txn::EngineStats;
+use foreshore_txn::{EngineStats, StuckTable};
 
 use crate::admission::Admission;
 
@@ -18,13 +18,20 @@ macro_rules! stats {
             $($(#[$doc])* pub $field: u64,)*
             /// Why the last checkpoint in the background failed, if it did: the log is not shortened meanwhile.
             pub checkpoint_failure: Option<String>,
+            /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and page.
+            /// [`Database::verify`](crate::Database::verify) reports the damage too; opening the database anew tries again.
+            pub drop_failures: Vec<String>,
         }
 
         impl Stats {
             pub(crate) fn of(engine: &EngineStats, admission: Option<&Admission>) -> Stats {
                 $(let $field: fn(&Sources<'_>) -> u64 = $from;)*
                 let sources = Sources { engine, admission };
-                Stats { $($field: $field(&sources),)* checkpoint_failure: engine.checkpoint_failure.clone() }
+                Stats {
+                    $($field: $field(&sources),)*
+                    checkpoint_failure: engine.checkpoint_failure.clone(),
+                    drop_failures: drop_failures(engine),
+                }
             }
 
             /// All figures by name, for tools.
@@ -33,6 +40,14 @@ macro_rules! stats {
             }
         }
     };
+}
+
+fn drop_failures(engine: &EngineStats) -> Vec<String> {
+    let sentences = engine.tables_stuck.iter().map(|stuck| {
+        let StuckTable { table, name, failure } = stuck;
+        format!("the pages of the dropped table {name:?} ({table}) cannot be freed: {failure}")
+    });
+    sentences.collect()
 }
 
 /// Where the figures come from: most are the engine's.
@@ -56,6 +71,9 @@ stats! {
     read_only_commits: |stats| stats.read_only_commits,
     /// Transactions rolled back, for whatever reason.
     rollbacks: |stats| stats.rollbacks,
+    /// Those of them that were rolled back in their owner's place, because they needed most of a full log: see
+    /// [`Options::log_full`](crate::Options::log_full).
+    transactions_ended: |stats| stats.ended,
     /// Open transactions that have written.
     writers_open: |stats| stats.writers_open as u64,
     /// Transactions that are prepared and wait for a decision.
@@ -68,6 +86,8 @@ stats! {
     tables: |stats| stats.tables as u64,
     /// Dropped tables whose pages are still being freed.
     tables_dropped: |stats| stats.tables_dropped as u64,
+    /// Those of them whose pages cannot be freed: see [`Stats::drop_failures`].
+    tables_stuck: |stats| stats.tables_stuck.len() as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
     /// Bytes of the data file that hold nothing: what was freed, and what it grew by in advance. New pages come from
@@ -169,6 +189,8 @@ pub struct CompactReport {
     pub pages_moved: u64,
     /// Pages that should have moved and did not, because somebody used their table.
     pub pages_left: u64,
+    /// Dropped tables whose pages were not free when it ended: see [`Stats::tables_dropped`] and [`Stats::tables_stuck`].
+    pub dropped_left: u64,
 }
 
 impl CompactReport {
@@ -182,6 +204,7 @@ impl CompactReport {
             leaves_merged: report.leaves_merged,
             pages_moved: report.pages_moved,
             pages_left: report.pages_left,
+            dropped_left: report.dropped_left,
         }
     }
 }
@@ -202,6 +225,8 @@ pub struct VerifyReport {
     pub ghosts: u64,
     /// Pages of all tables.
     pub pages: u64,
+    /// Pages in use that were not come to, because they are damaged or lie behind such a page.
+    pub pages_unreachable: u64,
     /// Records of the log.
     pub log_records: u64,
 }
@@ -214,6 +239,7 @@ impl VerifyReport {
             records: report.trees.records,
             ghosts: report.trees.ghosts,
             pages: report.trees.pages,
+            pages_unreachable: report.pages_unreachable,
             log_records: report.log_records,
             problems: report.problems,
         }

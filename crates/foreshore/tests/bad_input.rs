@@ -487,6 +487,8 @@ fn a_transaction_larger_than_the_log_fails_alone() {
         db.transact(|tx| (0..1_000_000).try_for_each(|key| tx.put(TABLE, key, &value(key)[..]).map(|_| ())));
     let error = result.unwrap_err();
     assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("most by transaction") && text.contains("raise log_bytes"), "{text}");
     assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
     fill(&db, 50..100).unwrap();
     assert_eq!(read(&db).unwrap().len(), 100, "and the database goes on");

@@ -75,13 +75,29 @@ fn a_backup_is_a_database_of_its_owner_alone() {
     assert!(sum(&copied) >= least && sum(&copied) <= sum(&db));
     fill(&copied, 5000);
 
-    for inside in [home.path().join("db"), home.path().join("db/copy"), home.path().join("db/log/copy")] {
+    // By whatever name.
+    std::os::unix::fs::symlink("db", home.path().join("alias")).unwrap();
+    std::os::unix::fs::symlink(home.path().join("alias/log"), home.path().join("short")).unwrap();
+    for inside in [
+        "db",
+        "db/copy",
+        "db/log/copy",
+        "alias/copy",
+        "short",
+        "short/copy",
+        "other/../alias/copy",
+        "short/../copy",
+    ] {
+        fs::create_dir_all(&other).unwrap();
+        let inside = home.path().join(inside);
         let error = db.backup(&inside).unwrap_err();
         assert!(
             matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput),
             "{error}"
         );
     }
+    fs::remove_dir(&other).unwrap();
+    assert!(db.verify().unwrap().is_sound());
     let error = db.backup(&copy).unwrap_err();
     assert!(
         matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists),

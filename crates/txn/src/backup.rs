@@ -9,8 +9,8 @@
 //!
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.
 //!
-//! TXN-31: a backup keeps the log for as long as that is at most a quarter of what the log may hold; then it ends, not the work
-//! of others.
+//! TXN-31: a backup keeps the log for as long as that is at most a quarter of what the log may hold, beyond what others need
+//! anyway; then it ends, not the work of others.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path};
 
@@ -68,10 +68,11 @@ struct State {
 }
 
 impl Pins {
-    /// From where the log is kept if its owner would release it below `log_from`: TXN-31.
-    pub(crate) fn keep(&self, log_from: Lsn, tail: Lsn, capacity_bytes: u64) -> Lsn {
+    /// From where the log is kept if its owner would release it below `log_from`: TXN-31. What others need is not held against
+    /// a backup: the log would be kept without it.
+    pub(crate) fn keep(&self, log_from: Lsn, capacity_bytes: u64) -> Lsn {
         let mut state = self.state.lock();
-        state.from.retain(|_, from| tail.0.saturating_sub(from.0) <= capacity_bytes / LOG_SHARE);
+        state.from.retain(|_, from| log_from.0.saturating_sub(from.0) <= capacity_bytes / LOG_SHARE);
         state.from.values().copied().min().map_or(log_from, |from| from.min(log_from))
     }
 
@@ -113,6 +114,8 @@ impl Drop for Pin<'_> {
 pub(crate) struct Backup<'b> {
     pub(crate) core: &'b Core,
     pub(crate) disk: &'b Arc<dyn Disk>,
+    /// The database.
+    pub(crate) directory: &'b Path,
     pub(crate) target: &'b Path,
     pub(crate) progress: &'b mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
 }
@@ -127,7 +130,7 @@ impl Backup<'_> {
         let _held = held.ok_or_else(|| StorageError::AlreadyOpen { path: self.target.to_owned() })?;
         // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that the log
         // from there on speaks of.
-        let file_end = self.core.file_end.lock();
+        let file_end = self.core.file_end.copy()?;
         self.core.checkpoint()?;
         let (content, pin) = {
             let control = self.core.control.lock();
@@ -167,8 +170,15 @@ impl Backup<'_> {
         Ok(BackupReport { pages, log_bytes, end })
     }
 
-    /// The target is absent or empty; then it is there.
+    /// The target is absent or empty, and not in the database; then it is there.
     fn make_target(&self) -> Result<()> {
+        for own in [self.directory, &self.directory.join(LOG)] {
+            if self.disk.lies_in(self.target, own).map_err(StorageError::io("look for", self.target))? {
+                let inside =
+                    io::Error::new(io::ErrorKind::InvalidInput, "it lies in the database that is copied");
+                return Err(StorageError::io("make a backup in", self.target)(inside));
+            }
+        }
         match self.disk.list(&self.target.join("")) {
             Ok(names) if names.is_empty() => {}
             Ok(_) => {

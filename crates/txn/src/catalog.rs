@@ -9,7 +9,7 @@
 //! The key is the name. All tables are also kept in memory, put there when their creation is durable.
 //!
 //! A dropped table (`catalog/drop.rs`) has a row too, until its pages are free: its key is the byte 255, with which no name
-//! begins, and the table id, big-endian.
+//! begins, and the table id, big-endian; in place of the facade's part it has the name, for reports.
 
 mod drop;
 
@@ -26,6 +26,7 @@ use foreshore_env::sync::{
 };
 use foreshore_lock::{IntentMode, KeyRef, Mode};
 
+use self::drop::Dropped;
 pub(crate) use self::drop::drop_table;
 
 use crate::{
@@ -103,7 +104,7 @@ struct Tables {
     by_name: BTreeMap<String, TableInfo>,
     roots: BTreeMap<TableId, PageId>,
     /// Dropped tables that still have pages.
-    dropped: BTreeMap<TableId, PageId>,
+    dropped: BTreeMap<TableId, Dropped>,
 }
 
 impl Catalog {
@@ -124,9 +125,10 @@ impl Catalog {
         while cursor.next(&mut session, &mut name, &mut row).map_err(without_locks)? {
             let damaged = |detail: &str| StorageError::corrupt_page(self.tree.root(), detail);
             if let Some(table) = drop::dropped_table(&name) {
-                let (_, root, _) =
+                let (_, root, name) =
                     decode_row(&row).ok_or_else(|| damaged("a row of a dropped table is too short"))?;
-                tables.dropped.insert(table, root);
+                let name = String::from_utf8_lossy(&name).into_owned();
+                tables.dropped.insert(table, Dropped { name, root, failure: None });
                 continue;
             }
             let name = String::from_utf8(name.clone())

@@ -27,7 +27,7 @@ pub(crate) use target::Target;
 use crate::{
     control::{Control, ControlFile},
     core::Core,
-    reaper,
+    ender, reaper,
     records::{self, Checkpoint},
     stats::Event,
 };
@@ -38,6 +38,8 @@ const REST: Duration = Duration::from_millis(200);
 /// What the checkpointer's thread is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
+    /// Roll back a transaction that needs most of a full log.
+    End(TxnId),
     Checkpoint,
     Reaper,
 }
@@ -62,11 +64,21 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 struct Wanted {
     checkpoint: bool,
+    /// This transaction is to be ended.
+    end: Option<TxnId>,
+    /// One is being ended.
+    ending: bool,
     /// Dropped tables have pages to be freed.
     reaper: bool,
     stop: bool,
     /// Why the checkpointer's last attempt failed, if it did.
     failure: Option<String>,
+}
+
+impl Wanted {
+    fn is_urgent(&self) -> bool {
+        self.checkpoint || self.stop || self.end.is_some()
+    }
 }
 
 impl Growth {
@@ -102,17 +114,24 @@ impl Growth {
         self.wake.notify_one();
     }
 
-    /// Whether a checkpoint is asked for, or the end.
+    /// Asks for the [end](ender) of a transaction; whether one is under way.
+    pub(crate) fn ask_end(&self, txn: TxnId) -> bool {
+        let mut wanted = self.wanted.lock();
+        wanted.end = Some(txn);
+        self.wake.notify_one();
+        wanted.ending
+    }
+
+    /// Whether something is asked for that the reaper should make way for.
     pub(crate) fn is_wanted(&self) -> bool {
-        let wanted = self.wanted.lock();
-        wanted.checkpoint || wanted.stop
+        self.wanted.lock().is_urgent()
     }
 
     /// Waits a while, or until something else is wanted.
     fn rest(&self) {
         let deadline = Instant::now() + REST;
         let mut wanted = self.wanted.lock();
-        while !wanted.checkpoint && !wanted.stop && Instant::now() < deadline {
+        while !wanted.is_urgent() && Instant::now() < deadline {
             wanted = self.wake.wait_until(wanted, deadline);
         }
         wanted.reaper = true;
@@ -152,11 +171,16 @@ impl Growth {
     /// Waits for work; `None` when there will be none.
     fn wait(&self) -> Option<Work> {
         let mut wanted = self.wanted.lock();
-        while !wanted.checkpoint && !wanted.reaper && !wanted.stop {
+        wanted.ending = false;
+        while !wanted.reaper && !wanted.is_urgent() {
             wanted = self.wake.wait(wanted);
         }
         if wanted.stop {
             return None;
+        }
+        if let Some(txn) = wanted.end.take() {
+            wanted.ending = true;
+            return Some(Work::End(txn));
         }
         // Checkpoints first: they keep the log short enough for the rest.
         if std::mem::take(&mut wanted.checkpoint) {
@@ -179,6 +203,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
             continue;
         }
         let result = match work {
+            Work::End(txn) => ender::end(core, txn),
             Work::Checkpoint => core.checkpoint(),
             Work::Reaper => reaper::run(core).map(|done| {
                 if !done {
@@ -254,6 +279,6 @@ impl Core {
         self.growth.wanted.lock().failure = None;
         let needed = if planted(Fault::LogReleasedEarly) { checkpoint } else { log_from };
         // TXN-31.
-        self.log.release_before(self.backups.keep(needed, self.log.tail(), self.log.capacity_bytes()))
+        self.log.release_before(self.backups.keep(needed, self.log.capacity_bytes()))
     }
 }

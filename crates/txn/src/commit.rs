@@ -97,7 +97,7 @@ impl Txn {
 
     /// Appends the commit record, as a change like others, so that no checkpoint overlooks it (TXN-3). On an error
     /// the transaction is as it was.
-    pub(crate) fn append_commit(&mut self) -> Result<Lsn> {
+    pub(crate) fn append_commit(&mut self) -> Result<Lsn, TxnError> {
         self.session.begin_change()?;
         match self.session.append_last(records::COMMIT) {
             Ok(lsn) => {
@@ -106,7 +106,7 @@ impl Txn {
             }
             Err(error) => {
                 self.session.end_change();
-                Err(error)
+                Err(error.into())
             }
         }
     }

@@ -55,6 +55,9 @@ pub struct CompactReport {
     pub pages_moved: u64,
     /// Pages that should have moved and did not, because somebody used their table.
     pub pages_left: u64,
+    /// Dropped tables whose pages were not free when it ended, and so could not be used: see
+    /// [`EngineStats::tables_stuck`](crate::EngineStats::tables_stuck), or try again later.
+    pub dropped_left: u64,
 }
 
 /// Compacts the database; `progress` is told after each slice.
@@ -63,7 +66,7 @@ pub(crate) fn compact(
     progress: &mut dyn FnMut(&CompactReport),
 ) -> Result<CompactReport, TxnError> {
     let core = engine.core();
-    let _one_at_a_time = core.file_end.lock();
+    let _one_at_a_time = core.file_end.compact()?;
     let (pages, free) = (core.pool.page_count(), core.pool.free_page_count()?);
     let report = CompactReport { pages_before: pages, free_before: free, ..CompactReport::default() };
     let mut work = Work { engine, report, progress };
@@ -72,13 +75,15 @@ pub(crate) fn compact(
     work.move_pages()?;
     work.report.pages_after = core.pool.page_count();
     work.report.free_after = core.pool.free_page_count()?;
+    work.report.dropped_left = core.catalog.dropped().len() as u64;
     Ok(work.report)
 }
 
-/// Waits until the pages of dropped tables are free, but not for ever.
+/// Waits until the pages of dropped tables are free, but for those that cannot be freed, and not for ever: the report says how
+/// many are left.
 fn await_reaper(core: &Core) -> Result<(), TxnError> {
     let deadline = Instant::now() + REAPER_WAIT;
-    while !core.catalog.dropped().is_empty() && Instant::now() < deadline {
+    while core.catalog.next_dropped().is_some() && Instant::now() < deadline {
         core.check_open()?;
         core.growth.ask_reaper();
         thread::sleep(REAPER_LOOK);
@@ -185,6 +190,8 @@ impl<'e> Work<'e> {
                 if moved == Some(true) { &mut self.report.pages_moved } else { &mut self.report.pages_left };
             *count += 1;
         }
+        // Here nobody is called: a backup that waits does so for a checkpoint.
+        let _cut = core.file_end.cut()?;
         let end = compaction.choose_end()?;
         core.checkpoint()?;
         compaction.cut(end)?;

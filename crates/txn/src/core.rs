@@ -16,6 +16,7 @@ use crate::{
     checkpoint::Growth,
     committer::Committer,
     control::ControlFile,
+    file_end::FileEnd,
     options::{EarlyLockRelease, LogFullPolicy},
     prepared::PreparedTable,
     recovery::RecoveryReport,
@@ -34,8 +35,8 @@ pub(crate) struct Core {
     pub(crate) catalog: Catalog,
     /// Also held for the length of a checkpoint: there is one at a time.
     pub(crate) control: Mutex<ControlFile>,
-    /// Held by whoever may cut the data file, and by whoever needs that nobody does.
-    pub(crate) file_end: Mutex<()>,
+    /// Whose turn it is to cut the data file, or to copy it.
+    pub(crate) file_end: FileEnd,
     pub(crate) growth: Growth,
     /// What is done when the log is full.
     pub(crate) log_full: LogFullPolicy,

@@ -12,7 +12,11 @@ use foreshore_env::{
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
-use std::{fmt, ops::ControlFlow, path::Path};
+use std::{
+    fmt,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     backup::{Backup, BackupProgress, BackupReport},
@@ -35,6 +39,9 @@ pub(crate) use open::{CONTROL, CONTROL_BACKUP, DATA, LOCK, LOG};
 /// Memory for what differs from the files of a database that is open to be read.
 pub const READ_ONLY_BYTES: u64 = 1 << 30;
 
+/// How long a drop waits until nobody uses the table.
+pub const DROP_WAIT: Duration = Duration::from_secs(60);
+
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
 pub struct Engine {
     core: Arc<Core>,
@@ -43,6 +50,8 @@ pub struct Engine {
     running: Mutex<Option<Running>>,
     /// Where the database is, and where its backups are made.
     disk: Arc<dyn Disk>,
+    /// Where it is there.
+    directory: PathBuf,
 }
 
 /// What only an open engine has.
@@ -84,7 +93,8 @@ impl Engine {
         match started {
             Ok((checkpointer, committer)) => {
                 let running = Running { checkpointer, committer, _lock: opened.lock };
-                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)), disk }))
+                let directory = directory.to_owned();
+                Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)), disk, directory }))
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
@@ -134,11 +144,16 @@ impl Engine {
         catalog::create_table(self, name, meta)
     }
 
-    /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most a
-    /// minute, until no transaction uses it. Its pages are freed in the background.
+    /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most
+    /// [`DROP_WAIT`], until no transaction uses it. Its pages are freed in the background.
     pub fn drop_table(self: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
+        self.drop_table_within(name, DROP_WAIT)
+    }
+
+    /// As [`Engine::drop_table`], with another limit to the wait.
+    pub fn drop_table_within(self: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
         self.core.check_open()?;
-        catalog::drop_table(self, name)
+        catalog::drop_table(self, name, wait)
     }
 
     /// All tables, by name.
@@ -159,19 +174,23 @@ impl Engine {
     /// as one state. `progress` is told now and then, and may break off.
     ///
     /// # Errors
-    /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold; `Corrupted`
-    /// for a page that is. What is in `target` after any error says that it is no database.
+    /// [`TxnError::BackupStopped`] when it was broken off, or kept more than a quarter of what the log may hold, beyond what
+    /// others need; `Corrupted` for a page that is; `Io` of kind `InvalidInput` for a target in the database itself. What is in `target` after any error says that it is no database.
     pub fn backup(
         &self,
         target: &Path,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport, TxnError> {
-        Backup { core: &self.core, disk: &self.disk, target, progress }.run()
+        Backup { core: &self.core, disk: &self.disk, directory: &self.directory, target, progress }.run()
     }
 
     /// Gives space back while the database is used: merges leaves, moves pages from the end of the data file to free ones
     /// before, and cuts the file. What others have in use stays where it is. `progress` is told after each of many small
-    /// steps. One at a time; a second one waits for the first, and for a backup that copies pages.
+    /// steps. One at a time; a second one waits for the first, and for a backup that copies pages, a minute at most.
+    ///
+    /// # Errors
+    /// [`TxnError::Busy`] after that minute, or at once if the thread that calls is itself in the other's `progress`. What was
+    /// done until an error stays done, and is sound.
     pub fn compact(
         self: &Arc<Engine>,
         progress: &mut dyn FnMut(&CompactReport),

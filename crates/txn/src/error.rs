@@ -21,7 +21,7 @@ pub enum TxnError {
     /// An earlier operation made this transaction a deadlock victim, or left its plan; all that is left is to roll it back.
     #[error("the transaction was a deadlock's victim, or left its plan; roll it back and run it again")]
     Failed,
-    /// The log is full, and this transaction needed most of it; all that is left is to roll it back.
+    /// The log is full, and this transaction needed most of it: it was ended, and all that is left is to give it up.
     #[error("the transaction was ended because it held most of a full log; roll it back")]
     LogHeld,
     /// The commit record was written, but the log failed before it was known to be durable. The database is poisoned;
@@ -73,6 +73,12 @@ pub enum TxnError {
         /// Where it was made.
         path: PathBuf,
         /// Why it ended.
+        reason: &'static str,
+    },
+    /// Somebody is doing what excludes this: see [`Engine::compact`](crate::Engine::compact).
+    #[error("{reason}; try again when that is over")]
+    Busy {
+        /// Who is in the way.
         reason: &'static str,
     },
     /// The cursor is of another transaction.

@@ -22,9 +22,13 @@ mod control;
 #[cfg(not(foreshore_loom))]
 mod core;
 #[cfg(not(foreshore_loom))]
+mod ender;
+#[cfg(not(foreshore_loom))]
 mod engine;
 #[cfg(not(foreshore_loom))]
 mod error;
+#[cfg(not(foreshore_loom))]
+mod file_end;
 #[cfg(not(foreshore_loom))]
 mod footprint;
 #[cfg(not(foreshore_loom))]
@@ -73,7 +77,7 @@ mod api {
         catalog::{MAX_TABLE_META_BYTES, TableInfo},
         compact::CompactReport,
         control::FORMAT_VERSION,
-        engine::{Engine, READ_ONLY_BYTES},
+        engine::{DROP_WAIT, Engine, READ_ONLY_BYTES},
         error::TxnError,
         footprint::{Footprint, PLAN_MISSES},
         options::{
@@ -83,7 +87,7 @@ mod api {
         prepared::PreparedTransaction,
         recovery::{RecoveryObserver, RecoveryPhase, RecoveryProgress, RecoveryReport},
         retention::{LogHold, LogHolder, LogRetention},
-        stats::EngineStats,
+        stats::{EngineStats, StuckTable},
         ticket::CommitTicket,
         transaction::{Advance, MAX_SAVEPOINTS, Parted, Position, Savepoint, Txn, TxnCursor},
         verify::{MAX_PROBLEMS, VERIFY_WAIT, VerifyReport},

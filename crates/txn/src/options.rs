@@ -97,8 +97,10 @@ pub enum LogFullPolicy {
     /// [`StorageError::LogFull`]: foreshore_base::StorageError::LogFull
     #[default]
     Throttle,
-    /// As `Throttle`, and a moment later the transaction that needs most of the log is told to go: its next operation gets
-    /// [`TxnError::LogHeld`](crate::TxnError::LogHeld).
+    /// As `Throttle`, and a moment later the transaction that needs most of the log is ended: it is rolled back in the
+    /// background unless it is in the middle of a change, and its next operation gets
+    /// [`TxnError::LogHeld`](crate::TxnError::LogHeld). Its locks stay until its owner gives it up. Prepared transactions are
+    /// not ended. Costs every change an atomic instruction more.
     EndOldest,
 }
 

@@ -55,6 +55,8 @@ pub struct PreparedTransaction {
     pub prepared_at_unix_seconds: u64,
     /// Locks on keys that it holds.
     pub locks: usize,
+    /// Tables that it has locked as a whole.
+    pub tables: usize,
     /// Its first record: the log is kept for it from there on.
     pub log_from: Lsn,
 }
@@ -67,6 +69,8 @@ pub(crate) struct Prepared {
     pub(crate) slot: SlotNumber,
     first: Lsn,
     at: u64,
+    /// Tables that are locked as a whole.
+    tables: usize,
 }
 
 /// All prepared transactions, by their global ids.
@@ -124,6 +128,7 @@ impl PreparedTable {
                 txn: prepared.chain.txn,
                 prepared_at_unix_seconds: prepared.at,
                 locks: prepared.owner.lock_count(),
+                tables: prepared.tables,
                 log_from: prepared.first,
             })
         });
@@ -152,7 +157,8 @@ impl Txn {
             Ok(lsn) => {
                 self.finished = true;
                 self.session.owner.release_shared();
-                let prepared = self.session.suspend(at);
+                let tables = self.session.intents().filter(|&(table, mode)| is_whole(table, mode)).count();
+                let prepared = self.session.suspend(at, tables);
                 self.leave_pipeline(false, lsn, true);
                 core.prepared.put(global_id, prepared);
                 Ok(())
@@ -176,6 +182,10 @@ impl Txn {
         let lsn = loop {
             self.session.begin_change()?;
             let logged = log_records(&mut self.session, &locks, global_id, at);
+            if logged.is_ok() {
+                // From here on only a decision ends it.
+                self.session.keep_to_itself();
+            }
             self.session.end_change();
             attempts += 1;
             match logged {
@@ -206,16 +216,17 @@ fn log_records(session: &mut TxnSession, locks: &[LoggedLock], global_id: &[u8],
 
 impl TxnSession {
     /// Takes everything out that a prepared transaction keeps.
-    fn suspend(&mut self, at: u64) -> Prepared {
+    fn suspend(&mut self, at: u64, tables: usize) -> Prepared {
         let slot = self.slot.take().expect("whoever has logged something has a slot");
         let (owner, chain) = (self.owner.hand_over(), mem::take(&mut self.chain));
-        Prepared { owner, first: chain.first, chain, slot, at }
+        Prepared { owner, first: chain.first, chain, slot, at, tables }
     }
 
     fn resume(engine: &Arc<Engine>, prepared: Prepared) -> TxnSession {
         let mut session = TxnSession::new(Arc::clone(engine), prepared.owner);
         session.chain = prepared.chain;
         session.slot = Some(prepared.slot);
+        session.keep_to_itself();
         session
     }
 }
@@ -232,14 +243,14 @@ impl Engine {
         core.check_open()?;
         core.check_writable()?;
         let prepared = core.prepared.take(global_id)?;
-        let at = prepared.at;
+        let (at, tables) = (prepared.at, prepared.tables);
         let mut session = TxnSession::resume(self, prepared);
-        let appended = session.begin_change().and_then(|()| session.append_last(records::COMMIT));
+        let appended = session.announce_change().and_then(|_| session.append_last(records::COMMIT));
         let lsn = match appended {
             Ok(lsn) => lsn,
             Err(error) => {
                 session.end_change();
-                core.prepared.put(global_id, session.suspend(at));
+                core.prepared.put(global_id, session.suspend(at, tables));
                 return Err(error.into());
             }
         };
@@ -299,11 +310,17 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     }
     let id = String::from_utf8_lossy(&prepare.global_id);
     let label = Arc::from(format!("prepared {id}"));
-    let mut owner = core.locks.begin(txn, txn.0, Some(label)).map_err(|error| not_restored(&id, &error))?;
+    let mut owner =
+        core.locks.begin(txn, txn.0, Some(label)).map_err(|error| not_restored(&id, 0, &error))?;
     let names_hold = core.locks.name(TableId::CATALOG, KNOWN_KEY) == prepare.known_name;
+    let count = locks.len() as u64;
+    let mut tables = 0;
     if core.locking {
         for lock in locks {
-            take(&mut owner, lock, names_hold).map_err(|error| not_restored(&id, &error))?;
+            tables += usize::from(
+                matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
+            );
+            take(&mut owner, lock, names_hold).map_err(|error| not_restored(&id, count, &error))?;
         }
     }
     let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
@@ -313,7 +330,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     core.prepared.reserve(&prepare.global_id).map_err(|error| {
         StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
     })?;
-    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at });
+    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables });
     Ok(true)
 }
 
@@ -330,12 +347,17 @@ fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(),
     }
 }
 
-fn not_restored(id: &str, error: &LockError) -> StorageError {
+/// Whether a lock of this mode leaves nothing of the table to others that write.
+fn is_whole(table: TableId, mode: IntentMode) -> bool {
+    table != VOLUME && matches!(mode, IntentMode::SIX | IntentMode::X)
+}
+
+fn not_restored(id: &str, locks: u64, error: &LockError) -> StorageError {
     match error {
         LockError::TooManyLocks { limit } => StorageError::LimitExceeded {
-            what: "locks, and prepared transactions hold more",
+            what: "the number of locks of a transaction, and so of a prepared one that is to get its locks back,",
             limit: *limit as u64,
-            got: *limit as u64 + 1,
+            got: locks,
         },
         error => StorageError::Poisoned {
             cause: format!("the prepared transaction {id} does not get its locks back: {error}"),

@@ -27,10 +27,10 @@ const SLICE: usize = 256;
 /// How long the reaper waits for the volume, before it looks whether it is to stop.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
-/// Works until nothing is left, somebody wants a checkpoint, or the engine closes. False: it could not go on and should
-/// try again after a while.
+/// Works until nothing is left that can be freed, somebody wants a checkpoint, or the engine closes. False: it could not go
+/// on and should try again after a while. A table with a damaged page is left, and the reason noted.
 pub(crate) fn run(core: &Core) -> Result<bool> {
-    while let Some((table, root)) = core.catalog.dropped().first().copied() {
+    while let Some((table, root)) = core.catalog.next_dropped() {
         if core.closed.load(Ordering::Acquire) {
             return Ok(true);
         }
@@ -48,6 +48,11 @@ pub(crate) fn run(core: &Core) -> Result<bool> {
             }
             // Too many transactions are open.
             Err(StorageError::LimitExceeded { .. }) => return Ok(false),
+            // The pages of the others can be freed all the same.
+            Err(error @ (StorageError::Corrupted { .. } | StorageError::Io { .. })) => {
+                core.check_open()?;
+                core.catalog.set_stuck(table, error.to_string());
+            }
             Err(error) => return Err(error),
         }
         core.note_log_growth(core.log.tail());
@@ -108,13 +113,9 @@ fn end(core: &Core, chain: &mut TxnChain, commit: bool) -> Result<()> {
         return Ok(());
     }
     if !commit {
-        let (mut next, mut payload) = (chain.last, Vec::new());
-        while next > Lsn::ZERO {
-            next = rollback::undo_one(core, chain, next, &|table| core.catalog.root(table), &mut payload)?;
-        }
+        return rollback::undo_chain(core, chain, &mut |_| {});
     }
-    let kind = if commit { records::COMMIT } else { records::END };
-    core.log.append_rollback(chain.txn, chain.last, kind, &[]).map(drop)
+    core.log.append_rollback(chain.txn, chain.last, records::COMMIT, &[]).map(drop)
 }
 
 /// A session for rows that nobody else knows of. It purges no ghosts: those beside may be under others' locks.

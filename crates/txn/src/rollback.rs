@@ -18,13 +18,18 @@ use foreshore_wal::RecordHeader;
 
 use crate::{
     core::Core,
+    error::TxnError,
     records::{self, Owner},
     stats::Event,
     transaction::TxnSession,
 };
 
-/// Undoes all of a transaction's changes; its locks may go then, also when that fails. Gives its end record, if it needed one.
+/// Undoes all of a transaction's changes; its locks may go then, also when that fails. Gives its end record, if it needed one
+/// and nobody else has ended it.
 pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
+    if !session.keep_to_itself() {
+        return Ok(None);
+    }
     let result = undo_with_end(session);
     session.release_slot();
     session.core().stats.count(Event::Rollback);
@@ -35,19 +40,25 @@ fn undo_with_end(session: &mut TxnSession) -> Result<Option<Lsn>> {
     if !session.has_records() {
         return Ok(None);
     }
-    undo_back_to(session, Lsn::ZERO)?;
-    session.begin_change()?;
+    session.announce_change()?;
+    undo_announced(session, Lsn::ZERO)?;
+    session.announce_change()?;
     let ended = session.append_last(records::END).map(Some);
     settle(session.core(), ended)
 }
 
 /// Undoes the changes that a transaction logged after `until`.
-pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
+pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), TxnError> {
     let ignored = planted(Fault::SavepointIgnored) && until > Lsn::ZERO;
     if session.chain.last <= until || ignored {
         return Ok(());
     }
     session.begin_change()?;
+    Ok(undo_announced(session, until)?)
+}
+
+/// The change was announced, and ends here.
+fn undo_announced(session: &mut TxnSession, until: Lsn) -> Result<()> {
     let engine = session.engine.clone();
     let core = engine.core();
     let mut buffer = Vec::new();
@@ -64,6 +75,17 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<()> {
     };
     session.end_change();
     settle(core, undone)
+}
+
+/// Undoes a chain to its beginning and appends its end record; `noted` is told of every record. By somebody who is not
+/// its owner, or has none.
+pub(crate) fn undo_chain(core: &Core, chain: &mut TxnChain, noted: &mut dyn FnMut(&TxnChain)) -> Result<()> {
+    let (mut next, mut payload) = (chain.last, Vec::new());
+    while next > Lsn::ZERO {
+        next = undo_one(core, chain, next, &|table| core.catalog.root(table), &mut payload)?;
+        noted(chain);
+    }
+    core.log.append_rollback(chain.txn, chain.last, records::END, &[]).map(drop)
 }
 
 /// Poisons the database if undo has failed; but a closed log has nobody to stop (TXN-5).

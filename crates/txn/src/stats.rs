@@ -1,5 +1,6 @@
 //! What happened so far, in numbers.
 
+use foreshore_base::TableId;
 use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU64, Ordering},
@@ -19,9 +20,10 @@ pub(crate) enum Event {
     Checkpoint,
     PlanMiss,
     PlanFallback,
+    Ended,
 }
 
-const EVENTS: usize = 6;
+const EVENTS: usize = 7;
 
 /// Counters, one line each. They order nothing, so they are relaxed.
 #[derive(Debug, Default)]
@@ -40,6 +42,17 @@ impl Counters {
     }
 }
 
+/// A dropped table whose pages cannot be freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckTable {
+    /// Its id.
+    pub table: TableId,
+    /// What it was called.
+    pub name: String,
+    /// Why: it names the page.
+    pub failure: String,
+}
+
 /// A look at an engine, taken while it works: the numbers belong to about the same moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -50,6 +63,8 @@ pub struct EngineStats {
     pub read_only_commits: u64,
     /// Transactions rolled back, for whatever reason.
     pub rollbacks: u64,
+    /// Those of them that were rolled back in their owner's place, because they needed most of a full log.
+    pub ended: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
     /// Runs of planned transactions that met a lock which was neither in their footprint nor free, and were repeated.
@@ -71,6 +86,8 @@ pub struct EngineStats {
     pub tables: usize,
     /// Dropped tables whose pages are not all free yet.
     pub tables_dropped: usize,
+    /// Those of them whose pages cannot be freed, with the reason: a page is damaged. The next opening tries again.
+    pub tables_stuck: Vec<StuckTable>,
     /// Bytes of the log that are needed.
     pub log_used_bytes: u64,
     /// Where the log ends.
@@ -98,10 +115,12 @@ impl Core {
     }
 
     pub(crate) fn collect_stats(&self) -> EngineStats {
+        let dropped = self.catalog.dropped();
         EngineStats {
             commits: self.stats.of(Event::Commit),
             read_only_commits: self.stats.of(Event::ReadOnlyCommit),
             rollbacks: self.stats.of(Event::Rollback),
+            ended: self.stats.of(Event::Ended),
             checkpoints: self.stats.of(Event::Checkpoint),
             plan_misses: self.stats.of(Event::PlanMiss),
             plan_fallbacks: self.stats.of(Event::PlanFallback),
@@ -111,7 +130,13 @@ impl Core {
             prepared: self.prepared.len(),
             cut_off: self.cut_off.load(Ordering::Relaxed),
             tables: self.catalog.len(),
-            tables_dropped: self.catalog.dropped().len(),
+            tables_dropped: dropped.len(),
+            tables_stuck: dropped
+                .into_iter()
+                .filter_map(|(table, dropped)| {
+                    Some(StuckTable { table, name: dropped.name, failure: dropped.failure? })
+                })
+                .collect(),
             log_used_bytes: self.log.used_bytes(),
             log_tail: self.log.tail().0,
             log_durable: self.log.durable().0,

@@ -13,6 +13,15 @@
 //!    +----------------------- release --------------------------+
 //! ```
 //!
+//! Between two changes a transaction whose owner allows for that *rests* instead of being idle: then somebody else may take it
+//! over, to roll it back (TXN-35). Who begins the next change, and who takes it over, do so by a compare-exchange of the same
+//! word, so one of them is refused; he who has it writes the slot from then on.
+//!
+//! ```text
+//!                       rest (last L)             resume_change (owner), or take (another), tail S
+//!   changing since S  ---------------->  RESTING  -------------------------------------------->  changing since S
+//! ```
+//!
 //! TXN-3: for each record below the redo horizon of a checkpoint, the checkpoint either reads a `last` that is no older, or a
 //! `pending` that is no newer, or finds the transaction gone and its commit or end record in the log before its own.
 //! Analysis starts at the oldest `pending`, so it meets whatever `last` does not know. The argument:
@@ -35,8 +44,11 @@ use foreshore_env::{
     thread_local,
 };
 
-/// [`Slot::pending`]: no change is under way.
+/// [`Slot::pending`]: no change is under way, and only the owner begins one.
 const IDLE: u64 = u64::MAX;
+/// [`Slot::pending`], with the owner's id in the lower bits: no change is under way, and whoever replaces the word begins one.
+/// (Positions in the log are smaller, and the id keeps apart who had the slot before.)
+const RESTING: u64 = 1 << 63;
 /// [`Slot::txn`]: nobody's.
 const FREE: u64 = 0;
 
@@ -46,7 +58,7 @@ thread_local! {
     static HOME: Cell<usize> = Cell::new(usize::MAX);
 }
 
-/// Written by the owner of the slot, read by checkpoints. All stores release and all loads acquire; the partners are
+/// Written by the owner of the slot, or by him who has taken it over, read by checkpoints. All stores release and all loads acquire; the partners are
 /// named above.
 #[derive(Debug)]
 struct Slot {
@@ -56,7 +68,7 @@ struct Slot {
     first: AtomicU64,
     /// The owner's newest record when its last change ended; 0 before it has any.
     last: AtomicU64,
-    /// The change under way appends here or later; `IDLE` when there is none.
+    /// The change under way appends here or later; `IDLE` or `RESTING` when there is none.
     pending: AtomicU64,
     /// The transaction that was told to go; its slot may have another one by now. Written by everybody, relaxed: it carries
     /// nothing with it.
@@ -175,6 +187,41 @@ impl TxnTable {
         slot.pending.store(IDLE, Ordering::Release);
     }
 
+    /// As [`TxnTable::end_change`], and lets others [take](TxnTable::take) the transaction over until its next change.
+    #[inline]
+    pub(crate) fn rest(&self, slot: SlotNumber, txn: TxnId, last: Lsn) {
+        let slot = self.slot(slot);
+        slot.last.store(last.0, Ordering::Release);
+        slot.pending.store(RESTING | txn.0, Ordering::Release);
+    }
+
+    /// As [`TxnTable::begin_change`], for a transaction that rests; false: another has it.
+    #[inline]
+    pub(crate) fn resume_change(&self, slot: SlotNumber, txn: TxnId, tail: Lsn) -> bool {
+        self.slot(slot).replace_rest(txn, tail.0)
+    }
+
+    /// Ends its rest: nobody takes it any more; false: another has it.
+    pub(crate) fn take_back(&self, slot: SlotNumber, txn: TxnId) -> bool {
+        self.slot(slot).replace_rest(txn, IDLE)
+    }
+
+    /// Takes over a transaction that rests, to undo it from its newest record on, which is given. `tail`: as for
+    /// [`TxnTable::begin_change`]. `None`: it is in the middle of a change, or has ended, or is not to be ended by others.
+    pub(crate) fn take(&self, txn: TxnId, tail: Lsn) -> Option<(SlotNumber, Lsn)> {
+        let index = self.index_of(txn)?;
+        let slot = &self.slots[index];
+        // Before anything is undone: who reads what was undone finds this.
+        slot.ended.store(txn.0, Ordering::Relaxed);
+        let taken = slot.replace_rest(txn, tail.0);
+        taken.then(|| (SlotNumber(index as u16), Lsn(slot.last.load(Ordering::Acquire))))
+    }
+
+    /// Whether a slot is still that of a transaction.
+    pub(crate) fn is_open(&self, slot: SlotNumber, txn: TxnId) -> bool {
+        self.slot(slot).txn.load(Ordering::Acquire) == txn.0
+    }
+
     /// The change goes on from `tail`; `last` is the owner's newest record so far.
     #[inline]
     pub(crate) fn advance(&self, slot: SlotNumber, last: Lsn, tail: Lsn) {
@@ -206,15 +253,20 @@ impl TxnTable {
 
     /// Tells a transaction that it has to go.
     pub(crate) fn end(&self, txn: TxnId) {
-        if let Some(slot) = self.slots.iter().find(|slot| slot.txn.load(Ordering::Acquire) == txn.0) {
-            slot.ended.store(txn.0, Ordering::Relaxed);
+        if let Some(index) = self.index_of(txn) {
+            self.slots[index].ended.store(txn.0, Ordering::Relaxed);
         }
     }
 
-    /// Whether the owner of a slot was told to go.
+    fn index_of(&self, txn: TxnId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.txn.load(Ordering::Acquire) == txn.0)
+    }
+
+    /// Whether the owner of a slot was told to go, or was ended: then the slot is not his any more.
     #[inline]
     pub(crate) fn is_ended(&self, slot: SlotNumber, txn: TxnId) -> bool {
-        self.slot(slot).ended.load(Ordering::Relaxed) == txn.0
+        let slot = self.slot(slot);
+        slot.ended.load(Ordering::Relaxed) == txn.0 || slot.txn.load(Ordering::Relaxed) != txn.0
     }
 
     /// Looks at all transactions, after the checkpoint has read its redo horizon from the log's tail.
@@ -253,6 +305,12 @@ impl Slot {
         self.txn.compare_exchange(FREE, txn.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    #[inline]
+    fn replace_rest(&self, txn: TxnId, pending: u64) -> bool {
+        let rest = RESTING | txn.0;
+        self.pending.compare_exchange(rest, pending, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// `None` when it is free. Reads again when the owner changed meanwhile: ids are never used twice.
     fn read(&self) -> Option<Seen> {
         loop {
@@ -264,6 +322,7 @@ impl Slot {
             let last = self.last.load(Ordering::Acquire);
             let first = self.first.load(Ordering::Acquire);
             if self.txn.load(Ordering::Acquire) == txn {
+                let pending = if pending >= RESTING { IDLE } else { pending };
                 return Some(Seen { txn: TxnId(txn), first, last, pending });
             }
         }

@@ -224,6 +224,7 @@ impl Txn {
             return self.next_ahead(cursor, key, value);
         }
         let result = cursor.cursor.next(&mut self.session, key, value);
+        self.check_not_ended()?;
         result.map_err(|error| self.note(error.into()))
     }
 
@@ -276,7 +277,9 @@ impl Txn {
         read: impl FnOnce(&BTree, &mut TxnSession) -> Result<R, TreeError>,
     ) -> Result<R, TxnError> {
         self.enter(table, intent)?;
-        read(table.tree(), &mut self.session).map_err(|error| self.note(error.into()))
+        let result = read(table.tree(), &mut self.session);
+        self.check_not_ended()?;
+        result.map_err(|error| self.note(error.into()))
     }
 
     /// One operation that may change one key. `wish`: the same for reconnaissance.
@@ -318,13 +321,13 @@ impl Txn {
     pub(crate) fn change_once<R>(
         &mut self,
         change: impl FnOnce(&mut TxnSession) -> Result<R, TreeError>,
-    ) -> Result<R, TreeError> {
+    ) -> Result<R, TxnError> {
         self.session.begin_change()?;
         let fuse = Fuse(&mut self.session);
         let result = change(fuse.0);
         std::mem::forget(fuse);
         self.session.end_change();
-        result
+        result.map_err(TxnError::from)
     }
 
     /// Undoes what a failed change has done. Returns if it is worth another attempt: the log was full, and a checkpoint
@@ -332,7 +335,7 @@ impl Txn {
     #[cold]
     fn after_failed_change(
         &mut self,
-        error: TreeError,
+        error: TxnError,
         before: Lsn,
         attempts: &mut usize,
     ) -> Result<(), TxnError> {
@@ -340,12 +343,12 @@ impl Txn {
             rollback::undo_back_to(&mut self.session, before)?;
         }
         *attempts += 1;
-        if let (TreeError::Storage(StorageError::LogFull { .. }), ..=LOG_FULL_RETRIES) = (&error, *attempts)
+        if let (TxnError::Storage(StorageError::LogFull { .. }), ..=LOG_FULL_RETRIES) = (&error, *attempts)
             && self.wait_for_log_room()?
         {
             return Ok(());
         }
-        Err(self.note(error.into()))
+        Err(self.note(error))
     }
 
     fn lock(&mut self, lock: impl FnOnce(&mut TxnSession) -> Result<(), LockError>) -> Result<(), TxnError> {
@@ -360,15 +363,19 @@ impl Txn {
         error
     }
 
+    /// Whether nobody has ended it (TXN-35). Also asked after it has read, for it may have read what was undone meanwhile.
+    #[inline]
+    fn check_not_ended(&self) -> Result<(), TxnError> {
+        if self.session.is_ended() { Err(TxnError::LogHeld) } else { Ok(()) }
+    }
+
     /// Whether operations are allowed.
     #[inline]
     pub(crate) fn check_usable(&self) -> Result<(), TxnError> {
         if self.failed || self.away {
             return Err(TxnError::Failed);
         }
-        if self.session.is_ended() {
-            return Err(TxnError::LogHeld);
-        }
+        self.check_not_ended()?;
         if self.session.waiting.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return Err(LockError::Cancelled.into());
         }

@@ -39,6 +39,8 @@ pub struct VerifyReport {
     pub trees: TreeReport,
     /// Records in the log.
     pub log_records: u64,
+    /// Pages in use that were not come to, because they are damaged or lie behind such a page.
+    pub pages_unreachable: u64,
     /// Somebody held locks when the check was over. If no transaction is open, nobody should.
     pub locks_held: bool,
 }
@@ -50,7 +52,9 @@ impl VerifyReport {
     }
 
     fn problem(&mut self, problem: String) {
-        if self.problems.len() < MAX_PROBLEMS {
+        if self.problems.contains(&problem) {
+            // A bitmap page is asked for each of its pages.
+        } else if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         } else {
             self.problems_dropped += 1;
@@ -85,34 +89,47 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
 }
 
 fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
-    let mut owners = BTreeMap::new();
+    let (mut owners, mut damaged) = (BTreeMap::new(), false);
     let tables = core.catalog.all();
     report.tables = tables.len() as u64;
     let overflow = BTree::open(&core.trees, TableId::OVERFLOW, core.catalog.overflow_root());
     let own = [("catalogue", core.catalog.tree()), ("overflow", &overflow)];
     let users = tables.iter().map(|table| (table.name(), table.tree()));
     for (name, tree) in own.into_iter().chain(users) {
-        let checked = tree.verify(&mut report.trees);
-        report.note(checked)?;
-        let mut pages = Vec::new();
-        // The same walk: what is damaged there has been noted.
-        let _ = tree.pages(&mut |page| pages.push(page));
+        let (mut pages, mut damage, mut counted) = (Vec::new(), Vec::new(), report.trees);
+        tree.examine(&mut counted, &mut |page| pages.push(page), &mut |error| damage.push(error))?;
+        report.trees = counted;
+        damaged |= !damage.is_empty();
+        for error in damage {
+            report.problem(format!("table {name}: {error}"));
+        }
         for page in pages {
             check_page(core, name, page, &mut owners, report)?;
         }
     }
     let mut dropped_values = 0;
-    for (table, root) in core.catalog.dropped() {
+    for (table, dropped) in core.catalog.dropped() {
         let name = "(dropped)";
         let mut pages = Vec::new();
-        let remains = BTree::open(&core.trees, table, root).remains(&mut |page| pages.push(page));
-        dropped_values += report.note(remains)?.map_or(0, |remains| remains.long_values);
+        let remains = BTree::open(&core.trees, table, dropped.root).remains(&mut |page| pages.push(page));
+        match report.note(remains)? {
+            Some(remains) => dropped_values += remains.long_values,
+            None => damaged = true,
+        }
+        if let Some(failure) = dropped.failure {
+            report.problem(format!(
+                "the pages of the dropped table {:?} ({table}) cannot be freed: {failure}",
+                dropped.name
+            ));
+        }
         for page in pages {
             check_page(core, name, page, &mut owners, report)?;
         }
     }
-    check_long_values(&overflow, dropped_values, report)?;
-    check_free_space(core, &owners, report)
+    if !damaged {
+        check_long_values(&overflow, dropped_values, report)?;
+    }
+    check_free_space(core, &owners, damaged, report)
 }
 
 /// The chunks of each long value are without gap, and there are as many long values as records that refer to one.
@@ -172,7 +189,14 @@ fn check_page<'a>(
     Ok(())
 }
 
-fn check_free_space(core: &Core, owners: &BTreeMap<PageId, &str>, report: &mut VerifyReport) -> Result<()> {
+/// Every page that is in use belongs to a table. Behind a damaged page are others that the walk did not come to: they are one
+/// problem, not one each.
+fn check_free_space(
+    core: &Core,
+    owners: &BTreeMap<PageId, &str>,
+    damaged: bool,
+    report: &mut VerifyReport,
+) -> Result<()> {
     let mut leaked = Vec::new();
     let visited = core.pool.visit_allocated(&mut |page| {
         if !owners.contains_key(&page) {
@@ -180,6 +204,16 @@ fn check_free_space(core: &Core, owners: &BTreeMap<PageId, &str>, report: &mut V
         }
     });
     report.note(visited)?;
+    if damaged {
+        report.pages_unreachable = leaked.len() as u64;
+        if let [first, ..] = leaked[..] {
+            report.problem(format!(
+                "{} pages are marked as in use and were not come to, the damaged ones and what lies behind them; the first is {first}",
+                leaked.len()
+            ));
+        }
+        return Ok(());
+    }
     for page in leaked {
         report.problem(format!("page {page} is marked as in use, but no table has it"));
     }

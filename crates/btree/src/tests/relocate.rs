@@ -10,7 +10,7 @@ use foreshore_env::{
 };
 
 use super::support::{LATCH_MODES, Rig, scan};
-use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session};
+use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session, VerifyReport};
 
 /// Compacts both trees of the rig to so many pages, but for their roots; gives how many pages moved.
 pub(super) fn compact(rig: &Rig, session: &impl Session, pages: u64) -> usize {
@@ -86,6 +86,8 @@ fn leaves_that_fit_one_page_are_merged() {
     let condensed = rig.tree.condense(&session, None, usize::MAX).unwrap();
     let after = rig.verify();
     assert!(condensed.next.is_none() && condensed.merged > 20, "{condensed:?}");
+    let leaves = |report: VerifyReport| report.pages - report.inner_pages;
+    assert_eq!(leaves(before) - leaves(after), condensed.merged);
     assert_eq!((after.records, after.ghosts), (1600, 0));
     assert!(after.pages * 10 < before.pages * 7, "{} pages of {}", after.pages, before.pages);
     assert_eq!(rig.tree.condense(&session, None, usize::MAX).unwrap().merged, 0, "a second time");

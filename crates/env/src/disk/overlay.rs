@@ -151,6 +151,10 @@ impl Disk for Overlay {
         self.is_there(&self.names.lock(), path)
     }
 
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        self.under.lies_in(path, directory)
+    }
+
     /// A shared lock of the file below. Where there is none, nobody has ever had what it guards open for writing.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.lock_shared(path)

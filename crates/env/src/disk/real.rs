@@ -105,6 +105,27 @@ impl Disk for RealDisk {
         }
     }
 
+    /// A directory is known by device and inode, under which it stands in all of its mounts.
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let wanted = identity(directory)?;
+        // The deepest of it that is there: what is below has no links.
+        let mut there = Err(io::ErrorKind::NotFound.into());
+        for ancestor in path.ancestors() {
+            let named = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+            there = fs::canonicalize(named);
+            if !matches!(&there, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+        }
+        for ancestor in there?.ancestors() {
+            if identity(ancestor)? == wanted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let mut options = OpenOptions::new();
         options
@@ -249,6 +270,35 @@ mod tests {
         assert!(RealDisk.create_directory(&real).is_ok() && RealDisk.create_directory(&other).is_err());
         // With a slash it names what it leads to.
         assert!(RealDisk.list(&other.join("")).is_ok());
+    }
+
+    #[test]
+    fn what_lies_in_a_directory_is_found_by_every_name() {
+        let home = tempfile::tempdir().unwrap();
+        let (own, other) = (home.path().join("own"), home.path().join("other"));
+        fs::create_dir_all(own.join("inner/deep")).unwrap();
+        fs::create_dir(&other).unwrap();
+        let link =
+            |target: &Path, name: &str| std::os::unix::fs::symlink(target, home.path().join(name)).unwrap();
+        link(&own, "alias");
+        link(&own.join("inner"), "short");
+        link(Path::new("alias"), "second");
+        for inside in
+            ["own", "own/new", "own/inner/deep/new/newer", "alias/new", "short", "short/new", "second/new"]
+        {
+            assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
+        }
+        for inside in ["other/../own/new", "own/../own", "short/../new", "other/../short/deep/./new"] {
+            assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
+        }
+        // Also when the directory itself is named by a link.
+        assert!(RealDisk.lies_in(&own.join("new"), &home.path().join("second")).unwrap());
+        for outside in ["other", "other/new", "ownother", "own/../new", "alias/../new/newer", "new"] {
+            assert!(!RealDisk.lies_in(&home.path().join(outside), &own).unwrap(), "{outside}");
+        }
+        assert!(RealDisk.lies_in(Path::new("new"), Path::new(".")).unwrap());
+        assert!(RealDisk.lies_in(Path::new(""), Path::new("..")).unwrap());
+        assert!(RealDisk.lies_in(&other, &home.path().join("absent")).is_err());
     }
 
     #[test]

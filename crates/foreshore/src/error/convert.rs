@@ -10,7 +10,10 @@ use foreshore_env::sync::Arc;
 use foreshore_txn::{LockError, TxnError};
 
 use super::{Error, RefusedLock, Victim};
-use crate::database::Inner;
+use crate::{
+    database::Inner,
+    retention::{LogHolder, LogRetention},
+};
 
 impl Error {
     #[cold]
@@ -26,7 +29,7 @@ impl Error {
             StorageError::AlreadyOpen { path } => Error::AlreadyOpen { path },
             StorageError::Poisoned { cause } => Error::Poisoned { path: path(), cause },
             StorageError::LogFull { used_bytes, capacity_bytes } => {
-                Error::LogFull { used_bytes, capacity_bytes }
+                Error::LogFull { used_bytes, capacity_bytes, holder: None }
             }
             StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
@@ -52,13 +55,21 @@ impl Error {
         }
     }
 
-    /// Of an operation that may wait for locks.
+    /// Of an operation that may wait for locks, or for room in the log: tells who is in the way.
     #[cold]
     pub(crate) fn from_operation(error: TxnError, database: &Inner) -> Error {
-        match error {
-            TxnError::Lock(error) => Error::from_lock(error, Some(database)),
+        let mut error = match error {
+            TxnError::Lock(error) => return Error::from_lock(error, Some(database)),
             error => Error::from_txn(error, &database.path),
+        };
+        if let Error::LogFull { holder, .. } = &mut error {
+            // Of this moment, which is later than the failure: whoever has ended meanwhile is in nobody's way.
+            // Pages are nobody's: the next checkpoint lets them go.
+            let mut holders = LogRetention::of(database.engine.log_retention()).holders.into_iter();
+            let found = holders.find(|hold| !matches!(hold.holder, LogHolder::Pages));
+            *holder = found.map(|hold| Box::new(hold.holder));
         }
+        error
     }
 
     #[cold]
@@ -71,6 +82,7 @@ impl Error {
             TxnError::LogHeld => Error::LogHeld,
             TxnError::PipelineBusy => Error::PipelineBusy,
             TxnError::BackupStopped { path, reason } => Error::BackupStopped { path, reason },
+            TxnError::Busy { reason } => Error::Busy { path: database.to_owned(), reason },
             TxnError::InvalidGlobalId { bytes, limit } => Error::InvalidGlobalId { bytes, limit },
             TxnError::GlobalIdInUse { id } => Error::GlobalIdInUse { id },
             TxnError::UnknownGlobalId { id } => Error::UnknownGlobalId { id },

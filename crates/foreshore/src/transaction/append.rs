@@ -64,7 +64,10 @@ impl Transaction {
                 return Ok(());
             }
             if !self.txn.append(&table.info, &part).map_err(|error| self.fail(error))? {
-                return Err(Error::NotBehind { table: table.info.name().to_owned(), entry: *done });
+                // The first that is out of order in itself; else it is the first of the part that is not behind the table's.
+                let unordered = part.windows(2).position(|pair| pair[0].0 >= pair[1].0);
+                let entry = *done + unordered.map_or(0, |before| before as u64 + 1);
+                return Err(Error::NotBehind { table: table.info.name().to_owned(), entry });
             }
             *done += part.len() as u64;
         }

@@ -16,11 +16,18 @@ use foreshore_lock::{IntentMode, KeyRef, Mode};
 use super::{Catalog, TableInfo, encode_row};
 use crate::{engine::Engine, error::TxnError, options::BeginOptions, stats::Event, transaction::TxnSession};
 
-/// How long a drop waits until nobody uses the table. A transaction of the caller's own would let it wait for ever.
-const DROP_WAIT: Duration = Duration::from_secs(60);
-
 /// What the key of a dropped table begins with: no text does.
 const DROPPED: u8 = u8::MAX;
+
+/// A dropped table that still has pages.
+#[derive(Clone, Debug)]
+pub(crate) struct Dropped {
+    /// What it was called; empty in rows of versions that did not note it.
+    pub(crate) name: String,
+    pub(crate) root: PageId,
+    /// Why its pages cannot be freed. The next opening tries again.
+    pub(crate) failure: Option<String>,
+}
 
 fn dropped_key(table: TableId) -> [u8; 5] {
     let [a, b, c, d] = table.0.to_be_bytes();
@@ -35,20 +42,22 @@ pub(super) fn dropped_table(key: &[u8]) -> Option<TableId> {
     }
 }
 
-/// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns.
-pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
-    match try_drop_table(engine, name) {
+/// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns. `wait`: for
+/// those who use the table; a transaction of the caller's own would let it wait for ever.
+pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
+    let deadline = Instant::now().checked_add(wait);
+    match try_drop_table(engine, name, deadline) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_drop_table(engine, name)
+            try_drop_table(engine, name, deadline)
         }
         dropped => dropped,
     }
 }
 
-fn try_drop_table(engine: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
+fn try_drop_table(engine: &Arc<Engine>, name: &str, deadline: Option<Instant>) -> Result<bool, TxnError> {
     let core = engine.core();
     let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("drop table")) })?;
-    txn.set_deadline(Some(Instant::now() + DROP_WAIT));
+    txn.set_deadline(deadline);
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
     // Under the lock of its row: whoever made or dropped it meanwhile is done.
@@ -73,7 +82,7 @@ fn try_drop_table(engine: &Arc<Engine>, name: &str) -> Result<bool, TxnError> {
 fn replace_row(session: &mut TxnSession, table: &TableInfo) -> Result<(), TreeError> {
     let engine = session.engine.clone();
     let catalog = &engine.core().catalog;
-    let row = encode_row(table.id(), table.tree().root(), &[]);
+    let row = encode_row(table.id(), table.tree().root(), table.name().as_bytes());
     if catalog.tree.delete(session, table.name().as_bytes())?
         && catalog.tree.insert(session, &dropped_key(table.id()), &row)?
     {
@@ -89,12 +98,27 @@ impl Catalog {
         table.0.dropped.store(true, Ordering::Relaxed);
         tables.by_name.remove(table.name());
         tables.roots.remove(&table.id());
-        tables.dropped.insert(table.id(), table.tree().root());
+        let (name, root) = (table.name().to_owned(), table.tree().root());
+        tables.dropped.insert(table.id(), Dropped { name, root, failure: None });
     }
 
-    /// Dropped tables that still have pages, and their roots.
-    pub(crate) fn dropped(&self) -> Vec<(TableId, PageId)> {
-        self.tables.lock().dropped.iter().map(|(table, root)| (*table, *root)).collect()
+    /// Dropped tables that still have pages.
+    pub(crate) fn dropped(&self) -> Vec<(TableId, Dropped)> {
+        self.tables.lock().dropped.iter().map(|(table, dropped)| (*table, dropped.clone())).collect()
+    }
+
+    /// A dropped table whose pages may be freed, and its root.
+    pub(crate) fn next_dropped(&self) -> Option<(TableId, PageId)> {
+        let tables = self.tables.lock();
+        let mut free = tables.dropped.iter().filter(|(_, dropped)| dropped.failure.is_none());
+        free.next().map(|(table, dropped)| (*table, dropped.root))
+    }
+
+    /// The pages of a dropped table cannot be freed: it stands in no other's way from now on.
+    pub(crate) fn set_stuck(&self, table: TableId, failure: String) {
+        if let Some(dropped) = self.tables.lock().dropped.get_mut(&table) {
+            dropped.failure = Some(failure);
+        }
     }
 
     /// Takes the row of a dropped table away: it has no pages left.

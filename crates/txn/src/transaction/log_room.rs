@@ -2,9 +2,11 @@
 //!
 //! It waits a little, holding its locks, while others end and checkpoints shorten the log: that slows those down who fill
 //! it. Under [`LogFullPolicy::EndOldest`] it then tells the transaction that needs most of the log that it has to go. That one
-//! learns it with its next operation, refuses everything from then on but to be rolled back, and for that there is always
-//! room (WAL-10, TXN-5). Nobody waits for longer than [`PATIENCE`]: the oldest may be in the hands of somebody who has
-//! forgotten it. Who waits for no lock does not wait here either.
+//! learns it with its next operation, and refuses everything from then on but to be rolled back; for that there is always
+//! room (WAL-10, TXN-5). If it has no operation under way, it is rolled back at once, in the background (TXN-35).
+//!
+//! Nobody waits for longer than [`PATIENCE`], but for a rollback that is under way, which ends: the oldest may be in the middle of
+//! a change and wait for a lock, or be prepared. Who waits for no lock does not wait here either.
 
 use foreshore_env::{
     thread,
@@ -30,6 +32,7 @@ impl Txn {
     pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
         let core = self.session.core();
         let begun = Instant::now();
+        let mut ending = false;
         loop {
             self.check_usable()?;
             if core.checkpoint_shortens_log() {
@@ -44,12 +47,13 @@ impl Txn {
                     if mine {
                         continue;
                     }
+                    ending = core.growth.ask_end(oldest);
                 }
                 _ => {}
             }
             let waiting = &self.session.waiting;
             if waiting.no_wait
-                || begun.elapsed() >= PATIENCE
+                || (begun.elapsed() >= PATIENCE && !ending)
                 || waiting.deadline.is_some_and(|deadline| deadline <= Instant::now())
             {
                 return Ok(false);

@@ -179,10 +179,17 @@ fn what_is_in_the_way_is_left_alone() {
     let (engine, _) = made(&disk);
     disk.create_directory(target()).unwrap();
     disk.write_file(&target().join("letter"), b"Dear").unwrap();
-    for path in [target(), directory()] {
+    let (inside, by_dots) = (directory().join("log/copy"), target().join("../db/copy"));
+    let places = [
+        (target(), "not empty"),
+        (directory(), "it lies in"),
+        (&inside, "it lies in"),
+        (&by_dots, "it lies in"),
+    ];
+    for (path, reason) in places {
         let files = disk.files();
         let error = engine.backup(path, &mut go_on).unwrap_err();
-        assert!(error.to_string().contains("not empty"), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
         assert_eq!(disk.files(), files);
     }
     disk.remove(&target().join("letter")).unwrap();
@@ -275,4 +282,109 @@ fn a_backup_that_keeps_too_much_of_the_log_ends() {
     assert!(open_target(&disk, target()).is_err());
     assert!(!engine.log_retention().holders.iter().any(|hold| hold.holder.is_backup()));
     assert_eq!(read_all(&engine).unwrap().len(), 3006);
+}
+
+/// TXN-31: what an open transaction needs of the log anyway is not held against a backup.
+#[test]
+fn a_backup_is_not_ended_for_what_others_keep() {
+    let mut options = tiny();
+    options.log.capacity_bytes = 4 << 20;
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut old = begin(&engine);
+    old.put(&table, b"old", b"").unwrap();
+    (0..=5).for_each(|number| write(&engine, &table, number));
+    let (mut first, quarter) = (true, options.log.capacity_bytes / 4);
+    engine
+        .backup(target(), &mut |_| {
+            if std::mem::take(&mut first) {
+                let begin = engine.log().tail();
+                for number in 6.. {
+                    write(&engine, &table, number);
+                    if engine.log().tail().0 > begin.0 + quarter + (64 << 10) {
+                        break;
+                    }
+                }
+                engine.checkpoint().unwrap();
+            }
+            go_on(())
+        })
+        .unwrap();
+    drop(old);
+    let copy = open_target(&disk, target()).unwrap();
+    assert!(number(&copy, "the copy") > 5);
+    assert_sound(&copy, "the copy");
+}
+
+/// TXN-34: both tell their users how far they are, and those may call the other.
+#[test]
+fn a_backup_and_a_compaction_call_each_other_and_nobody_hangs() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    (0..200).for_each(|number| write(&engine, &table, number));
+    let busy = |result: Result<(), TxnError>, wanted: &str| match result {
+        Err(TxnError::Busy { reason }) => assert!(reason.contains(wanted), "{reason}"),
+        other => panic!("{other:?}"),
+    };
+    let mut copies = 0;
+    engine
+        .compact(&mut |_| {
+            copies += 1;
+            if copies < 4 {
+                engine.backup(&PathBuf::from(format!("/copy {copies}")), &mut go_on).unwrap();
+            }
+            busy(engine.compact(&mut |_| {}).map(drop), "another compaction");
+        })
+        .unwrap();
+    assert!(copies > 2, "{copies}");
+    let mut refused = 0;
+    engine
+        .backup(target(), &mut |_| {
+            // It copies pages first, and then its log, when it is in nobody's way.
+            if refused == 0 {
+                busy(engine.compact(&mut |_| {}).map(drop), "a backup");
+                refused += 1;
+                engine.backup(Path::new("/copy in between"), &mut go_on).unwrap();
+            }
+            go_on(())
+        })
+        .unwrap();
+    assert_eq!(refused, 1);
+    engine.compact(&mut |_| {}).unwrap();
+    for path in ["/copy 1", "/copy 3", "/copy in between", "/backup"] {
+        let copy = open_target(&disk, Path::new(path)).unwrap();
+        assert_eq!(number(&copy, path), 199);
+        assert_sound(&copy, path);
+    }
+}
+
+/// Another thread's backup that takes its time keeps a compaction from cutting, and from nothing else.
+#[test]
+fn a_compaction_waits_for_a_backup_of_another_thread() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    (0..200).for_each(|number| write(&engine, &table, number));
+    let copied = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut compaction = None;
+        let (engine, copied) = (&engine, &copied);
+        engine
+            .backup(target(), &mut |_| {
+                // Called first when a part of the pages is copied, and then more often.
+                compaction.get_or_insert_with(|| {
+                    let compaction = scope.spawn(move || {
+                        engine.compact(&mut |_| {}).unwrap();
+                        assert!(copied.load(Ordering::SeqCst), "it has not waited");
+                    });
+                    thread::sleep(foreshore_env::time::Duration::from_millis(50));
+                    copied.store(true, Ordering::SeqCst);
+                    compaction
+                });
+                go_on(())
+            })
+            .unwrap();
+        compaction.unwrap().join().unwrap();
+    });
+    assert_sound(&engine, "afterwards");
 }

@@ -232,3 +232,50 @@ fn a_crash_leaves_a_whole_table_or_free_pages() {
     }
     assert!(whole > 0 && gone > 0, "{whole} whole, {gone} gone");
 }
+
+/// One bad page keeps the space of its own table, and of no other; the reason is told, and the next opening tries again.
+#[test]
+fn a_damaged_page_keeps_the_pages_of_its_own_table_only() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let bad = fill(&engine, "bad", 300);
+    fill(&engine, "good", 300);
+    let before = allocated(&engine).len();
+    engine.close().unwrap();
+    drop(engine);
+    // A leaf of the bad table: the header of a page has table id, level and kind from byte 16 on.
+    let data = directory().join("data");
+    let bytes = disk.read_file(&data).unwrap();
+    let [a, b, c, d] = bad.id().0.to_le_bytes();
+    let is_leaf = |page: &usize| bytes[page * 8192 + 16..].starts_with(&[a, b, c, d, 0, 3]);
+    let damaged = (2..bytes.len() / 8192).filter(is_leaf).nth(3).unwrap();
+    disk.flip_bit(&data, damaged as u64 * 8192 + 4000, 2);
+    for round in 0..2 {
+        let engine = open(&disk).unwrap();
+        if round == 0 {
+            assert!(engine.drop_table("bad").unwrap());
+            assert!(engine.drop_table("good").unwrap());
+        }
+        let start = Instant::now();
+        while engine.stats().tables_dropped > 1 || engine.stats().tables_stuck.is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", engine.stats());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let [stuck] = &engine.stats().tables_stuck[..] else { panic!("{:?}", engine.stats()) };
+        assert_eq!((stuck.table, &*stuck.name), (bad.id(), "bad"), "round {round}");
+        assert!(stuck.failure.contains(&damaged.to_string()), "{}", stuck.failure);
+        assert!(allocated(&engine).len() + 40 < before, "the good table's pages are free");
+        let report = engine.verify().unwrap();
+        assert!(report.problems.iter().any(|problem| problem.contains(&damaged.to_string())));
+        let report = engine.compact(&mut |_| {}).unwrap();
+        assert_eq!(report.dropped_left, 1);
+        // Others are dropped and freed as ever.
+        fill(&engine, "more", 50);
+        assert!(engine.drop_table("more").unwrap());
+        while engine.stats().tables_dropped > 1 {
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", engine.stats());
+            thread::sleep(Duration::from_millis(1));
+        }
+        engine.close().unwrap();
+    }
+}

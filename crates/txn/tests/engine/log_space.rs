@@ -1,7 +1,8 @@
 //! A log that is full: room for rollbacks, who holds it, and what is done about it.
 
 use foreshore_env::{thread, time::Instant};
-use foreshore_txn::{LogFullPolicy, LogHolder};
+use foreshore_testkit::CrashMode;
+use foreshore_txn::{LockError, LogFullPolicy, LogHolder};
 
 use super::*;
 
@@ -133,26 +134,164 @@ fn the_oldest_transaction_is_ended_when_the_log_is_full() {
 /// Nobody waits for ever for a transaction in the hands of nobody.
 #[test]
 fn an_oldest_transaction_that_is_forgotten_makes_others_fail_in_time() {
-    for policy in [LogFullPolicy::Throttle, LogFullPolicy::EndOldest] {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut old = begin(&engine);
+    old.put(&table, b"old", b"value").unwrap();
+    let begun = Instant::now();
+    let error = fill_by_others(&engine, &table).expect("the log gets full");
+    assert!(is_log_full(&error), "{error}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "others are throttled");
+    old.commit(Durability::Sync).unwrap();
+    assert!(fill_by_others(&engine, &table).is_none());
+    assert_sound(&engine, "after the old one has ended");
+}
+
+/// TXN-35: a transaction that its owner has forgotten is rolled back in his place, and he is told when he comes back. Whatever he
+/// does then, it is over; its locks stay until he gives them up.
+#[test]
+fn a_forgotten_oldest_transaction_is_ended_in_the_background() {
+    for last_call in 0..6 {
         let disk = FaultyDisk::new();
-        let engine = open_with(&disk, &small_log(16, policy)).unwrap();
+        let engine = open_with(&disk, &small_log(16, LogFullPolicy::EndOldest)).unwrap();
         let table = engine.create_table("t", b"").unwrap();
+        put(&engine, &table, b"kept", b"before");
         let mut old = begin(&engine);
-        old.put(&table, b"old", b"value").unwrap();
-        let begun = Instant::now();
-        let error = fill_by_others(&engine, &table).expect("the log gets full");
-        assert!(is_log_full(&error), "{error}");
-        assert!(begun.elapsed() >= Duration::from_secs(1), "others are throttled");
-        match policy {
-            LogFullPolicy::Throttle => old.commit(Durability::Sync).map(|_| ()).unwrap(),
-            LogFullPolicy::EndOldest => {
-                assert!(matches!(old.put(&table, b"old", b"new"), Err(TxnError::LogHeld)));
-                old.rollback().unwrap();
-            }
+        let start = old.position();
+        for number in 0..40_u32 {
+            old.put(&table, &number.to_be_bytes().repeat(3), &[7; 300]).unwrap();
         }
-        assert!(fill_by_others(&engine, &table).is_none());
-        assert_sound(&engine, "after the old one has ended");
+        old.put(&table, b"kept", b"changed").unwrap();
+        let savepoint = old.savepoint().unwrap();
+        old.put(&table, b"long", &[1; 20_000]).unwrap();
+        assert_eq!(fill_by_others(&engine, &table).map(|error| error.to_string()), None);
+        assert_eq!((engine.stats().ended, engine.stats().writers_open), (1, 0));
+        let mut other = begin(&engine);
+        other.set_no_wait(true);
+        let locked = get(&mut other, &table, b"kept");
+        assert!(matches!(locked, Err(TxnError::Lock(LockError::WouldBlock(_)))), "{locked:?}");
+        drop(other);
+        assert!(matches!(get(&mut old, &table, b"kept"), Err(TxnError::LogHeld)));
+        assert!(matches!(old.put(&table, b"kept", b"again"), Err(TxnError::LogHeld)));
+        assert!(matches!(old.rollback_to(savepoint), Err(TxnError::LogHeld)));
+        match last_call {
+            0 => assert!(matches!(old.commit(Durability::Sync), Err(TxnError::LogHeld))),
+            1 => old.rollback().unwrap(),
+            2 => assert!(matches!(old.prepare(b"id"), Err(TxnError::LogHeld))),
+            3 => {
+                assert!(matches!(old.roll_back_to_position(start), Err(TxnError::LogHeld)));
+                drop(old);
+            }
+            // Its slot has another owner meanwhile.
+            4 => {
+                let others: Vec<_> = (0..40_u8)
+                    .map(|number| {
+                        let mut txn = begin(&engine);
+                        txn.put(&table, &[b'x', number], b"").unwrap();
+                        txn
+                    })
+                    .collect();
+                assert!(matches!(old.put(&table, b"kept", b"again"), Err(TxnError::LogHeld)));
+                drop(old);
+                assert_eq!(engine.stats().writers_open, 40);
+                drop(others);
+            }
+            _ => drop(old),
+        }
+        let mut reader = begin(&engine);
+        assert_eq!(get(&mut reader, &table, b"kept").unwrap().unwrap(), b"before");
+        assert_eq!(get(&mut reader, &table, b"long").unwrap(), None);
+        drop(reader);
+        assert_sound(&engine, "after the oldest was ended");
+        for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll] {
+            let left = open(&disk.after_crash(mode)).unwrap();
+            assert_eq!(left.stats().recovery.losers, 0, "{mode:?}");
+            let mut reader = begin(&left);
+            assert_eq!(get(&mut reader, &table_of(&left), b"kept").unwrap().unwrap(), b"before");
+            drop(reader);
+            assert_sound(&left, "recovered");
+        }
     }
+}
+
+fn table_of(engine: &Engine) -> TableInfo {
+    engine.table("t").unwrap().unwrap()
+}
+
+/// Owners that are at work are ended between two of their changes, or not at all: each that says it has committed has, and no
+/// other.
+#[test]
+fn owners_at_work_and_the_background_do_not_both_end_a_transaction() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::EndOldest)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"a", b"");
+    let committed: Vec<Vec<Vec<u8>>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..4_u8)
+            .map(|worker| {
+                let (engine, table) = (&engine, &table);
+                scope.spawn(move || {
+                    let mut committed = Vec::new();
+                    let begun = Instant::now();
+                    for round in 0_u32.. {
+                        if begun.elapsed() > Duration::from_millis(1500) {
+                            return committed;
+                        }
+                        let mut txn = begin(engine);
+                        let key = [&[worker][..], &round.to_be_bytes()].concat();
+                        let keys = (0..8_u8).map(|part| [&key[..], &[part]].concat());
+                        let written = keys.map(|key| {
+                            // Long enough for others to fill the log.
+                            if worker == 0 {
+                                thread::sleep(Duration::from_millis(150));
+                            }
+                            txn.put(table, &key, &[worker; 900]).map(|_| key)
+                        });
+                        match written.collect::<Result<Vec<_>, _>>() {
+                            Ok(keys) => match txn.commit(Durability::Lazy) {
+                                Ok(_) => committed.extend(keys),
+                                Err(error) => assert!(matches!(error, TxnError::LogHeld), "{error}"),
+                            },
+                            Err(error) => {
+                                assert!(matches!(error, TxnError::LogHeld) || is_log_full(&error), "{error}");
+                            }
+                        }
+                    }
+                    committed
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let mut expected: Vec<_> = committed.into_iter().flatten().collect();
+    expected.sort();
+    let mut reader = begin(&engine);
+    let found = scan(&mut reader, &table).unwrap().into_iter().map(|(key, _)| key).filter(|key| key != b"a");
+    assert!(found.eq(expected.iter().cloned()), "what was committed is not what is there");
+    drop(reader);
+    assert_sound(&engine, "at the end");
+    assert!(engine.stats().ended > 0, "nobody was ended: {:?}", engine.stats());
+}
+
+/// Nobody but a decision ends a prepared transaction, however full the log is.
+#[test]
+fn a_prepared_transaction_is_not_ended_for_a_full_log() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::EndOldest)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut old = begin(&engine);
+    old.put(&table, b"old", b"value").unwrap();
+    old.prepare(b"id").unwrap();
+    let error = fill_by_others(&engine, &table).expect("the log gets full");
+    assert!(is_log_full(&error), "{error}");
+    assert_eq!(engine.stats().ended, 0);
+    engine.commit_prepared(b"id").unwrap();
+    assert!(fill_by_others(&engine, &table).is_none());
+    let mut reader = begin(&engine);
+    assert_eq!(get(&mut reader, &table, b"old").unwrap().unwrap(), b"value");
+    drop(reader);
+    assert_sound(&engine, "after the decision");
 }
 
 /// A transaction that alone has filled the log need not wait for anybody.

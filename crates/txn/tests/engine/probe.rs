@@ -89,6 +89,10 @@ impl Disk for Probe {
         self.inner.exists(path)
     }
 
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        self.inner.lies_in(path, directory)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.watch.note();
         self.inner.lock(path)
