@@ -1,4 +1,7 @@
-//! Giving space back.
+//! Giving space back: dropping tables, and compacting what is left.
+
+use foreshore_env::time::Duration;
+use foreshore_txn::DROP_WAIT;
 
 use crate::{
     database::Database,
@@ -7,6 +10,22 @@ use crate::{
 };
 
 impl Database {
+    /// Drops a table with all its entries; false if there is none of that name. A transaction of its own, durable when
+    /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
+    /// after the next opening. Used again, the name makes a new, empty table.
+    ///
+    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
+    /// about to use it for the first time may be told [`Error::NoSuchTable`].
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        self.drop_table_within(name, DROP_WAIT)
+    }
+
+    /// As [`Database::drop_table`], with another limit to the wait.
+    pub fn drop_table_within(&self, name: &str, wait: Duration) -> Result<bool> {
+        let dropped = self.engine().drop_table_within(name, wait);
+        dropped.map_err(|error| Error::from_operation(error, self.inner()))
+    }
+
     /// Gives space back while the database is used: merges entries into fewer pages, moves pages from the end of the data file
     /// to free places before, and cuts the file. [`Stats::fragmented_bytes`](crate::Stats::fragmented_bytes) tells how much there is to gain
     /// at least: pages that are wholly free. What deleted records and half-empty leaves take is not known before they are

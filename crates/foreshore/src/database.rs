@@ -13,8 +13,8 @@ use foreshore_env::{
 };
 use foreshore_orthrus::Partitions;
 use foreshore_txn::{
-    DROP_WAIT, Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress,
-    TableInfo, Txn, TxnError, VERIFY_WAIT,
+    Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
+    Txn, TxnError, VERIFY_WAIT,
 };
 
 use crate::{
@@ -328,22 +328,6 @@ impl Database {
     /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded).
     pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
         self.inner.create_table(name, key_type, value_type)
-    }
-
-    /// Drops a table with all its entries; false if there is none of that name. A transaction of its own, durable when
-    /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
-    /// after the next opening. Used again, the name makes a new, empty table.
-    ///
-    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
-    /// about to use it for the first time may be told [`Error::NoSuchTable`].
-    pub fn drop_table(&self, name: &str) -> Result<bool> {
-        self.drop_table_within(name, DROP_WAIT)
-    }
-
-    /// As [`Database::drop_table`], with another limit to the wait.
-    pub fn drop_table_within(&self, name: &str, wait: Duration) -> Result<bool> {
-        let dropped = self.inner.engine.drop_table_within(name, wait);
-        dropped.map_err(|error| Error::from_operation(error, &self.inner))
     }
 
     /// Counters since the database was opened, and sizes as they are.

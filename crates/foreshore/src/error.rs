@@ -10,7 +10,7 @@ use foreshore_env::sync::Arc;
 
 pub use lock::{RefusedLock, Victim};
 
-use crate::retention::LogHolder;
+use crate::retention::{LogHolder, needed_by, next_step};
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -329,20 +329,6 @@ pub enum Error {
     /// A failure that this version of the facade has no name for.
     #[error("{0}")]
     Other(String),
-}
-
-fn needed_by(holder: Option<&LogHolder>) -> String {
-    holder.map_or_else(String::new, |holder| format!(", most by {holder}"))
-}
-
-fn next_step(holder: Option<&LogHolder>) -> &'static str {
-    match holder {
-        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction, or raise log_bytes",
-        Some(LogHolder::Backup) => "wait for the backup, or raise log_bytes",
-        Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {
-            "end the oldest transaction, use smaller ones, or raise log_bytes"
-        }
-    }
 }
 
 impl Error {

@@ -87,3 +87,19 @@ impl fmt::Display for LogHolder {
         }
     }
 }
+
+/// For the message of a full log: who needs most of it.
+pub(crate) fn needed_by(holder: Option<&LogHolder>) -> String {
+    holder.map_or_else(String::new, |holder| format!(", most by {holder}"))
+}
+
+/// And what to do about that.
+pub(crate) fn next_step(holder: Option<&LogHolder>) -> &'static str {
+    match holder {
+        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction, or raise log_bytes",
+        Some(LogHolder::Backup) => "wait for the backup, or raise log_bytes",
+        Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {
+            "end the oldest transaction, use smaller ones, or raise log_bytes"
+        }
+    }
+}

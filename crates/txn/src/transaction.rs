@@ -1,5 +1,6 @@
 //! A transaction as its owner uses it.
 
+mod change;
 mod escalation;
 mod log_room;
 mod parted;
@@ -315,21 +316,6 @@ impl Txn {
         }
     }
 
-    /// Runs a change, announced (TXN-3). A panic in it may leave log and pages apart, so it poisons (TXN-7); no code of
-    /// users runs in here.
-    #[inline]
-    pub(crate) fn change_once<R>(
-        &mut self,
-        change: impl FnOnce(&mut TxnSession) -> Result<R, TreeError>,
-    ) -> Result<R, TxnError> {
-        self.session.begin_change()?;
-        let fuse = Fuse(&mut self.session);
-        let result = change(fuse.0);
-        std::mem::forget(fuse);
-        self.session.end_change();
-        result.map_err(TxnError::from)
-    }
-
     /// Undoes what a failed change has done. Returns if it is worth another attempt: the log was full, and a checkpoint
     /// has made room.
     #[cold]
@@ -389,15 +375,5 @@ impl Drop for Txn {
             // Whoever drops a transaction does not ask how that went; a failure has poisoned the database.
             let _ = self.end_by_rollback();
         }
-    }
-}
-
-/// Poisons the database when it is dropped, that is, when a panic passes.
-struct Fuse<'a>(&'a mut TxnSession);
-
-impl Drop for Fuse<'_> {
-    #[cold]
-    fn drop(&mut self) {
-        self.0.core().log.poison("a thread died in the middle of a change");
     }
 }

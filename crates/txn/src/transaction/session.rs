@@ -6,7 +6,6 @@ use foreshore_btree::{Patience, Session, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
@@ -17,18 +16,13 @@ use super::{
     parted::Parted,
     planned::Protocol,
 };
-use crate::{
-    core::Core, engine::Engine, error::TxnError, options::LogFullPolicy, records, table::SlotNumber,
-};
+use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
 
 /// The whole database as a lockable thing: everybody who locks a table has an intent lock here.
 pub(crate) const VOLUME: TableId = TableId(u32::MAX);
 
 /// Intent locks of most transactions, the volume's among them: more of them cost an allocation.
 const USUAL_INTENTS: usize = 8;
-
-/// How often the owner of a transaction that somebody else has ended looks whether it is undone.
-const ENDER_LOOK: Duration = Duration::from_millis(1);
 
 /// How long a transaction waits for locks.
 #[derive(Debug, Default)]
@@ -71,11 +65,11 @@ pub(crate) struct TxnSession {
     /// The slot in the table of transactions, from the first change on.
     pub(crate) slot: Option<SlotNumber>,
     /// A change is announced in the slot.
-    changing: bool,
+    pub(super) changing: bool,
     /// Between its changes it rests: others may end it (TXN-35).
-    endable: bool,
+    pub(super) endable: bool,
     /// It does so now, unless somebody has.
-    resting: bool,
+    pub(super) resting: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     intents: Vec<Entered>,
     escalation: Escalation,
@@ -126,91 +120,12 @@ impl TxnSession {
         self.chain.last != Lsn::ZERO
     }
 
-    /// Whether it was told to go, or ended, because it needs most of a full log.
-    #[inline]
-    pub(crate) fn is_ended(&self) -> bool {
-        self.slot.is_some_and(|slot| self.core().transactions.is_ended(slot, self.chain.txn))
-    }
-
-    /// Announces a change (TXN-3), and takes a slot for the first one.
-    #[inline]
-    pub(crate) fn begin_change(&mut self) -> Result<(), TxnError> {
-        if self.announce_change()? { Ok(()) } else { Err(TxnError::LogHeld) }
-    }
-
-    /// As [`TxnSession::begin_change`]; false: somebody else has ended it (TXN-35).
-    #[inline]
-    pub(crate) fn announce_change(&mut self) -> Result<bool> {
-        let core = self.engine.core();
-        // TXN-32.
-        core.check_writable()?;
-        let tail = core.log.tail();
-        let slot = match self.slot {
-            Some(slot) => slot,
-            None => *self.slot.insert(core.transactions.claim(self.chain.txn, tail)?),
-        };
-        if !self.resting {
-            core.transactions.begin_change(slot, tail);
-        } else if core.transactions.resume_change(slot, self.chain.txn, tail) {
-            self.resting = false;
-        } else {
-            return Ok(false);
-        }
-        self.changing = true;
-        Ok(true)
-    }
-
-    /// Ends a change.
-    #[inline]
-    pub(crate) fn end_change(&mut self) {
-        if let Some(slot) = self.slot {
-            let (transactions, last) = (&self.engine.core().transactions, self.chain.last);
-            if self.endable {
-                transactions.rest(slot, self.chain.txn, last);
-                self.resting = true;
-            } else {
-                transactions.end_change(slot, last);
-            }
-        }
-        self.changing = false;
-    }
-
-    /// From now on nobody else ends it. False: somebody has, and it has no change left when this returns.
-    pub(crate) fn keep_to_itself(&mut self) -> bool {
-        self.endable = false;
-        let Some(slot) = self.slot.filter(|_| self.resting) else { return true };
-        self.resting = false;
-        let txn = self.chain.txn;
-        if self.core().transactions.take_back(slot, txn) {
-            return true;
-        }
-        self.slot = None;
-        // Its locks protect what is being undone. That ends, whether or not it succeeds.
-        while self.core().transactions.is_open(slot, txn) {
-            thread::sleep(ENDER_LOOK);
-        }
-        false
-    }
-
     /// Lets checkpoints know of the records so far, in the middle of a long change.
     pub(crate) fn advance_change(&mut self) {
         if let (Some(slot), true) = (self.slot, self.changing) {
             let core = self.core();
             core.transactions.advance(slot, self.chain.last, core.log.tail());
         }
-    }
-
-    /// Gives the slot back: the last record is in the log.
-    #[inline]
-    pub(crate) fn release_slot(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            let transactions = &self.engine.core().transactions;
-            // Whoever has ended it gives the slot back.
-            if !self.resting || transactions.take_back(slot, self.chain.txn) {
-                transactions.release(slot);
-            }
-        }
-        (self.changing, self.resting) = (false, false);
     }
 
     /// Appends a record of this crate to the transaction's chain, as part of a change.

@@ -1,0 +1,120 @@
+//! Changes as the table of transactions is told of them: announced, ended, and in between left to whoever may end the
+//! transaction (TXN-3, TXN-35).
+
+use foreshore_base::Result;
+use foreshore_btree::TreeError;
+use foreshore_env::{thread, time::Duration};
+
+use super::{Txn, TxnSession};
+use crate::error::TxnError;
+
+/// How often the owner of a transaction that somebody else has ended looks whether it is undone.
+const ENDER_LOOK: Duration = Duration::from_millis(1);
+
+impl Txn {
+    /// Runs a change, announced (TXN-3). A panic in it may leave log and pages apart, so it poisons (TXN-7); no code of
+    /// users runs in here.
+    #[inline]
+    pub(crate) fn change_once<R>(
+        &mut self,
+        change: impl FnOnce(&mut TxnSession) -> Result<R, TreeError>,
+    ) -> Result<R, TxnError> {
+        self.session.begin_change()?;
+        let fuse = Fuse(&mut self.session);
+        let result = change(fuse.0);
+        std::mem::forget(fuse);
+        self.session.end_change();
+        result.map_err(TxnError::from)
+    }
+}
+
+impl TxnSession {
+    /// Whether it was told to go, or ended, because it needs most of a full log.
+    #[inline]
+    pub(crate) fn is_ended(&self) -> bool {
+        self.slot.is_some_and(|slot| self.core().transactions.is_ended(slot, self.chain.txn))
+    }
+
+    /// Announces a change (TXN-3), and takes a slot for the first one.
+    #[inline]
+    pub(crate) fn begin_change(&mut self) -> Result<(), TxnError> {
+        if self.announce_change()? { Ok(()) } else { Err(TxnError::LogHeld) }
+    }
+
+    /// As [`TxnSession::begin_change`]; false: somebody else has ended it (TXN-35).
+    #[inline]
+    pub(crate) fn announce_change(&mut self) -> Result<bool> {
+        let core = self.engine.core();
+        // TXN-32.
+        core.check_writable()?;
+        let tail = core.log.tail();
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => *self.slot.insert(core.transactions.claim(self.chain.txn, tail)?),
+        };
+        if !self.resting {
+            core.transactions.begin_change(slot, tail);
+        } else if core.transactions.resume_change(slot, self.chain.txn, tail) {
+            self.resting = false;
+        } else {
+            return Ok(false);
+        }
+        self.changing = true;
+        Ok(true)
+    }
+
+    /// Ends a change.
+    #[inline]
+    pub(crate) fn end_change(&mut self) {
+        if let Some(slot) = self.slot {
+            let (transactions, last) = (&self.engine.core().transactions, self.chain.last);
+            if self.endable {
+                transactions.rest(slot, self.chain.txn, last);
+                self.resting = true;
+            } else {
+                transactions.end_change(slot, last);
+            }
+        }
+        self.changing = false;
+    }
+
+    /// From now on nobody else ends it. False: somebody has, and it has no change left when this returns.
+    pub(crate) fn keep_to_itself(&mut self) -> bool {
+        self.endable = false;
+        let Some(slot) = self.slot.filter(|_| self.resting) else { return true };
+        self.resting = false;
+        let txn = self.chain.txn;
+        if self.core().transactions.take_back(slot, txn) {
+            return true;
+        }
+        self.slot = None;
+        // Its locks protect what is being undone. That ends, whether or not it succeeds.
+        while self.core().transactions.is_open(slot, txn) {
+            thread::sleep(ENDER_LOOK);
+        }
+        false
+    }
+
+    /// Gives the slot back: the last record is in the log.
+    #[inline]
+    pub(crate) fn release_slot(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let transactions = &self.engine.core().transactions;
+            // Whoever has ended it gives the slot back.
+            if !self.resting || transactions.take_back(slot, self.chain.txn) {
+                transactions.release(slot);
+            }
+        }
+        (self.changing, self.resting) = (false, false);
+    }
+}
+
+/// Poisons the database when it is dropped, that is, when a panic passes.
+struct Fuse<'a>(&'a mut TxnSession);
+
+impl Drop for Fuse<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.core().log.poison("a thread died in the middle of a change");
+    }
+}
