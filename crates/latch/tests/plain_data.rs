@@ -1,7 +1,7 @@
 //! What the latch guards, as plain memory: holders are alone with it, or with readers, and see what the last one wrote.
 //! Under ThreadSanitizer (`scripts/tsan foreshore-latch`) a missing edge is reported even when the figures come out right.
 
-#![cfg(not(foreshore_loom))]
+#![cfg(not(any(foreshore_loom, foreshore_sim)))]
 
 use std::thread;
 use std::time::Instant;

@@ -239,10 +239,13 @@ fn give_up_changing(content: &Content) {
     }
 }
 
+/// What it is called, and the operation.
+type Operation = (&'static str, fn(&Content));
+
 /// All of them, also those that have no test of their own above, with a bound: nothing is torn, lost or left.
 #[test]
 fn every_pair_of_operations() {
-    const OPERATIONS: [(&str, fn(&Content)); 12] = [
+    const OPERATIONS: [Operation; 12] = [
         ("exclusive", change),
         ("shared", share),
         ("optimistic", look_optimistically),

@@ -27,6 +27,7 @@ impl<T: Default> Entries<T> {
     }
 
     #[inline]
+    #[cfg_attr(foreshore_loom, expect(clippy::modulo_one, reason = "models have chunks of one"))]
     pub(super) fn get(&self, entry: EntryIndex) -> &T {
         let make = || (0..CHUNK).map(|_| CachePadded::default()).collect();
         &self.chunks[entry.0 as usize / CHUNK].get_or_init(make)[entry.0 as usize % CHUNK]

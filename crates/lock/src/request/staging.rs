@@ -66,6 +66,7 @@ impl Emptiness {
     }
 
     /// Clears a flag; whether it was the last. Exactly one caller is told so.
+    #[cfg_attr(foreshore_loom, expect(clippy::modulo_one, reason = "models have words of one flag"))]
     fn clear(&self, place: usize) -> bool {
         let bit = 1 << (place % FLAGS);
         let before = self.words[place / FLAGS].fetch_and(!bit, AcqRel);

@@ -232,6 +232,7 @@ struct Pause {
 }
 
 impl Pause {
+    #[cfg_attr(foreshore_loom, expect(clippy::absurd_extreme_comparisons, reason = "models do not spin"))]
     fn pause(&mut self) {
         self.looks += 1;
         if self.looks <= LOOKS {
