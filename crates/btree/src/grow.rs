@@ -33,16 +33,16 @@ impl<'a> Tree<'a> {
         }
         prepare(&mut root, urgency)?;
         let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
-        let mut new_page = self.env.pool.allocate(self.root)?;
+        let new_page = self.env.pool.allocate(self.root)?;
         let child = new_page.id();
         let content = build(self.root, Image::parse(self.table, &node))?;
         let new_root = PageBuilder::new(&root_header(self, level, child)).map_err(misfit(self.root))?;
         let head = record::structure(self.table, &[self.root, child], None);
         let lsn = self.env.append_system(urgency, record::GROW, &[&head, &node])?;
-        content.store(new_page.page().words());
+        let new_page = new_page.commit_with(lsn, |words| content.store(words));
         new_root.store(root.words());
         root.applied(lsn);
-        drop(new_page.commit(lsn));
+        drop(new_page);
         Ok(())
     }
 

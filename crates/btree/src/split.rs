@@ -54,15 +54,15 @@ impl<'a> Tree<'a> {
             damaged(page.id(), "a node that has no room for another record cannot be split")
         })?;
         prepare(&mut page, urgency)?;
-        let mut new_page = self.env.pool.allocate(page.id())?;
+        let new_page = self.env.pool.allocate(page.id())?;
         let foster = new_page.id();
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
         let lsn = self.env.append_system(urgency, record::SPLIT, &[&head, &node])?;
-        right.store(new_page.page().words());
+        let new_page = new_page.commit_with(lsn, |words| right.store(words));
         left.store(page.words());
         page.edit().set_foster(foster);
         page.applied(lsn);
-        drop(new_page.commit(lsn));
+        drop(new_page);
         Ok(cut.separator)
     }
 }

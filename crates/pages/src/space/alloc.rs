@@ -22,13 +22,15 @@ pub struct NewPage<'p> {
     parts: Option<Parts<'p>>,
 }
 
+/// What was in the frame, if the page was still in the pool since it was freed: its bytes, and from where on it was dirty.
+type Before = (Box<PageBuffer>, Lsn);
+
 #[derive(Debug)]
 struct Parts<'p> {
     page: ExclusivePage<'p>,
     bitmap: ExclusivePage<'p>,
-    /// What was in the frame, if the page was still in the pool since it was freed: its bytes, and from where on it was dirty.
-    /// A drop brings them back, because a checkpoint may still have to write them.
-    before: Option<(Box<PageBuffer>, Lsn)>,
+    /// A drop brings it back, because a checkpoint may still have to write it.
+    before: Option<Before>,
     /// The page that is freed by the same record, if one is.
     freed: Option<Freed<'p>>,
 }
@@ -56,7 +58,13 @@ impl<'p> NewPage<'p> {
     }
 
     /// Makes the allocation real, by the record at `lsn`. The new page shows that record.
-    pub fn commit(mut self, lsn: Lsn) -> ExclusivePage<'p> {
+    pub fn commit(self, lsn: Lsn) -> ExclusivePage<'p> {
+        self.commit_with(lsn, |_| {})
+    }
+
+    /// The same, and fills the page when its bitmap page is released: all who allocate pages nearby come for that one, so
+    /// whoever has it does as little as can be.
+    pub fn commit_with(mut self, lsn: Lsn, fill: impl FnOnce(&PageWords)) -> ExclusivePage<'p> {
         let Some(Parts { mut page, mut bitmap, freed, .. }) = self.parts.take() else {
             unreachable!("the parts leave with commit, which takes the whole")
         };
@@ -76,6 +84,7 @@ impl<'p> NewPage<'p> {
         bitmap.applied(lsn);
         drop(bitmap);
         pool.space.settle(page.id(), true);
+        fill(page.words());
         page.applied(lsn);
         // The record says all that the page holds, as an image would.
         page.words().set_image_lsn(lsn);
@@ -89,15 +98,20 @@ impl Drop for NewPage<'_> {
         if let Some(Parts { page, bitmap, before, freed }) = self.parts.take() {
             drop((bitmap, freed));
             let (pool, id) = (page.place().pool, page.id());
-            match before {
-                Some((bytes, recovery_lsn)) => {
-                    page.words().load_from(&bytes.0);
-                    page.place().frame.set_recovery_lsn(recovery_lsn);
-                }
-                None => page.evacuate(),
-            }
+            take_back(page, before);
             pool.space.settle(id, false);
         }
+    }
+}
+
+/// The page is not allocated: what was in the frame is there again.
+fn take_back(page: ExclusivePage<'_>, before: Option<Before>) {
+    match before {
+        Some((bytes, recovery_lsn)) => {
+            page.words().load_from(&bytes.0);
+            page.place().frame.set_recovery_lsn(recovery_lsn);
+        }
+        None => page.evacuate(),
     }
 }
 
@@ -147,19 +161,17 @@ impl BufferPool {
 
     fn take_page(&self, id: PageId) -> Result<NewPage<'_>> {
         let (mut page, resident) = self.exclusive_unread(id)?;
-        let bitmap = match self.bitmap_for(id, false) {
-            Ok(bitmap) => bitmap,
-            Err(error) => {
-                if !resident {
-                    page.evacuate();
-                }
-                return Err(error);
-            }
-        };
         let before = resident.then(|| (page.words().snapshot(), page.place().frame.recovery_lsn()));
         page.place().frame.mark_dirty(self.log.tail());
         BufferPool::clear(&mut page);
-        Ok(NewPage { parts: Some(Parts { page, bitmap, before, freed: None }) })
+        // Last, because all who allocate pages nearby come for it.
+        match self.bitmap_for(id, false) {
+            Ok(bitmap) => Ok(NewPage { parts: Some(Parts { page, bitmap, before, freed: None }) }),
+            Err(error) => {
+                take_back(page, before);
+                Err(error)
+            }
+        }
     }
 
     /// The new page `to`, handed out by `Space::take_below`, for the content of `from`, which lies behind it and is freed by
