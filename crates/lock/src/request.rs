@@ -250,7 +250,7 @@ impl Requests {
         Requests {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             spare: Mutex::new(Spare { returned: vec![], fresh: SLOTS as u32, end: shares as u32 }),
-            limit: max_locks,
+            limit: (shares - SLOTS) * SEGMENT,
             staging: staged.map(|buckets| Staging::new(buckets, segments)),
         }
     }

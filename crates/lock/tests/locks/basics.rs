@@ -122,6 +122,27 @@ fn limits_are_errors_and_the_engine_goes_on() {
     });
 }
 
+/// Requests are handed out by the segment: the smallest limit is one of them, beside what everybody is sure of.
+#[test]
+fn a_limit_is_rounded_up_to_what_is_handed_out_at_a_time() {
+    over_all_tables(|options| {
+        for (max_locks, limit) in [(1, 256), (256, 256), (257, 512)] {
+            let manager = LockManager::new(&LockOptions { max_locks, ..options.clone() });
+            let mut owner = begin(&manager, 1);
+            let mut acquire =
+                |number: u32| owner.acquire(TABLE, key(&number.to_be_bytes()), Mode::S, &NO_WAIT);
+            (0..256 + limit).for_each(|number| acquire(number).unwrap());
+            let refused = acquire(256 + limit);
+            assert!(
+                matches!(refused, Err(LockError::TooManyLocks { limit: told }) if told == limit as usize),
+                "{max_locks}: {refused:?}"
+            );
+            drop(owner);
+            assert!(manager.is_empty());
+        }
+    });
+}
+
 #[test]
 fn transactions_are_limited_and_slots_come_back() {
     over_all_tables(|options| {
