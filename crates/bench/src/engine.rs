@@ -225,6 +225,11 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// How transactions are given to threads of the engine, if they run there and not in the threads of its clients.
+    fn submitter(&self) -> Option<&dyn Submitter> {
+        None
+    }
+
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.transact(&mut Attempts::default(), body)
@@ -253,6 +258,31 @@ pub trait Session {
 
     /// Waits until all that was committed is as durable as the engine makes it.
     fn finish(&mut self) -> Result<(), Failure>;
+}
+
+/// An engine that runs transactions on threads of its own.
+pub trait Submitter: Sync {
+    /// How many transactions a client gives it before it waits for the first; at least 1.
+    fn in_flight(&self) -> usize;
+
+    /// Takes the transaction that the worker has drawn, and does not wait for it.
+    fn submit(&self, worker: Box<dyn Worker>) -> Result<Box<dyn Submission>, Failure>;
+}
+
+/// A transaction on its way.
+pub trait Submission {
+    /// Waits for its end.
+    fn wait(self: Box<Self>) -> Result<Submitted, Failure>;
+}
+
+/// A transaction that was given to an engine's threads, and has ended.
+pub struct Submitted {
+    /// Who drew it, to draw another.
+    pub worker: Box<dyn Worker>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it took.
+    pub attempts: Attempts,
 }
 
 /// The session of an engine whose transactions know nothing of each other.

@@ -6,6 +6,7 @@ pub mod fjall;
 pub mod foreshore;
 #[cfg(feature = "lmdb")]
 pub mod lmdb;
+mod partitioned_store;
 #[cfg(feature = "redb")]
 pub mod redb;
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
@@ -17,7 +18,7 @@ pub mod sqlite;
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 pub use self::{btreemap::BTreeMapEngine, foreshore::ForeshoreEngine};
-use crate::{BenchError, engine::Engine};
+use crate::{BenchError, engine::Engine, workload::PartitionOf};
 
 /// Which engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +181,10 @@ pub enum Execution {
     Planned,
     /// All before they run, always by reconnaissance.
     Reconnaissance,
+    /// As `Planned`, on threads of the engine: some lock, others run the transactions, and the clients only draw them.
+    Partitioned,
+    /// Without locks: each has its partitions to itself while it runs.
+    PartitionedStore,
 }
 
 impl Execution {
@@ -189,6 +194,8 @@ impl Execution {
             Execution::Dynamic => "dynamic",
             Execution::Planned => "planned",
             Execution::Reconnaissance => "reconnaissance",
+            Execution::Partitioned => "partitioned",
+            Execution::PartitionedStore => "partitioned-store",
         }
     }
 }
@@ -201,9 +208,27 @@ impl FromStr for Execution {
             "dynamic" => Ok(Execution::Dynamic),
             "planned" => Ok(Execution::Planned),
             "reconnaissance" => Ok(Execution::Reconnaissance),
-            _ => Err(BenchError::unknown("execution", name, "dynamic, planned, reconnaissance")),
+            "partitioned" => Ok(Execution::Partitioned),
+            "partitioned-store" => Ok(Execution::PartitionedStore),
+            _ => Err(BenchError::unknown(
+                "execution",
+                name,
+                "dynamic, planned, reconnaissance, partitioned, partitioned-store",
+            )),
         }
     }
+}
+
+/// Transactions that a client has on their way at a time, unless it is told otherwise.
+pub const IN_FLIGHT: usize = 32;
+
+/// Partitions of the keys of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Partitioning {
+    /// Which of them.
+    pub of: PartitionOf,
+    /// How many.
+    pub count: usize,
 }
 
 /// How an engine is opened.
@@ -217,6 +242,10 @@ pub struct EngineOptions {
     pub isolation: Isolation,
     /// How every transaction comes to its locks.
     pub execution: Execution,
+    /// Transactions that a client has on their way at a time, if the engine runs them; [`IN_FLIGHT`] if nothing is said.
+    pub in_flight: Option<usize>,
+    /// How keys are divided among partitions, if not by their hash.
+    pub partitioning: Option<Partitioning>,
     /// The engine's own options, by name, with units: `("pool_bytes", "16MiB")`.
     pub settings: Vec<(String, String)>,
 }
@@ -229,6 +258,12 @@ impl EngineOptions {
             ("isolation".to_owned(), self.isolation.name().into()),
             ("execution".to_owned(), self.execution.name().into()),
         ]);
+        if self.execution == Execution::Partitioned {
+            options.insert("in_flight".to_owned(), self.in_flight.unwrap_or(IN_FLIGHT).into());
+        }
+        if let Some(partitioning) = &self.partitioning {
+            options.insert("partitions".to_owned(), partitioning.count.into());
+        }
         options.extend(self.settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         options
     }

@@ -72,7 +72,7 @@ impl Workload for Insert {
         Ok(())
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         let mut random = Random::new(seed, (2 << 32) | thread as u64);
         let mut value = Vec::new();
         random.letters(self.value_bytes, self.value_bytes, &mut value);

@@ -37,9 +37,9 @@ pub use checkpoint::{CheckpointOptions, CheckpointReport, TailLatency, measure_c
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
 pub use engine::{
     AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Session,
-    Stop, TableIndex, Visit,
+    Stop, Submission, Submitted, Submitter, TableIndex, Visit,
 };
-pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation};
+pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation, Partitioning};
 pub use insert::Insert;
 pub use intent::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 pub use latch::{
@@ -62,7 +62,7 @@ pub use tellers::Tellers;
 pub use tpcb::{ACCOUNTS, Tpcb};
 pub use tpcc::{Mix, Scale, Tpcc};
 pub use txbench::{TXBENCH_KEYS, Txbench, TxbenchOptions};
-pub use workload::{Check, Loader, ROWS_PER_BATCH, VisitRow, Worker, Workload, visit_all};
+pub use workload::{Check, Loader, PartitionOf, ROWS_PER_BATCH, VisitRow, Worker, Workload, visit_all};
 pub use ycsb::{Ycsb, YcsbOptions};
 
 /// Why a run could not be made or finished.

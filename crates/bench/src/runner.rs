@@ -1,5 +1,6 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
+mod in_flight;
 mod load;
 mod measured;
 
@@ -21,6 +22,7 @@ use crate::{
     usage,
     workload::{Check, Worker, Workload},
 };
+use in_flight::InFlight;
 pub use load::load;
 pub(crate) use measured::Measured;
 use measured::Tally;
@@ -233,6 +235,10 @@ fn run_for_time(
                 let shared = &shared;
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
+                    if let Some(submitter) = engine.submitter() {
+                        let in_flight = InFlight::new(submitter, workload, number, options);
+                        return in_flight.work(workload.kinds().len(), shared, progress);
+                    }
                     let mut worker = workload.worker(number, options.threads, options.seed);
                     work(engine, worker.as_mut(), workload.kinds().len(), shared, progress)
                 })
@@ -319,16 +325,29 @@ fn run_iterations(
         ));
     }
     let kinds = workload.kinds().len();
+    if let Some(submitter) = engine.submitter() {
+        let mut in_flight = InFlight::new(submitter, workload, 0, options);
+        let warm_up = in_flight.iterate(count / 10, Measured::new(kinds)?)?;
+        let watch = Stopwatch::start();
+        let measured = in_flight.iterate(count, Measured::new(kinds)?)?;
+        return Ok(counted(watch.read(), &warm_up, measured));
+    }
     let mut worker = workload.worker(0, 1, options.seed);
     let session = &mut *session(engine);
     let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
     let watch = Stopwatch::start();
     let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;
-    let (span, ended) = (watch.read(), measured.commits.iter().sum());
+    let span = watch.read();
     session.finish()?;
+    Ok(counted(span, &warm_up, measured))
+}
+
+/// What one thread's iterations come to.
+fn counted(span: Span, warm_up: &Measured, measured: Measured) -> (Span, u64, Vec<Tally>) {
+    let ended = measured.commits.iter().sum();
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
-    Ok((span, ended, vec![Tally { all_commits, measured }]))
+    (span, ended, vec![Tally { all_commits, measured }])
 }
 
 /// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts

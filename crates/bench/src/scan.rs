@@ -94,8 +94,12 @@ impl Workload for Scan {
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
-        Box::new(ScanWorker { scan: self, random: Random::new(seed, (2 << 32) | thread as u64), first: 0 })
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
+        Box::new(ScanWorker {
+            scan: self.clone(),
+            random: Random::new(seed, (2 << 32) | thread as u64),
+            first: 0,
+        })
     }
 
     fn check(&self, engine: &dyn Engine, _commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
@@ -114,14 +118,14 @@ impl Workload for Scan {
     }
 }
 
-struct ScanWorker<'w> {
-    scan: &'w Scan,
+struct ScanWorker {
+    scan: Scan,
     random: Random,
     /// The lowest record of the scan that was drawn last.
     first: u64,
 }
 
-impl Worker for ScanWorker<'_> {
+impl Worker for ScanWorker {
     fn next(&mut self) -> usize {
         let starts = self.scan.records - self.scan.length + 1;
         self.first = self.random.below(starts);
@@ -133,7 +137,7 @@ impl Worker for ScanWorker<'_> {
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
-        let Scan { length, order, ref table, .. } = *self.scan;
+        let Scan { length, order, ref table, .. } = self.scan;
         let (low, high) = (Scan::key(self.first), Scan::key(self.first + length - 1));
         let mut read = 0;
         let mut wrong = None;

@@ -79,9 +79,9 @@ impl Workload for Tellers {
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         Box::new(TellersWorker {
-            workload: self,
+            workload: self.clone(),
             random: Random::new(seed, (2 << 32) | thread as u64),
             chosen: Vec::new(),
             row: Vec::new(),
@@ -109,15 +109,15 @@ impl Workload for Tellers {
     }
 }
 
-struct TellersWorker<'w> {
-    workload: &'w Tellers,
+struct TellersWorker {
+    workload: Tellers,
     random: Random,
     /// Ascending.
     chosen: Vec<u32>,
     row: Vec<u8>,
 }
 
-impl Worker for TellersWorker<'_> {
+impl Worker for TellersWorker {
     fn next(&mut self) -> usize {
         self.chosen.clear();
         while self.chosen.len() < self.workload.updates as usize {

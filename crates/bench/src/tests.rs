@@ -138,6 +138,8 @@ fn open_executing(
         directory: directory.to_owned(),
         durability: Durability::Lazy,
         execution,
+        // So that many begin and end in a short run.
+        in_flight: Some(2),
         settings: vec![("pool_bytes".to_owned(), pool.to_owned())],
         ..EngineOptions::default()
     };
@@ -168,7 +170,7 @@ fn every_workload_runs_and_is_consistent_on_foreshore() {
 /// The same transactions with their locks first: nobody falls victim to a deadlock.
 #[test]
 fn every_workload_is_consistent_when_it_is_planned() {
-    for execution in [Execution::Planned, Execution::Reconnaissance] {
+    for execution in [Execution::Planned, Execution::Reconnaissance, Execution::Partitioned] {
         for workload in workloads() {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("db");

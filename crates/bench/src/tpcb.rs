@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use foreshore_env::sync::Arc;
+
 use crate::{
     BenchError,
     engine::{Engine, EngineTxn, Failure, Foresee, Stop},
@@ -51,7 +53,7 @@ pub struct Tpcb {
     /// Percent of the updates turned into reads (Kimura et al., figure 8).
     read_percent: u32,
     /// How much more often some tellers and accounts are drawn than others (Kimura et al., figure 9).
-    skew: Option<Skew>,
+    skew: Option<Arc<Skew>>,
 }
 
 /// Popular and unpopular rows.
@@ -85,11 +87,11 @@ impl Tpcb {
         if !(0.0..=2.0).contains(&exponent) {
             return Err(BenchError::invalid(format!("zipf must be in 0..=2, got {exponent}")));
         }
-        self.skew = Some(Skew {
+        self.skew = Some(Arc::new(Skew {
             exponent,
             tellers: ZipfRanks::new(self.branches * TELLERS, exponent),
             accounts: ZipfRanks::new(self.accounts, exponent),
-        });
+        }));
         Ok(self)
     }
 
@@ -184,11 +186,11 @@ impl Workload for Tpcb {
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         let mut random = Random::new(seed, (2 << 32) | thread as u64);
         let writer = random.bits();
         Box::new(TpcbWorker {
-            workload: self,
+            workload: self.clone(),
             random,
             writer,
             sequence: 0,
@@ -290,8 +292,8 @@ struct Input {
     reads: u8,
 }
 
-struct TpcbWorker<'w> {
-    workload: &'w Tpcb,
+struct TpcbWorker {
+    workload: Tpcb,
     random: Random,
     /// Keeps this worker's history keys apart from those of all others.
     writer: u64,
@@ -300,9 +302,9 @@ struct TpcbWorker<'w> {
     row: Vec<u8>,
 }
 
-impl Worker for TpcbWorker<'_> {
+impl Worker for TpcbWorker {
     fn next(&mut self) -> usize {
-        let Tpcb { branches, accounts, read_percent, .. } = *self.workload;
+        let Tpcb { branches, accounts, read_percent, .. } = self.workload;
         let random = &mut self.random;
         let teller = self.workload.draw_teller(random);
         let branch = teller / TELLERS;

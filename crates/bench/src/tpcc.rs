@@ -26,7 +26,7 @@ use crate::{
     BenchError,
     engine::{Engine, Failure},
     random::Random,
-    workload::{Check, Loader, Worker, Workload},
+    workload::{Check, Loader, PartitionOf, Worker, Workload},
 };
 
 /// Districts of a warehouse.
@@ -203,6 +203,13 @@ impl Workload for Tpcc {
         ])
     }
 
+    fn partition_of(&self) -> Option<PartitionOf> {
+        // All keys but those of items begin with the warehouse.
+        let of =
+            |key: &[u8]| key.first_chunk().map_or(0, |warehouse| u32::from_be_bytes(*warehouse) as usize);
+        Some(PartitionOf { of, everywhere: &[schema::ITEM.index] })
+    }
+
     fn load_parts(&self) -> u64 {
         load::parts(&self.scale)
     }
@@ -215,8 +222,8 @@ impl Workload for Tpcc {
         load::load_part(&self.scale, part, seed, loader)
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
-        Box::new(worker::TpccWorker::new(self, thread, seed))
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
+        Box::new(worker::TpccWorker::new(self.clone(), thread, seed))
     }
 
     fn check(&self, engine: &dyn Engine, _commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {

@@ -154,9 +154,9 @@ impl Workload for Txbench {
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         Box::new(TxbenchWorker {
-            workload: self,
+            workload: self.clone(),
             random: Random::new(seed, (2 << 32) | thread as u64),
             table: 0,
             first: 0,
@@ -198,8 +198,8 @@ impl Workload for Txbench {
     }
 }
 
-struct TxbenchWorker<'w> {
-    workload: &'w Txbench,
+struct TxbenchWorker {
+    workload: Txbench,
     random: Random,
     /// The table that is read.
     table: usize,
@@ -214,9 +214,9 @@ struct TxbenchWorker<'w> {
     row: Vec<u8>,
 }
 
-impl Worker for TxbenchWorker<'_> {
+impl Worker for TxbenchWorker {
     fn next(&mut self) -> usize {
-        let Txbench { options, used } = self.workload;
+        let Txbench { options, used } = &self.workload;
         let random = &mut self.random;
         self.table = random.below(NAMES.len() as u64) as usize;
         self.first = random.below(u64::from(used - options.rows + 1)) as u32;
@@ -258,7 +258,7 @@ impl Worker for TxbenchWorker<'_> {
     }
 }
 
-impl TxbenchWorker<'_> {
+impl TxbenchWorker {
     /// The range aggregate, which must come to what it always comes to.
     fn read(&self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         let (table, rows) = (spec(self.table), self.workload.options.rows);

@@ -35,12 +35,26 @@ pub trait Workload: Send + Sync {
     fn load_part(&self, part: u64, seed: u64, loader: &mut Loader<'_>) -> Result<(), Failure>;
 
     /// A source of transactions for one of `threads` threads. Two workers with the same seed and thread draw the same
-    /// inputs.
-    fn worker<'w>(&'w self, thread: usize, threads: usize, seed: u64) -> Box<dyn Worker + 'w>;
+    /// inputs. It has what it needs of the workload, so that an engine may run it on threads of its own.
+    fn worker(&self, thread: usize, threads: usize, seed: u64) -> Box<dyn Worker>;
+
+    /// How its keys are divided among partitions, if they can be so that most transactions stay in one.
+    fn partition_of(&self) -> Option<PartitionOf> {
+        None
+    }
 
     /// Checks what must hold while nothing else runs. `commits` are the transactions committed since the load, by
     /// kind, when that is known; checks that need it are left out otherwise.
     fn check(&self, engine: &dyn Engine, commits: Option<&[u64]>) -> Result<Vec<Check>, Failure>;
+}
+
+/// How the keys of a workload are divided among partitions.
+#[derive(Clone, Copy, Debug)]
+pub struct PartitionOf {
+    /// The partition of a key of any table, modulo their number.
+    pub of: fn(&[u8]) -> usize,
+    /// Tables that are only read, and that every partition could have a copy of: their keys lie in none.
+    pub everywhere: &'static [TableIndex],
 }
 
 /// One thread's source of transactions.

@@ -14,7 +14,7 @@ use crate::{
     engine::{Engine, EngineTxn, Failure, Foresee, Stop, TableIndex},
     random::{Chooser, Distribution, Random},
     row::{Field, KeyBytes, TableSpec},
-    workload::{Check, Loader, Worker, Workload, visit_all},
+    workload::{Check, Loader, PartitionOf, Worker, Workload, visit_all},
 };
 
 /// Modifications that the record has seen.
@@ -26,7 +26,6 @@ const RECORDS_PER_PART: u64 = 20_000;
 pub struct Ycsb {
     options: YcsbOptions,
     chooser: Chooser,
-    table: TableSpec,
     /// Modifications committed by workers that are gone; each adds its own when it is dropped.
     modifications: Arc<AtomicU64>,
 }
@@ -44,6 +43,12 @@ pub struct YcsbOptions {
     pub read_percent: u32,
     /// How records are chosen.
     pub distribution: Distribution,
+    /// Partitions of the records, by their numbers modulo this; at least 1.
+    pub partitions: u32,
+    /// From how many of them a transaction takes its records, in turn; `None`: as it comes.
+    pub touched: Option<u32>,
+    /// Whether each partition is a table of its own.
+    pub split: bool,
 }
 
 impl Default for YcsbOptions {
@@ -54,6 +59,9 @@ impl Default for YcsbOptions {
             operations: 10,
             read_percent: 50,
             distribution: Distribution::Uniform,
+            partitions: 1,
+            touched: None,
+            split: false,
         }
     }
 }
@@ -71,6 +79,10 @@ impl Ycsb {
         limit("records", options.records, 1, 1_000_000_000)?;
         limit("value_bytes", options.value_bytes.into(), 8, 65_536)?;
         limit("operations", options.operations.into(), 1, 1000)?;
+        limit("partitions", options.partitions.into(), 1, options.records.min(256))?;
+        if let Some(touched) = options.touched {
+            limit("partitions of a transaction", touched.into(), 1, options.partitions.into())?;
+        }
         limit("read_percent", options.read_percent.into(), 0, 100)?;
         match options.distribution {
             Distribution::Zipf(theta) if !(theta > 0.0 && theta < 1.0) => {
@@ -87,13 +99,34 @@ impl Ycsb {
         Ok(Ycsb {
             options,
             chooser: Chooser::new(options.records, options.distribution),
-            table: TableSpec { index: TableIndex(0), name: "usertable", fixed: options.value_bytes as usize },
             modifications: Arc::default(),
         })
     }
 
     fn key(record: u64) -> KeyBytes {
         KeyBytes::new().u64(record)
+    }
+
+    /// How many tables there are.
+    fn count_tables(&self) -> u32 {
+        if self.options.split { self.options.partitions } else { 1 }
+    }
+
+    /// The table of a record.
+    fn table(&self, record: u64) -> TableSpec {
+        self.numbered(record % u64::from(self.count_tables()))
+    }
+
+    fn numbered(&self, number: u64) -> TableSpec {
+        let fixed = self.options.value_bytes as usize;
+        TableSpec { index: TableIndex(number as u16), name: "usertable", fixed }
+    }
+
+    /// The record that stands for this one in a partition.
+    fn in_partition(&self, record: u64, partition: u64) -> u64 {
+        let partitions = u64::from(self.options.partitions);
+        let moved = record - record % partitions + partition;
+        if moved < self.options.records { moved } else { moved - partitions }
     }
 }
 
@@ -103,7 +136,10 @@ impl Workload for Ycsb {
     }
 
     fn tables(&self) -> Vec<String> {
-        vec![self.table.name.to_owned()]
+        match self.options.split {
+            false => vec!["usertable".to_owned()],
+            true => (0..self.options.partitions).map(|number| format!("usertable_{number}")).collect(),
+        }
     }
 
     fn kinds(&self) -> &'static [&'static str] {
@@ -122,7 +158,15 @@ impl Workload for Ycsb {
             ("operations".to_owned(), self.options.operations.into()),
             ("read_percent".to_owned(), self.options.read_percent.into()),
             ("distribution".to_owned(), distribution.into()),
+            ("partitions_per_transaction".to_owned(), self.options.touched.into()),
+            ("split".to_owned(), self.options.split.into()),
         ])
+    }
+
+    fn partition_of(&self) -> Option<PartitionOf> {
+        // Modulo their number it is that of the record.
+        let of = |key: &[u8]| key.first_chunk().map_or(0, |record| u64::from_be_bytes(*record) as usize);
+        Some(PartitionOf { of, everywhere: &[] })
     }
 
     fn load_parts(&self) -> u64 {
@@ -142,16 +186,17 @@ impl Workload for Ycsb {
             row.resize(MODIFIED.end(), 0);
             let rest = self.options.value_bytes - MODIFIED.end() as u32;
             random.letters(rest, rest, &mut row);
-            loader.row(self.table.index, &Ycsb::key(record), &row)?;
+            loader.row(self.table(record).index, &Ycsb::key(record), &row)?;
         }
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         Box::new(YcsbWorker {
-            workload: self,
+            workload: self.clone(),
             random: Random::new(seed, (2 << 32) | thread as u64),
             operations: Vec::with_capacity(self.options.operations as usize),
+            touched: Vec::new(),
             row: Vec::new(),
             modifications: 0,
         })
@@ -159,12 +204,15 @@ impl Workload for Ycsb {
 
     fn check(&self, engine: &dyn Engine, commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
         let (mut rows, mut modified) = (0_u64, 0_u64);
-        visit_all(engine, self.table.index, b"", &mut |key, row| {
-            self.table.check(key, row)?;
-            rows += 1;
-            modified = modified.wrapping_add(MODIFIED.get(row));
-            Ok(())
-        })?;
+        for number in 0..self.count_tables() {
+            let table = self.numbered(number.into());
+            visit_all(engine, table.index, b"", &mut |key, row| {
+                table.check(key, row)?;
+                rows += 1;
+                modified = modified.wrapping_add(MODIFIED.get(row));
+                Ok(())
+            })?;
+        }
         let mut count = Check::new("records: as many as were loaded");
         count.expect(rows == self.options.records, || format!("{rows} instead of {}", self.options.records));
         let mut checks = vec![count];
@@ -180,37 +228,43 @@ impl Workload for Ycsb {
     }
 }
 
-struct YcsbWorker<'w> {
-    workload: &'w Ycsb,
+struct YcsbWorker {
+    workload: Ycsb,
     random: Random,
     /// Record, and whether it is modified.
     operations: Vec<(u64, bool)>,
+    /// The partitions that they are taken from, if that is not as it comes.
+    touched: Vec<u64>,
     row: Vec<u8>,
     /// Committed by this worker.
     modifications: u64,
 }
 
-impl Drop for YcsbWorker<'_> {
+impl Drop for YcsbWorker {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the check.
         self.workload.modifications.fetch_add(self.modifications, Ordering::Release);
     }
 }
 
-impl Worker for YcsbWorker<'_> {
+impl Worker for YcsbWorker {
     fn next(&mut self) -> usize {
-        let Ycsb { options, chooser, .. } = self.workload;
+        self.choose_partitions();
+        let Ycsb { options, chooser, .. } = &self.workload;
         self.operations.clear();
-        for _ in 0..options.operations {
-            let record = chooser.choose(&mut self.random);
+        for number in 0..options.operations as usize {
+            let mut record = chooser.choose(&mut self.random);
+            if !self.touched.is_empty() {
+                record = self.workload.in_partition(record, self.touched[number % self.touched.len()]);
+            }
             self.operations.push((record, !self.random.percent(options.read_percent)));
         }
         0
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
-        let table = &self.workload.table;
         for &(record, modifies) in &self.operations {
+            let table = self.workload.table(record);
             let key = Ycsb::key(record);
             if !modifies {
                 table.read(txn, &key, &mut self.row)?;
@@ -226,7 +280,7 @@ impl Worker for YcsbWorker<'_> {
 
     fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
         for &(record, modifies) in &self.operations {
-            touch(self.workload.table.index, &Ycsb::key(record), modifies);
+            touch(self.workload.table(record).index, &Ycsb::key(record), modifies);
         }
         true
     }
@@ -237,6 +291,20 @@ impl Worker for YcsbWorker<'_> {
 
     fn committed(&mut self) {
         self.modifications += self.operations.iter().filter(|(_, modifies)| *modifies).count() as u64;
+    }
+}
+
+impl YcsbWorker {
+    /// Draws different partitions, as many as a transaction touches.
+    fn choose_partitions(&mut self) {
+        let YcsbOptions { partitions, touched, .. } = self.workload.options;
+        self.touched.clear();
+        while self.touched.len() < touched.unwrap_or(0) as usize {
+            let partition = self.random.below(partitions.into());
+            if !self.touched.contains(&partition) {
+                self.touched.push(partition);
+            }
+        }
     }
 }
 
@@ -269,9 +337,41 @@ mod tests {
         worker.committed();
         drop(worker);
         assert_eq!(holds(), [true, false], "a commit without its effects must be seen");
-        let mut delete = |txn: &mut dyn EngineTxn| Ok(ycsb.table.delete(txn, &Ycsb::key(3))?);
+        let mut delete = |txn: &mut dyn EngineTxn| Ok(ycsb.table(3).delete(txn, &Ycsb::key(3))?);
         engine.transact(&mut Attempts::default(), &mut delete).unwrap();
         assert!(!holds()[0]);
+    }
+
+    #[test]
+    fn records_come_from_as_many_partitions_as_is_asked_for() {
+        for split in [false, true] {
+            let options = YcsbOptions {
+                records: 103,
+                partitions: 10,
+                touched: Some(3),
+                split,
+                ..YcsbOptions::default()
+            };
+            let ycsb = Ycsb::new(options).unwrap();
+            let of = ycsb.partition_of().unwrap().of;
+            let mut worker = ycsb.worker(0, 1, 1);
+            let mut seen = std::collections::BTreeSet::new();
+            for _ in 0..200 {
+                worker.next();
+                let mut touched = std::collections::BTreeSet::new();
+                worker.foresee(&mut |table, key, _| {
+                    let partition = of(key) % 10;
+                    touched.insert(partition);
+                    assert_eq!(usize::from(table.0), if split { partition } else { 0 });
+                });
+                assert_eq!(touched.len(), 3);
+                seen.extend(touched);
+            }
+            assert_eq!(seen.len(), 10);
+            let engine = BTreeMapEngine::new(ycsb.tables().len());
+            load(&engine, &ycsb, 2, 1, &Silent).unwrap();
+            assert!(ycsb.check(&engine, None).unwrap().iter().all(|check| check.holds));
+        }
     }
 
     #[test]
@@ -284,6 +384,8 @@ mod tests {
         assert!(with(|options| options.records = 0).is_err());
         assert!(with(|options| options.value_bytes = 7).is_err());
         assert!(with(|options| options.read_percent = 101).is_err());
+        assert!(with(|options| options.partitions = 0).is_err());
+        assert!(with(|options| options.touched = Some(2)).is_err());
         assert!(with(|options| options.distribution = Distribution::Zipf(1.0)).is_err());
         let hot =
             |options: &mut YcsbOptions| options.distribution = Distribution::HotSet { records: 0, share: 50 };

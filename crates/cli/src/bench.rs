@@ -3,6 +3,7 @@
 mod bar;
 mod checkpoint;
 pub(crate) mod commit;
+mod common;
 mod compare;
 mod comparison;
 mod deadlocks;
@@ -25,10 +26,10 @@ use clap::{
 };
 use foreshore_bench::{
     ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Execution, Insert, Isolation,
-    Length, Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
+    Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
-use parse::{parse_distribution, parse_measured, parse_seconds, parse_setting};
+use parse::{Touched, parse_distribution, parse_measured, parse_seconds, parse_setting, parse_touched};
 
 use crate::{
     bench::progress::Progress,
@@ -82,6 +83,8 @@ Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
   foreshore bench ycsb --distribution hot:64:20 --execution planned --durability lazy
+  foreshore bench ycsb --execution partitioned --threads 1 --set execution_threads=1 --durability lazy
+  foreshore bench ycsb --execution partitioned --partitions 2 --partitions-per-transaction 1 --threads 1
   foreshore bench insert --threads 4 --engine btreemap
   foreshore bench compare --workloads tpcb,scan --threads 1,8   engines beside each other, each in its own process
   foreshore bench latch --mix contended --threads 1,2,8,32,128
@@ -166,6 +169,13 @@ pub(crate) struct YcsbArgs {
     /// How records are chosen: uniform, zipf[:EXPONENT], hot[:RECORDS[:PERCENT]].
     #[arg(long, default_value = "uniform", value_parser = parse_distribution)]
     distribution: Distribution,
+    /// From how many of the partitions (`--partitions`) a transaction takes its records, in turn: a number, or random, which is
+    /// as it comes.
+    #[arg(long, value_name = "N", default_value = "random", value_parser = parse_touched)]
+    partitions_per_transaction: Touched,
+    /// Each partition is a table of its own.
+    #[arg(long, requires = "partitions")]
+    split: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -227,10 +237,21 @@ pub(crate) struct CommonArgs {
           value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
     pub(crate) isolation: Isolation,
     /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them or,
-    /// where it cannot, by a first run without effect; or all before they run, always by such a run.
+    /// where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned: as planned,
+    /// on threads of the engine, some of which lock and some run transactions (`--set control_threads=1`,
+    /// `--set execution_threads=2`); the threads of `--threads` draw transactions, give them away and wait for results.
+    /// Partitioned-store: no locks, one latch for each partition, to measure against.
     #[arg(long, default_value = "dynamic",
-          value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance"]))]
+          value_parser = names::<Execution>(
+              &["dynamic", "planned", "reconnaissance", "partitioned", "partitioned-store"]))]
     pub(crate) execution: Execution,
+    /// Divide the keys among so many partitions, as the workload says (YCSB by the number of the record, TPC-C by the
+    /// warehouse): each has a control thread of its own [default: by hash, among control_threads].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    partitions: Option<u16>,
+    /// Transactions that each thread has given away and not waited for, at most; for `--execution partitioned` [default: 32].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    in_flight: Option<u16>,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     pub(crate) settings: Vec<(String, String)>,
@@ -249,7 +270,7 @@ pub(crate) struct CommonArgs {
 }
 
 /// Parses one of a few names, and lists them in the help and in the error.
-fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub(crate) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
 {
@@ -279,6 +300,9 @@ impl WorkloadArgs {
                     operations: args.operations,
                     read_percent: args.read_percent,
                     distribution: args.distribution,
+                    partitions: args.common.partitions.map_or(1, u32::from),
+                    touched: args.partitions_per_transaction.0,
+                    split: args.split,
                 })?;
                 (Box::new(workload), args.common)
             }
@@ -292,25 +316,6 @@ impl WorkloadArgs {
                 (Box::new(Scan::new(args.records, args.value_bytes, length, order)?), args.common)
             }
         })
-    }
-}
-
-impl CommonArgs {
-    pub(crate) fn threads(&self) -> usize {
-        match self.iterations {
-            Some(_) => 1,
-            None => usize::from(self.threads.unwrap_or(2)),
-        }
-    }
-
-    pub(crate) fn length(&self) -> Length {
-        match self.iterations {
-            Some(count) => Length::Iterations(count),
-            None => Length::Time {
-                warm_up: self.warm_up.unwrap_or(WARM_UP),
-                measured: self.seconds.unwrap_or(MEASURED),
-            },
-        }
     }
 }
 
@@ -340,13 +345,7 @@ fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {
     }
     let directory = Directory::choose(args.dir.as_deref(), "bench")?;
     directory.remove_when_interrupted()?;
-    let options = EngineOptions {
-        directory: directory.path().to_owned(),
-        durability: args.durability,
-        isolation: args.isolation,
-        execution: args.execution,
-        settings: args.settings.clone(),
-    };
+    let options = args.engine_options(workload.as_ref(), directory.path())?;
     let report = measure(workload.as_ref(), &args, &options)?;
     if args.json {
         json_line(&report)?;

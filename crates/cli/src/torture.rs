@@ -17,7 +17,7 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore_bench::{Mix, Scale, Tpcb, Tpcc, Workload};
+use foreshore_bench::{Execution, Mix, Scale, Tpcb, Tpcc, Workload};
 use foreshore_env::{
     random::{self, Xorshift},
     time::Duration,
@@ -25,6 +25,7 @@ use foreshore_env::{
 use serde::Serialize;
 
 use crate::{
+    bench::names,
     directory::Directory,
     output::{CHECK_FAILED, CliError, json_line, line},
 };
@@ -48,6 +49,10 @@ pub(crate) struct TortureArgs {
     /// Threads of the child.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
+    /// How the child's transactions come to their locks: as `bench` has it.
+    #[arg(long, default_value = "dynamic",
+          value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance", "partitioned"]))]
+    execution: Execution,
     /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -77,6 +82,7 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore torture --seconds 600 --threads 8
   foreshore torture --workload cycle --seed 7
+  foreshore torture --execution partitioned --threads 8
   foreshore torture --workload tpcc --dir /mnt/ssd/torture --json
 
 Exit status: 0 nothing was lost, 1 something was, 2 it could not be run.";
@@ -107,7 +113,8 @@ fn draw_settings(random: &mut Xorshift) -> Vec<(String, String)> {
 pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let workload = workload(&args.workload)?;
     if let (Some(child), Some(directory)) = (&args.child, &args.dir) {
-        return worker::run(workload.as_ref(), usize::from(args.threads), directory, child);
+        let threads = usize::from(args.threads);
+        return worker::run(workload.as_ref(), threads, args.execution, directory, child);
     }
     let seed = args.seed.unwrap_or_else(random::seed);
     let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
@@ -115,6 +122,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let referee = Referee {
         workload: workload.as_ref(),
         threads: usize::from(args.threads),
+        execution: args.execution,
         directory: directory.path(),
         seed,
         length: Duration::from_secs(args.seconds),
@@ -130,6 +138,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let outcome = Outcome {
         workload: args.workload,
         threads: args.threads,
+        execution: args.execution.name(),
         seed,
         passed: score.passed(),
         kept: directory.kept().map(Path::to_owned),
@@ -147,6 +156,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
 struct Outcome {
     workload: String,
     threads: u16,
+    execution: &'static str,
     seed: u64,
     passed: bool,
     #[serde(flatten)]
@@ -171,7 +181,8 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     for problem in problems {
         line(problem)?;
     }
-    line(format!("{} with {} threads, seed {}", outcome.workload, outcome.threads, outcome.seed))?;
+    let Outcome { workload, threads, execution, seed, .. } = outcome;
+    line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
     line(format!("  cycles           {cycles:>10}  in {seconds:.0} s"))?;
     line(format!("  kills            {kills:>10}  {kills_in_recovery} of them during recovery"))?;
     line(format!("  power cuts       {power_cuts:>10}"))?;

@@ -96,6 +96,56 @@ fn transactions_can_be_planned() {
     }
 }
 
+/// Threads of the engine run the transactions; each footprint takes one message more than it has partitions.
+#[test]
+fn transactions_can_be_given_to_threads_of_the_engine() {
+    let arguments = "bench ycsb --records 500 --distribution hot:4:50 --execution partitioned --in-flight 8 --threads 2 \
+                     --set control_threads=3 --seconds 0.2 --warm-up 0 --durability lazy --set pool_bytes=2MiB";
+    let report = report(&format!("{arguments} --json"));
+    assert_eq!((&report["options"]["in_flight"], &report["consistent"]), (&8.into(), &true.into()));
+    let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
+    assert!(counter("done") >= report["commits"].as_u64().unwrap() && counter("done") > 0);
+    assert_eq!(counter("messages"), counter("visits") + counter("footprints"));
+    assert!(
+        counter("visits") > counter("footprints"),
+        "ten records lie in more than one of three partitions"
+    );
+    assert_eq!((counter("in_flight"), counter("queued")), (0, 0));
+    let printed = text(&foreshore(arguments).stdout);
+    assert!(printed.contains("for each footprint"), "{printed}");
+    let report = self::report(
+        "bench tpcb --branches 1 --accounts 100 --execution partitioned --iterations 300 --json",
+    );
+    assert_eq!((&report["commits"], &report["consistent"]), (&300.into(), &true.into()));
+}
+
+/// Transactions stay in as many partitions as is asked for, and take one message more; in the other ways of running them, and
+/// with a table for each partition, the same transactions are as consistent.
+#[test]
+fn transactions_touch_as_many_partitions_as_is_asked_for() {
+    let run = |more: &str| {
+        report(&format!(
+            "bench ycsb --records 600 --read-percent 0 --partitions 4 --threads 2 --seconds 0.1 --warm-up 0 --durability lazy \
+             --set pool_bytes=2MiB --json {more}"
+        ))
+    };
+    for touched in [1, 2, 4] {
+        let report = run(&format!("--execution partitioned --partitions-per-transaction {touched}"));
+        assert_eq!(report["consistent"], true);
+        let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
+        assert_eq!(counter("visits"), touched * counter("footprints"));
+        assert_eq!(counter("messages"), (touched + 1) * counter("footprints"));
+    }
+    for execution in ["dynamic", "planned", "partitioned-store", "partitioned --set automatic_threads=true"] {
+        for split in ["", "--split"] {
+            let report = run(&format!("--execution {execution} --partitions-per-transaction 2 {split}"));
+            assert_eq!(report["consistent"], true, "{execution} {split}");
+            assert!(report["commits"].as_u64().unwrap() > 0);
+            assert_eq!(report["options"]["partitions"], 4);
+        }
+    }
+}
+
 #[test]
 fn the_summary_names_the_checks() {
     let output = foreshore("bench tpcb --engine btreemap --branches 1 --accounts 100 --seconds 0.1");
@@ -127,6 +177,11 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench tpcc --mix all", "neworder-payment"),
         ("bench ycsb --execution conventional", "reconnaissance"),
         ("bench ycsb --engine btreemap --execution planned", "leave out --execution"),
+        ("bench ycsb --execution planned --in-flight 3", "--execution partitioned"),
+        ("bench ycsb --execution partitioned-store", "--partitions"),
+        ("bench ycsb --partitions 2 --partitions-per-transaction 3", "1..=2"),
+        ("bench ycsb --split", "--partitions"),
+        ("bench tpcb --partitions 2", "leave out --partitions"),
         ("bench tpcc --seconds=-3", "seconds"),
         ("bench tpcc --iterations 5 --threads 2", "cannot be used with"),
         ("bench ycsb --distribution zipf:2", "(0, 1)"),

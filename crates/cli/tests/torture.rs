@@ -51,6 +51,14 @@ fn cycle_survives_kills() {
     assert_passed(&torture("cycle", &[], 0));
 }
 
+/// Threads of the engine run the transactions, and the control threads' locks go before the disk has the commit.
+#[test]
+fn partitioned_execution_survives_kills() {
+    let report = torture("tpcb", &["--execution", "partitioned"], 0);
+    assert_passed(&report);
+    assert_eq!(report["execution"], "partitioned");
+}
+
 #[test]
 fn commits_promised_too_early_are_found_to_be_lost() {
     let report = torture("tpcb", &["--planted-loss"], 1);

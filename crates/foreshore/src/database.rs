@@ -1,5 +1,8 @@
 //! An open database.
 
+mod partition;
+mod prepared;
+
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -13,8 +16,8 @@ use foreshore_env::{
 };
 use foreshore_orthrus::Partitions;
 use foreshore_txn::{
-    Engine, EngineOptions, LockManager, PreparedTransaction, RecoveryObserver, RecoveryProgress, TableInfo,
-    Txn, TxnError, VERIFY_WAIT,
+    Engine, EngineOptions, LockManager, RecoveryObserver, RecoveryProgress, TableInfo, Txn, TxnError,
+    VERIFY_WAIT,
 };
 
 use crate::{
@@ -29,6 +32,7 @@ use crate::{
     transact::{self, Session, TransactOptions},
     transaction::Transaction,
 };
+use partition::Partition;
 
 /// An open database. Clones share it: give each thread its own clone. It is closed when the last clone and the last
 /// transaction are gone, or by [`Database::close`].
@@ -78,6 +82,7 @@ pub struct Builder {
     options: Options,
     disk: Arc<dyn Disk>,
     recovery_observer: Option<RecoveryObserver>,
+    partition: Option<Partition>,
 }
 
 impl Builder {
@@ -135,7 +140,10 @@ impl Builder {
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
         self.options.check()?;
-        let options = EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
+        let mut options =
+            EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
+        options.locks.partitioner =
+            self.partition.map(|partition| partition.among(self.options.control_threads));
         let engine =
             Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
         let inner = Inner {
@@ -169,7 +177,12 @@ impl Database {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     pub fn builder() -> Builder {
-        Builder { options: Options::default(), disk: Arc::new(RealDisk), recovery_observer: None }
+        Builder {
+            options: Options::default(),
+            disk: Arc::new(RealDisk),
+            recovery_observer: None,
+            partition: None,
+        }
     }
 
     /// Runs a transaction: calls `body`, and commits when it returns `Ok`, durably when this returns. When `body`
@@ -294,28 +307,6 @@ impl Database {
         Pipeline::new(self.clone(), self.inner.engine.pipeline())
     }
 
-    /// Transactions that were prepared ([`Transaction::prepare`]) and about which nobody has decided, the oldest first. They keep
-    /// their locks and the log.
-    pub fn prepared(&self) -> Result<Vec<PreparedTransaction>> {
-        self.inner.engine.prepared().map_err(|error| self.inner.error(error))
-    }
-
-    /// Commits a prepared transaction, durably.
-    ///
-    /// # Errors
-    /// [`Error::UnknownGlobalId`], also when somebody has decided about it already. After [`Error::OutcomeUnknown`] it is
-    /// committed or still prepared, which shows when the database is opened again.
-    pub fn commit_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
-        let decided = self.inner.engine.commit_prepared(global_id.as_ref());
-        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
-    }
-
-    /// Rolls a prepared transaction back, durably. Errors as for [`Database::commit_prepared`].
-    pub fn rollback_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
-        let decided = self.inner.engine.rollback_prepared(global_id.as_ref());
-        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
-    }
-
     /// The tables, by name.
     pub fn tables(&self) -> Result<Vec<TableDescription>> {
         let tables = self.table_infos()?;
@@ -332,7 +323,12 @@ impl Database {
 
     /// Counters since the database was opened, and sizes as they are.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.inner.engine.stats(), self.inner.admission.as_ref())
+        Stats::of(
+            &self.inner.engine.stats(),
+            self.inner.admission.as_ref(),
+            self.partition_threads(),
+            self.partition_stats(),
+        )
     }
 
     /// Who holds the log: what must end, or be written, before it can be shortened.

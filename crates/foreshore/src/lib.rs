@@ -185,7 +185,7 @@ pub use foreshore_base::{
     key::{Key, KeyDecodeError},
     limits,
 };
-pub use foreshore_orthrus::PartitionStats;
+pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats as PartitionThread};
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
     Durability, EarlyLockRelease, FreeSpaceKind as FreeSpace, Holder, IntentLockKind, IntentMode, Isolation,

@@ -2,6 +2,7 @@
 
 mod check;
 mod choices;
+mod defaults;
 mod engine;
 mod lock_table;
 mod units;
@@ -9,8 +10,7 @@ mod units;
 use choices::Choice;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
-    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, MAX_PIPELINE_LENGTH,
-    VictimPolicy,
+    DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, VictimPolicy,
 };
 
 use crate::{
@@ -133,10 +133,17 @@ pub struct Options {
     pub control_threads: usize,
     /// Threads that run these transactions; 1 to 256. Default: 2.
     pub execution_threads: usize,
+    /// Whether these threads go from one kind to the other, by how much there is to do: as many as the two numbers together, of
+    /// which at least one locks and one runs transactions, and at most `control_threads` lock. What was decided is in
+    /// [`Database::stats`](crate::Database::stats). Default: false.
+    pub automatic_threads: bool,
     /// How many of them each of these threads has begun and not ended, at most. Default: 16.
     pub execution_window: usize,
     /// Messages that the ring between two of these threads holds, rounded up to a power of two. Default: 64.
     pub ring_capacity: usize,
+    /// Whether each of these threads stays on a processor of its own, as far as there are enough, those that lock on the first
+    /// ones. Only Linux does it; elsewhere it is of no effect. Good on a machine that does nothing else. Default: false.
+    pub pin_threads: bool,
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]
     pub locking: bool,
@@ -146,58 +153,6 @@ pub struct Options {
     /// Most records in a node of a tree; small in tests, so that trees split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            create: true,
-            read_only: false,
-            pool_bytes: 256 << 20,
-            translation: Translation::default(),
-            transit: Transit::default(),
-            free_space: FreeSpace::default(),
-            read_ahead: 32,
-            latch_mode: LatchMode::default(),
-            log_bytes: 4 << 30,
-            log_segment_bytes: 16 << 20,
-            log_buffer_bytes: 8 << 20,
-            log_insert: LogInsert::default(),
-            log_full: LogFullPolicy::default(),
-            flush_interval: Duration::from_millis(100),
-            checkpoint_bytes: 256 << 20,
-            recovery_target: Duration::from_secs(30),
-            early_lock_release: EarlyLockRelease::default(),
-            pipeline_length: MAX_PIPELINE_LENGTH,
-            victim_policy: VictimPolicy::default(),
-            log_latency: Duration::ZERO,
-            lock_table: LockTable::default(),
-            key_range_modes: KeyRangeModes::default(),
-            intent_locks: IntentLockKind::default(),
-            deadlock_policy: DeadlockPolicy::default(),
-            deadlock_digests: DigestKind::default(),
-            deadlock_confirmation: true,
-            deadlock_timeout: Duration::from_secs(1),
-            admission_control: true,
-            lock_timeout: Duration::ZERO,
-            lock_notes: false,
-            lock_buckets: 1 << 16,
-            escalation_locks: 100_000,
-            escalation_bytes: 16 << 20,
-            max_locks_per_transaction: 1_000_000,
-            max_locks: 8_000_000,
-            durability: Durability::default(),
-            isolation: Isolation::default(),
-            execution: Execution::default(),
-            control_threads: 1,
-            execution_threads: 2,
-            execution_window: 16,
-            ring_capacity: 64,
-            locking: true,
-            release_tags: true,
-            node_capacity: usize::MAX,
-        }
-    }
 }
 
 impl Options {
@@ -243,8 +198,10 @@ impl Options {
         "execution",
         "control_threads",
         "execution_threads",
+        "automatic_threads",
         "execution_window",
         "ring_capacity",
+        "pin_threads",
     ];
 
     /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`.
@@ -320,8 +277,10 @@ impl Options {
             "execution" => self.execution = choice(name, value)?,
             "control_threads" => self.control_threads = count()?,
             "execution_threads" => self.execution_threads = count()?,
+            "automatic_threads" => self.automatic_threads = flag()?,
             "execution_window" => self.execution_window = count()?,
             "ring_capacity" => self.ring_capacity = count()?,
+            "pin_threads" => self.pin_threads = flag()?,
             _ => {
                 return Err(Error::UnknownOption { name: name.to_owned(), known: Options::NAMES.join(", ") });
             }
@@ -382,8 +341,10 @@ impl Options {
             "execution" => self.execution.name(),
             "control_threads" => self.control_threads.to_string(),
             "execution_threads" => self.execution_threads.to_string(),
+            "automatic_threads" => self.automatic_threads.to_string(),
             "execution_window" => self.execution_window.to_string(),
             "ring_capacity" => self.ring_capacity.to_string(),
+            "pin_threads" => self.pin_threads.to_string(),
             _ => return None,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use foreshore_orthrus::{PartitionStats, ThreadStats as PartitionThread};
 use foreshore_txn::{EngineStats, StuckTable};
 
 use crate::admission::Admission;
@@ -21,16 +22,25 @@ macro_rules! stats {
             /// Dropped tables whose pages cannot be freed because one is damaged: a sentence for each, with table and page.
             /// [`Database::verify`](crate::Database::verify) reports the damage too; opening the database anew tries again.
             pub drop_failures: Vec<String>,
+            /// What each thread of partitioned execution does now, and has done; empty before the first transaction that was
+            /// given to them.
+            pub partition_threads: Vec<PartitionThread>,
         }
 
         impl Stats {
-            pub(crate) fn of(engine: &EngineStats, admission: Option<&Admission>) -> Stats {
+            pub(crate) fn of(
+                engine: &EngineStats,
+                admission: Option<&Admission>,
+                partition_threads: Vec<PartitionThread>,
+                partitions: PartitionStats,
+            ) -> Stats {
                 $(let $field: fn(&Sources<'_>) -> u64 = $from;)*
-                let sources = Sources { engine, admission };
+                let sources = Sources { engine, admission, partitions };
                 Stats {
                     $($field: $field(&sources),)*
                     checkpoint_failure: engine.checkpoint_failure.clone(),
                     drop_failures: drop_failures(engine),
+                    partition_threads,
                 }
             }
 
@@ -54,6 +64,7 @@ fn drop_failures(engine: &EngineStats) -> Vec<String> {
 struct Sources<'s> {
     engine: &'s EngineStats,
     admission: Option<&'s Admission>,
+    partitions: PartitionStats,
 }
 
 impl Deref for Sources<'_> {
@@ -169,6 +180,33 @@ stats! {
     recovery_estimate_ns: |stats| u64::try_from(stats.recovery_estimate.as_nanos()).unwrap_or(u64::MAX),
     /// How long recovery took when the database was opened.
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
+    /// Transactions that threads of partitioned execution ([`Plan::submit`](crate::Plan::submit)) were given and have done.
+    partitioned_done: |stats| stats.partitions.done,
+    /// Those that are begun and not ended.
+    partitioned_in_flight: |stats| stats.partitions.in_flight,
+    /// Those that are not begun.
+    partitioned_queued: |stats| stats.partitions.queued,
+    /// Footprints whose locks these threads were asked for.
+    partitioned_footprints: |stats| stats.partitions.footprints,
+    /// Partitions that the footprints went to, in all.
+    partitioned_visits: |stats| stats.partitions.visits,
+    /// Messages that carried a footprint: one more than partitions for each.
+    partitioned_messages: |stats| stats.partitions.messages,
+    /// Messages that carried locks to be given back.
+    partitioned_releases: |stats| stats.partitions.releases,
+    /// Messages that found their queue full and waited at their sender.
+    partitioned_queues_full: |stats| stats.partitions.rings_full,
+    /// Locks for which such transactions had to wait.
+    partitioned_waits: |stats| stats.partitions.waits,
+    /// Transactions that were to be begun again a little later, because a table was locked or a deadlock was resolved.
+    partitioned_later: |stats| stats.partitions.later,
+    /// Threads that lock for them now; 0 if there are no such threads.
+    partitioned_control_threads: |stats| stats.partitions.controllers,
+    /// Times that a thread began to lock, because there was more to lock than the others could
+    /// ([`Options::automatic_threads`](crate::Options::automatic_threads)).
+    partitioned_moves_to_control: |stats| stats.partitions.to_control,
+    /// Times that a thread began to run transactions, because there were more than the others could run.
+    partitioned_moves_to_execution: |stats| stats.partitions.to_execution,
 }
 
 /// What [`Database::compact`](crate::Database::compact) has done.

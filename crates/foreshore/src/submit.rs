@@ -1,5 +1,7 @@
 //! Transactions that other threads run: partitioned execution.
 
+mod threads;
+
 use std::{
     any::Any,
     future::Future,
@@ -13,7 +15,7 @@ use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
-use foreshore_orthrus::{Job, Next, PartitionStats, Partitions};
+use foreshore_orthrus::{Job, Next, Partitions};
 use foreshore_txn::{LockError, Parted};
 
 use crate::{
@@ -52,7 +54,10 @@ impl<R> std::fmt::Debug for Cell<R> {
 
 enum State<R> {
     /// Not yet; who is to be woken.
-    Running(Option<Waker>),
+    Running {
+        waker: Option<Waker>,
+        sleeps: bool,
+    },
     Ended(Ended<R>),
     /// It was taken out.
     Taken,
@@ -71,8 +76,11 @@ enum Ended<R> {
 impl<R> Cell<R> {
     fn end(&self, ended: Ended<R>) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Ended(ended));
-        self.changed.notify_all();
-        if let State::Running(Some(waker)) = before {
+        let State::Running { waker, sleeps } = before else { return };
+        if sleeps {
+            self.changed.notify_all();
+        }
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -94,7 +102,8 @@ impl<R> Cell<R> {
     /// Takes the end out, if it has come, before `deadline` if there is one.
     fn take(&self, deadline: Option<Instant>) -> Option<Ended<R>> {
         let mut state = self.state.lock();
-        while matches!(*state, State::Running(_)) {
+        while let State::Running { sleeps, .. } = &mut *state {
+            *sleeps = true;
             state = match deadline {
                 None => self.changed.wait(state),
                 Some(deadline) if Instant::now() >= deadline => return None,
@@ -103,7 +112,7 @@ impl<R> Cell<R> {
         }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Ended(ended) => Some(ended),
-            State::Running(_) | State::Taken => Some(Ended::Lost),
+            State::Running { .. } | State::Taken => Some(Ended::Lost),
         }
     }
 
@@ -149,7 +158,7 @@ impl<R> Submitted<R> {
 
     /// Whether it has run to its end. (Its commit may still be on its way to the disk.)
     pub fn has_run(&self) -> bool {
-        !matches!(*self.cell.state.lock(), State::Running(_))
+        !matches!(*self.cell.state.lock(), State::Running { .. })
     }
 }
 
@@ -169,13 +178,13 @@ impl<R> Future for Submitted<R> {
         let cell = &self.cell;
         let mut ended = {
             let mut state = cell.state.lock();
-            if let State::Running(waker) = &mut *state {
+            if let State::Running { waker, .. } = &mut *state {
                 *waker = Some(context.waker().clone());
                 return Poll::Pending;
             }
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Ended(ended) => ended,
-                State::Running(_) | State::Taken => Ended::Lost,
+                State::Running { .. } | State::Taken => Ended::Lost,
             }
         };
         if let Ended::Committed(_, Some(ticket)) = &mut ended {
@@ -221,7 +230,7 @@ where
 {
     let partitions = database.partitions()?;
     let cell = Arc::new(Cell {
-        state: Mutex::new(State::Running(None)),
+        state: Mutex::new(State::Running { waker: None, sleeps: false }),
         changed: Condvar::default(),
         path: Arc::from(database.path()),
         partitions: Arc::clone(&partitions),
@@ -240,27 +249,6 @@ where
         ended: false,
     }));
     Ok(Submitted { cell })
-}
-
-impl Database {
-    /// The threads of partitioned execution.
-    pub(crate) fn partitions(&self) -> Result<Arc<Partitions>> {
-        let mut partitions = self.inner().partitions.lock();
-        if let Some(partitions) = &*partitions {
-            return Ok(Arc::clone(partitions));
-        }
-        let started = Partitions::start(self.options().partitions()).map_err(|source| Error::Io {
-            action: "start the threads of partitioned execution of".to_owned(),
-            path: self.path().to_path_buf(),
-            source,
-        })?;
-        Ok(Arc::clone(partitions.insert(Arc::new(started))))
-    }
-
-    /// What partitioned execution has done since its first transaction: see [`Plan::submit`](crate::Plan::submit).
-    pub fn partition_stats(&self) -> PartitionStats {
-        self.inner().partitions.lock().as_ref().map(|partitions| partitions.stats()).unwrap_or_default()
-    }
 }
 
 impl<R, F> Task<R, F>
@@ -321,15 +309,13 @@ where
     F: FnMut(&mut Transaction) -> Result<R> + Send,
 {
     fn begin(&mut self) -> Next {
-        let Some(database) = self.database.clone() else { return Next::Done(None) };
-        match self.try_begin(&database) {
+        let Some(database) = self.database.take() else { return Next::Done(None) };
+        let begun = self.try_begin(&database);
+        self.database = Some(database);
+        match begun {
             Ok(Some(parted)) => Next::Locks(parted),
             Ok(None) => Next::Later,
-            Err(error) => {
-                // Before whoever waits is told.
-                drop(database);
-                self.fail(error)
-            }
+            Err(error) => self.fail(error),
         }
     }
 

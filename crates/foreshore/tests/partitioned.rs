@@ -1,6 +1,7 @@
 //! Transactions that the threads of partitioned execution run.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     pin::pin,
     sync::{
@@ -14,8 +15,8 @@ use std::{
 };
 
 use foreshore::{
-    Database, Durability, Error, Execution, Options, Result, Submitted, TableDefinition, TableLock,
-    TransactOptions, Transaction, WaitError,
+    Database, Durability, Error, Execution, Options, PartitionRole, Result, Submitted, TableDefinition,
+    TableLock, TransactOptions, Transaction, WaitError,
 };
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::{
@@ -121,7 +122,11 @@ fn footprints_take_one_message_more_than_they_have_partitions() {
         }
         let stats = db.partition_stats();
         assert_eq!((stats.messages, stats.releases), (control as u64 + 1, control as u64));
+        assert_eq!((stats.footprints, stats.visits), (1, control as u64));
         assert_eq!((stats.done, stats.waits, stats.later), (1, 0, 0));
+        assert_eq!((stats.in_flight, stats.queued), (0, 0));
+        let all: BTreeMap<_, _> = db.stats().entries().collect();
+        assert_eq!(all["partitioned_messages"], stats.messages);
         // One key: one partition.
         db.plan().read(NUMBERS, 5).submit(|tx| tx.get(NUMBERS, 5)).unwrap().wait().unwrap();
         assert_eq!(db.partition_stats().messages, control as u64 + 1 + 2);
@@ -169,6 +174,81 @@ fn many_transactions_on_few_records_all_end() {
         let stats = db.partition_stats();
         assert!(stats.waits > 0 || shape == SHAPES[0], "they met: {stats:?}");
     }
+}
+
+/// Threads change their roles all the time, with partitions and transactions in hand: nothing is lost, and all end.
+#[test]
+fn roles_change_under_load() {
+    const KEYS: u64 = 40;
+    for shape in [[1, 1, 4, 1], [3, 2, 8, 1], [4, 1, 16, 4]] {
+        let db = filled(shape, &[("automatic_threads", "true")], KEYS as u32);
+        let [most, executing, ..] = shape;
+        let threads = most + executing;
+        let mut random = Xorshift::new(99 + shape[0] as u64);
+        for round in 0..12_usize {
+            let submitted: Vec<Submitted<()>> = (0..40)
+                .map(|_| {
+                    random.next_u64();
+                    db.plan().options(lazy()).submit(transfer(&random, KEYS)).unwrap()
+                })
+                .collect();
+            let control = 1 + round % most;
+            db.set_control_threads(control);
+            let stats = db.stats();
+            assert_eq!(stats.partition_threads.len(), threads);
+            let has = |role| stats.partition_threads.iter().filter(|thread| thread.role == role).count();
+            assert!(has(PartitionRole::Control) >= 1 && has(PartitionRole::Execution) >= 1);
+            let partitions: usize = stats.partition_threads.iter().map(|thread| thread.partitions).sum();
+            assert_eq!(partitions, most, "each partition is somebody's");
+            submitted.into_iter().for_each(|submitted| submitted.wait().unwrap());
+        }
+        let sum = contents(&db).iter().fold(0, |sum: u64, (_, value)| sum.wrapping_add(*value));
+        assert_eq!((sum, db.stats().deadlocks), (100 * KEYS, 0), "{shape:?}");
+        assert_at_rest(&db);
+        let stats = db.stats();
+        assert_eq!(stats.partition_threads.iter().map(|thread| thread.done).sum::<u64>(), 12 * 40);
+        assert!(stats.partitioned_moves_to_control + stats.partitioned_moves_to_execution > 0 || most == 1);
+        db.close().unwrap();
+    }
+}
+
+/// The caller says which keys lie together: one message there, one back, whatever the hash; and whoever is not submitted
+/// meets the same locks.
+#[test]
+fn a_partitioner_keeps_keys_together() {
+    let options =
+        Options { control_threads: 5, execution_threads: 2, pool_bytes: 2 << 20, ..Options::default() };
+    let db = Database::builder()
+        .options(options)
+        .partitioner(|key| key.first_chunk().map_or(0, |key| u32::from_be_bytes(*key) as usize / 100))
+        .disk(Arc::new(FaultyDisk::new()))
+        .open("/db")
+        .unwrap();
+    db.transact(|tx| (0..500).try_for_each(|key| tx.put(NUMBERS, key, 1).map(drop))).unwrap();
+    for (partition, expected) in [(0, 2), (3, 2), (4, 2)] {
+        let before = db.partition_stats().messages;
+        let plan = (0..50).fold(db.plan(), |plan, key| plan.write(NUMBERS, partition * 100 + key));
+        plan.submit(move |tx| {
+            (0..50).try_for_each(|key| tx.put(NUMBERS, partition * 100 + key, 2).map(drop))
+        })
+        .unwrap()
+        .wait()
+        .unwrap();
+        assert_eq!(db.partition_stats().messages - before, expected);
+    }
+    let before = db.partition_stats().messages;
+    let plan = db.plan().write(NUMBERS, 450).write(NUMBERS, 10).write(NUMBERS, 250);
+    plan.submit(|tx| tx.put(NUMBERS, 450, 3)).unwrap().wait().unwrap();
+    assert_eq!(db.partition_stats().messages - before, 4, "three partitions");
+    // A dynamic transaction keeps a submitted one out.
+    assert_at_rest(&db);
+    let mut holder = db.begin().unwrap();
+    holder.put(NUMBERS, 333, 9).unwrap();
+    let refused = TransactOptions { no_wait: true, ..lazy() };
+    let refused = db.plan().write(NUMBERS, 333).options(refused).submit(|tx| tx.get(NUMBERS, 333)).unwrap();
+    assert!(matches!(refused.wait(), Err(Error::WouldBlock(_))));
+    holder.rollback().unwrap();
+    assert_at_rest(&db);
 }
 
 /// Submitted, planned and dynamic transactions at the same time, replayed in the order of their commits.
@@ -239,7 +319,7 @@ fn histories_of_all_executions_replay_in_commit_order() {
                 });
             }
         });
-        let replayed = history.replay_onto(std::collections::BTreeMap::new());
+        let replayed = history.replay_onto(BTreeMap::new());
         assert!(replayed.is_ok(), "seed {seed}: {}", replayed.unwrap_err());
         assert!(db.verify().unwrap().is_sound());
     }

@@ -17,6 +17,7 @@ mod mode;
 mod name;
 mod options;
 mod owner;
+mod partitioner;
 mod request;
 mod slot;
 mod stats;
@@ -34,6 +35,7 @@ pub use options::{
     DeadlockPolicy, DigestKind, IntentLockKind, KeyRangeModes, LockOptions, LockTableKind, VictimPolicy,
 };
 pub use owner::LockOwner;
+pub use partitioner::Partitioner;
 pub use stats::LockStats;
 pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TxnView, WaitView};
 pub use wait::{CancelToken, WaitPolicy};

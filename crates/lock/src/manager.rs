@@ -20,6 +20,7 @@ use crate::intent::{EntryIndex, IntentLocks};
 use crate::name::{self, KeyRef, LockName};
 use crate::options::{KeyRangeModes, LockOptions};
 use crate::owner::LockOwner;
+use crate::partitioner::Partitioner;
 use crate::slot::{Identity, SlotId, Slots};
 use crate::stats::{LockStats, WaitCounters};
 use crate::table::LockTable;
@@ -33,6 +34,7 @@ pub(crate) use preallocator::Signal;
 #[derive(Debug)]
 pub struct LockManager {
     seed: u64,
+    partitioner: Option<Partitioner>,
     pub(crate) max_locks_per_transaction: usize,
     pub(crate) key_ranges: KeyRangeModes,
     /// Threads that can run at a time: whether spinning makes sense.
@@ -54,6 +56,7 @@ impl LockManager {
     pub fn new(options: &LockOptions) -> Arc<LockManager> {
         let manager = Arc::new(LockManager {
             seed: options.seed,
+            partitioner: options.partitioner.clone(),
             max_locks_per_transaction: options.max_locks_per_transaction,
             key_ranges: options.key_ranges,
             processors: available_parallelism(),
@@ -77,7 +80,17 @@ impl LockManager {
     /// The name under which a key is locked.
     #[inline]
     pub fn name(&self, table: TableId, key: KeyRef<'_>) -> LockName {
-        name::name(self.seed, table, key)
+        let name = name::name(self.seed, table, key);
+        match &self.partitioner {
+            None => name,
+            Some(partitioner) => partitioner.place(name, table, key),
+        }
+    }
+
+    /// As [`LockManager::name`], if that name means the same for as long as the seed is the same: where a partitioner has its
+    /// part in it, another opening of the database may have another.
+    pub fn lasting_name(&self, table: TableId, key: KeyRef<'_>) -> Option<LockName> {
+        self.partitioner.is_none().then(|| self.name(table, key))
     }
 
     /// The name under which a table is locked, when it is locked in the lock table.

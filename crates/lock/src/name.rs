@@ -32,6 +32,12 @@ impl LockName {
         self.0.checked_shr(shift).unwrap_or(0) as usize
     }
 
+    /// In which of so many equal ranges of names, at least one, it lies: ascending names are in ascending ranges.
+    #[inline]
+    pub fn partition(self, partitions: usize) -> usize {
+        ((u128::from(self.0) * partitions as u128) >> 64) as usize
+    }
+
     /// The name with this hash.
     #[inline]
     pub const fn from_bits(bits: u64) -> LockName {

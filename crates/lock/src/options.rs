@@ -3,6 +3,7 @@
 use foreshore_env::time::Duration;
 
 use crate::mode::Mode;
+use crate::partitioner::Partitioner;
 
 /// Locks that every transaction is sure of, whatever the others hold: its slot's own segment of requests.
 pub(crate) const OWN_REQUESTS: usize = 256;
@@ -199,6 +200,8 @@ pub struct LockOptions {
     pub max_locks: usize,
     /// Seed of the lock names: secret, so that nobody can choose keys that meet in one bucket.
     pub seed: u64,
+    /// Where the names of keys lie; by their hash alone if it is `None`.
+    pub partitioner: Option<Partitioner>,
     /// The lock table.
     pub table: LockTableKind,
     /// Modes of keys and gaps.
@@ -231,6 +234,7 @@ impl Default for LockOptions {
             max_locks_per_transaction: 1_000_000,
             max_locks: 8_000_000,
             seed: 0,
+            partitioner: None,
             table: LockTableKind::default(),
             key_ranges: KeyRangeModes::default(),
             intents: IntentLockKind::default(),

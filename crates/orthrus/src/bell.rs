@@ -31,6 +31,11 @@ impl Bell {
     /// Wakes the sleeper, if it sleeps; whether it did. After sending.
     pub(crate) fn ring(&self) -> bool {
         fence(SeqCst);
+        self.ring_after_fence()
+    }
+
+    /// The same, for those who have had a fence since they sent.
+    pub(crate) fn ring_after_fence(&self) -> bool {
         let asleep = self.asleep.load(Relaxed);
         if asleep {
             *self.rung.lock() = true;

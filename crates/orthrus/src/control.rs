@@ -1,28 +1,21 @@
-//! A control thread: it locks and unlocks in one partition, for transactions that others run (Ren et al. 2016, §3.1).
+//! A partition: whoever looks after it locks and unlocks in it, for transactions that others run (Ren et al. 2016, §3.1).
 
-use foreshore_env::{sync::Arc, time::Duration};
+use foreshore_env::sync::Arc;
 use foreshore_txn::{Advance, LockError, Parted};
 
 use crate::{
-    bell::{Bell, LOOKS, pause},
     mesh::{Answer, Order, Outbox, Sign, count},
-    partitions::{Member, Shared},
+    partitions::{Actor, Shared},
     ring::Receiver,
 };
 
-/// How long it sleeps at most: locks for which it waits may be given back by transactions that are not run here.
-const NAP: Duration = Duration::from_millis(1);
-/// The same while nothing is waited for.
-const LONG_NAP: Duration = Duration::from_millis(50);
-
-/// What a control thread has.
+/// A partition, with what whoever looks after it has. It moves between threads.
 pub(crate) struct Control {
-    /// Its partition.
+    /// Its number.
     pub(crate) partition: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) bell: Arc<Bell>,
     pub(crate) orders: Vec<Receiver<Order>>,
-    /// To the control threads of higher partitions, lowest first.
+    /// To the higher partitions, lowest first.
     pub(crate) higher: Vec<Outbox<Order>>,
     /// To the execution threads.
     pub(crate) answers: Vec<Outbox<Answer>>,
@@ -31,37 +24,26 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Works until they are stopped.
-    pub(crate) fn run(mut self) {
-        let mut idle = 0;
-        while !self.shared.has_stopped() {
-            if self.turn() {
-                idle = 0;
-                continue;
-            }
-            idle += 1;
-            if idle < LOOKS {
-                pause();
-                continue;
-            }
-            let nap = if self.waiting.is_empty() && !self.has_mail_waiting() { LONG_NAP } else { NAP };
-            let Control { bell, orders, shared, .. } = &mut self;
-            bell.sleep(nap, || orders.iter_mut().any(|ring| !ring.is_empty()) || shared.has_stopped());
-        }
+    /// Whether it waits for something that rings no bell.
+    pub(crate) fn is_restless(&self) -> bool {
+        !self.waiting.is_empty()
+            || self.higher.iter().any(Outbox::is_waiting)
+            || self.answers.iter().any(Outbox::is_waiting)
     }
 
-    fn has_mail_waiting(&self) -> bool {
-        self.higher.iter().any(Outbox::is_waiting) || self.answers.iter().any(Outbox::is_waiting)
+    /// Whether somebody has sent it something.
+    pub(crate) fn has_orders(&mut self) -> bool {
+        self.orders.iter_mut().any(|ring| !ring.is_empty())
     }
 
     /// Does what there is to do; whether there was anything.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         let mut worked = false;
         for outbox in &mut self.higher {
-            worked |= outbox.flush();
+            worked |= outbox.flush(&self.shared);
         }
         for outbox in &mut self.answers {
-            worked |= outbox.flush();
+            worked |= outbox.flush(&self.shared);
         }
         for ring in 0..self.orders.len() {
             while let Some(order) = self.orders[ring].receive() {
@@ -97,7 +79,7 @@ impl Control {
     fn advance(&mut self, mut parted: Box<Parted>, from: Sign) {
         match self.step(&mut parted) {
             Ok(Advance::Waiting) => {
-                count(&self.counts().waits);
+                count(&self.shared.counts(Actor::Control(self.partition)).waits);
                 self.waiting.push((parted, from));
             }
             outcome => self.send_on(parted, from, outcome),
@@ -106,31 +88,28 @@ impl Control {
 
     /// Forwards a footprint to the next partition, or answers.
     fn send_on(&mut self, parted: Box<Parted>, from: Sign, outcome: Result<Advance, LockError>) {
-        let shared = Arc::clone(&self.shared);
-        let counts = shared.counts(Member::Control(self.partition));
+        let Control { partition, shared, higher, answers, .. } = self;
+        let counts = shared.counts(Actor::Control(*partition));
         count(&counts.messages);
+        count(&counts.visits);
         match outcome {
             // ORTHRUS-1: never to a lower one.
-            Ok(Advance::Next(partition)) => {
-                self.higher[partition - self.partition - 1].send(Order::Lock { parted, from }, counts);
+            Ok(Advance::Next(next)) => {
+                higher[next - *partition - 1].send(Order::Lock { parted, from }, shared, counts);
             }
             outcome => {
                 let answer = Answer { number: from.number, parted, outcome: outcome.map(drop) };
-                self.answers[from.thread].send(answer, counts);
+                answers[from.thread].send(answer, shared, counts);
             }
         }
     }
 
     fn release(&mut self, mut parted: Box<Parted>) {
-        let shared = Arc::clone(&self.shared);
-        if let Advance::Next(partition) = parted.release(self.partition, shared.partitions()) {
-            let counts = shared.counts(Member::Control(self.partition));
+        let Control { partition, shared, higher, .. } = self;
+        if let Advance::Next(next) = parted.release(*partition, shared.partitions()) {
+            let counts = shared.counts(Actor::Control(*partition));
             count(&counts.releases);
-            self.higher[partition - self.partition - 1].send(Order::Release(parted), counts);
+            higher[next - *partition - 1].send(Order::Release(parted), shared, counts);
         }
-    }
-
-    fn counts(&self) -> &crate::mesh::Counts {
-        self.shared.counts(Member::Control(self.partition))
     }
 }

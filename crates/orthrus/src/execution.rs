@@ -6,66 +6,57 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::{Advance, Parted};
+use foreshore_txn::Advance;
 
 use crate::{
-    bell::{Bell, LOOKS, pause},
     job::{Job, Next},
     mesh::{Answer, Order, Outbox, Sign, count},
-    partitions::{Member, Shared},
+    partitions::{Actor, Shared},
     ring::Receiver,
 };
 
 /// Before what could not be done is tried again.
 const LATER: Duration = Duration::from_millis(1);
-/// How long it sleeps at most.
-const LONG_NAP: Duration = Duration::from_millis(50);
 
-/// What an execution thread has.
+/// What a thread has that runs transactions.
 pub(crate) struct Execution {
-    pub(crate) thread: usize,
+    /// Among those that may.
+    pub(crate) number: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) bell: Arc<Bell>,
     pub(crate) answers: Vec<Receiver<Answer>>,
-    /// To the control threads.
+    /// To the partitions.
     pub(crate) orders: Vec<Outbox<Order>>,
     /// Transactions whose locks are away, by number.
     pub(crate) away: HashMap<u64, Box<dyn Job>>,
     /// Those to be begun again, with the time.
     pub(crate) later: VecDeque<(Instant, Box<dyn Job>)>,
     pub(crate) next_number: u64,
+    /// The queue that it takes from next, modulo their number.
+    pub(crate) next_queue: usize,
 }
 
 impl Execution {
-    /// Works until they are stopped.
-    pub(crate) fn run(mut self) {
-        let mut idle = 0;
-        while !self.shared.has_stopped() {
-            if self.turn() {
-                idle = 0;
-                continue;
-            }
-            idle += 1;
-            if idle < LOOKS {
-                pause();
-                continue;
-            }
-            let restless = !self.later.is_empty() || self.orders.iter().any(Outbox::is_waiting);
-            let Execution { bell, answers, shared, away, later, .. } = &mut self;
-            let has_room = away.len() + later.len() < shared.window();
-            bell.sleep(if restless { LATER } else { LONG_NAP }, || {
-                answers.iter_mut().any(|ring| !ring.is_empty())
-                    || (has_room && shared.has_jobs())
-                    || shared.has_stopped()
-            });
-        }
+    /// Whether it waits for something that rings no bell.
+    pub(crate) fn is_restless(&self) -> bool {
+        !self.later.is_empty() || self.orders.iter().any(Outbox::is_waiting)
     }
 
-    /// Does what there is to do; whether there was anything.
-    fn turn(&mut self) -> bool {
+    /// Whether somebody has sent it something, or it has room for a transaction that is there, and `takes` any.
+    pub(crate) fn has_work(&mut self, takes: bool) -> bool {
+        self.answers.iter_mut().any(|ring| !ring.is_empty())
+            || (takes && self.has_room() && self.shared.has_jobs())
+    }
+
+    /// The window: no more is begun than can be kept in mind.
+    fn has_room(&self) -> bool {
+        self.away.len() + self.later.len() < self.shared.options().window
+    }
+
+    /// Does what there is to do; whether there was anything. Whether it `takes` transactions that nobody has begun.
+    pub(crate) fn turn(&mut self, takes: bool) -> bool {
         let mut worked = false;
         for outbox in &mut self.orders {
-            worked |= outbox.flush();
+            worked |= outbox.flush(&self.shared);
         }
         for ring in 0..self.answers.len() {
             while let Some(Answer { number, parted, outcome }) = self.answers[ring].receive() {
@@ -76,19 +67,31 @@ impl Execution {
                 }
             }
         }
+        if !self.later.is_empty() {
+            worked |= self.begin_again();
+        }
+        // What came back goes first.
+        if takes
+            && self.has_room()
+            && let Some(job) = self.shared.take_job(self.next_queue)
+        {
+            self.next_queue = self.next_queue.wrapping_add(1);
+            worked = true;
+            count(&self.shared.counts(Actor::Execution(self.number)).begun);
+            self.begin(job);
+        }
+        worked
+    }
+
+    /// Begins what waits for its time; whether anything.
+    fn begin_again(&mut self) -> bool {
         let now = Instant::now();
+        let mut worked = false;
         while self.later.front().is_some_and(|(when, _)| *when <= now) {
             if let Some((_, job)) = self.later.pop_front() {
                 worked = true;
                 self.begin(job);
             }
-        }
-        // The window: what came back goes first, and no more is begun than can be kept in mind.
-        if self.away.len() + self.later.len() < self.shared.window()
-            && let Some(job) = self.shared.take_job()
-        {
-            worked = true;
-            self.begin(job);
         }
         worked
     }
@@ -99,18 +102,19 @@ impl Execution {
     }
 
     fn go_on(&mut self, mut job: Box<dyn Job>, mut next: Next) {
-        let shared = Arc::clone(&self.shared);
-        let counts = shared.counts(Member::Execution(self.thread));
+        let Execution { number: thread, shared, orders, away, later, next_number, .. } = self;
+        let counts = shared.counts(Actor::Execution(*thread));
         loop {
             match next {
                 Next::Locks(parted) => match parted.next(shared.partitions()) {
                     Advance::Next(partition) => {
-                        let number = self.next_number;
-                        self.next_number += 1;
-                        self.away.insert(number, job);
+                        let number = *next_number;
+                        *next_number += 1;
+                        away.insert(number, job);
+                        count(&counts.footprints);
                         count(&counts.messages);
-                        let from = Sign { thread: self.thread, number };
-                        self.orders[partition].send(Order::Lock { parted, from }, counts);
+                        let from = Sign { thread: *thread, number };
+                        orders[partition].send(Order::Lock { parted, from }, shared, counts);
                         return;
                     }
                     // It needs no locks on keys.
@@ -118,26 +122,20 @@ impl Execution {
                 },
                 Next::Later => {
                     count(&counts.later);
-                    self.later.push_back((Instant::now() + LATER, job));
+                    later.push_back((Instant::now() + LATER, job));
                     return;
                 }
                 Next::Done(left) => {
                     count(&counts.done);
-                    if let Some(parted) = left {
-                        self.give_back(parted);
+                    if let Some(mut parted) = left
+                        && let Advance::Next(partition) = parted.next_release(shared.partitions())
+                    {
+                        count(&counts.releases);
+                        orders[partition].send(Order::Release(parted), shared, counts);
                     }
                     return;
                 }
             }
-        }
-    }
-
-    fn give_back(&mut self, mut parted: Box<Parted>) {
-        let shared = Arc::clone(&self.shared);
-        if let Advance::Next(partition) = parted.next_release(shared.partitions()) {
-            let counts = shared.counts(Member::Execution(self.thread));
-            count(&counts.releases);
-            self.orders[partition].send(Order::Release(parted), counts);
         }
     }
 }

@@ -17,12 +17,21 @@ mod execution;
 #[cfg(not(foreshore_loom))]
 mod job;
 #[cfg(not(foreshore_loom))]
+mod member;
+#[cfg(not(foreshore_loom))]
 mod mesh;
 #[cfg(not(foreshore_loom))]
 mod partitions;
+#[cfg(not(foreshore_loom))]
+mod queue;
+#[cfg(not(foreshore_loom))]
+mod report;
+#[cfg(not(foreshore_loom))]
+mod roles;
 
 #[cfg(not(foreshore_loom))]
 pub use crate::{
     job::{Job, Next},
-    partitions::{MAX_THREADS, PartitionOptions, PartitionStats, Partitions},
+    partitions::{MAX_THREADS, PartitionOptions, Partitions},
+    report::{PartitionStats, Role, ThreadStats},
 };

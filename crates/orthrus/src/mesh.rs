@@ -7,14 +7,11 @@
 
 use std::collections::VecDeque;
 
-use foreshore_env::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use foreshore_txn::{LockError, Parted};
 
 use crate::{
-    bell::Bell,
+    partitions::Shared,
     ring::{self, Receiver, Sender},
 };
 
@@ -45,6 +42,12 @@ pub(crate) struct Answer {
 /// What a thread counts. Written by it alone, read by whoever asks; no order.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    /// Transactions that were begun, each once.
+    pub(crate) begun: AtomicU64,
+    /// Footprints whose locks were asked for.
+    pub(crate) footprints: AtomicU64,
+    /// Footprints that came to a partition, and went on from there.
+    pub(crate) visits: AtomicU64,
     /// Messages on the way to granted locks.
     pub(crate) messages: AtomicU64,
     /// Messages that give locks back.
@@ -64,24 +67,30 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
+/// To whom a ring leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Whoever looks after this partition.
+    Partition(usize),
+    /// The thread of this number.
+    Thread(usize),
+}
+
 /// The sending end of a ring, and what did not fit.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
     ring: Sender<T>,
     waiting: VecDeque<T>,
-    /// Of the receiver.
-    bell: Arc<Bell>,
+    to: Target,
 }
 
 impl<T> Outbox<T> {
     /// Sends a message, now or when there is room, in order.
-    pub(crate) fn send(&mut self, message: T, counts: &Counts) {
-        self.flush();
+    pub(crate) fn send(&mut self, message: T, shared: &Shared, counts: &Counts) {
+        self.flush(shared);
         let refused = if self.waiting.is_empty() { self.ring.send(message).err() } else { Some(message) };
         match refused {
-            None => {
-                self.bell.ring();
-            }
+            None => shared.ring(self.to),
             Some(message) => {
                 count(&counts.full);
                 self.waiting.push_back(message);
@@ -90,7 +99,7 @@ impl<T> Outbox<T> {
     }
 
     /// Sends what waits, as far as there is room; whether anything was sent.
-    pub(crate) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self, shared: &Shared) -> bool {
         let mut sent = false;
         while let Some(message) = self.waiting.pop_front() {
             if let Err(message) = self.ring.send(message) {
@@ -100,7 +109,7 @@ impl<T> Outbox<T> {
             sent = true;
         }
         if sent {
-            self.bell.ring();
+            shared.ring(self.to);
         }
         sent
     }
@@ -112,7 +121,7 @@ impl<T> Outbox<T> {
 }
 
 /// A ring with its ends.
-pub(crate) fn channel<T>(capacity: usize, bell: &Arc<Bell>) -> (Outbox<T>, Receiver<T>) {
+pub(crate) fn channel<T>(capacity: usize, to: Target) -> (Outbox<T>, Receiver<T>) {
     let (ring, receiver) = ring::ring(capacity);
-    (Outbox { ring, waiting: VecDeque::new(), bell: Arc::clone(bell) }, receiver)
+    (Outbox { ring, waiting: VecDeque::new(), to }, receiver)
 }

@@ -8,8 +8,8 @@ use std::{
 use foreshore_env::{
     CachePadded,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -19,7 +19,11 @@ use crate::{
     control::Control,
     execution::Execution,
     job::Job,
-    mesh::{Counts, channel},
+    member::Member,
+    mesh::{Counts, Target, channel},
+    queue::Queue,
+    report::{PartitionStats, Role, ThreadStats},
+    roles::Roles,
 };
 
 /// The most threads of either kind.
@@ -28,37 +32,27 @@ pub const MAX_THREADS: usize = 256;
 /// How the threads are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionOptions {
-    /// Threads that lock, one for each partition of the lock names: 1 to [`MAX_THREADS`].
+    /// Partitions of the lock names, and threads that lock in them: 1 to [`MAX_THREADS`]. In automatic mode that is how many
+    /// threads there are at first, and the most.
     pub control_threads: usize,
     /// Threads that run transactions: 1 to [`MAX_THREADS`].
     pub execution_threads: usize,
+    /// Whether threads go from one kind to the other, by how much there is to do: see [`Partitions::threads`].
+    pub automatic: bool,
     /// Transactions that an execution thread has begun and not ended, at most; at least 1.
     pub window: usize,
     /// Messages that a ring holds, rounded up to a power of two.
     pub ring_capacity: usize,
+    /// Whether each thread stays on a processor of its own, as far as there are enough: see [`thread::pin`].
+    pub pin_threads: bool,
 }
 
-/// What the threads have done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartitionStats {
-    /// Transactions that were done, whatever came of them.
-    pub done: u64,
-    /// Messages that carried a footprint: for each time that its locks were asked for, one more than it has partitions.
-    pub messages: u64,
-    /// Messages that carried locks to be given back: one for each partition.
-    pub releases: u64,
-    /// Messages that found their ring full and waited at their sender.
-    pub rings_full: u64,
-    /// Locks that were not free when they were asked for.
-    pub waits: u64,
-    /// Transactions that had to begin again a little later, because a table was locked or a deadlock was resolved.
-    pub later: u64,
-}
-
-/// A thread, as counts are kept.
+/// Who counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Member {
+pub(crate) enum Actor {
+    /// A partition, whoever looks after it.
     Control(usize),
+    /// A thread that runs transactions, among those that may.
     Execution(usize),
 }
 
@@ -70,13 +64,14 @@ pub(crate) struct Shared {
     stopped: AtomicBool,
     /// A thread has died.
     poisoned: AtomicBool,
-    jobs: Mutex<VecDeque<Box<dyn Job>>>,
-    /// How many there are, for those who only look. Changed under the mutex.
-    job_count: AtomicUsize,
-    /// Of the control threads, then of the execution threads.
+    pub(crate) roles: Roles,
+    /// One for each thread that may run transactions.
+    queues: Box<[CachePadded<Queue>]>,
+    /// Of the partitions, then of those that may run transactions.
     counts: Box<[CachePadded<Counts>]>,
-    bells: Box<[Arc<Bell>]>,
-    /// The execution thread that is woken for the next job.
+    /// One for each thread.
+    bells: Box<[CachePadded<Bell>]>,
+    /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
 }
 
@@ -86,49 +81,105 @@ impl std::fmt::Debug for dyn Job {
     }
 }
 
+impl PartitionOptions {
+    fn threads(&self) -> usize {
+        self.control_threads + self.execution_threads
+    }
+
+    /// The first thread that may run transactions.
+    fn first_execution(&self) -> usize {
+        if self.automatic { 0 } else { self.control_threads }
+    }
+}
+
 impl Shared {
     pub(crate) fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn options(&self) -> &PartitionOptions {
+        &self.options
     }
 
     pub(crate) fn partitions(&self) -> usize {
         self.options.control_threads
     }
 
-    pub(crate) fn window(&self) -> usize {
-        self.options.window
+    pub(crate) fn threads(&self) -> usize {
+        self.bells.len()
     }
 
-    pub(crate) fn counts(&self, member: Member) -> &Counts {
-        match member {
-            Member::Control(partition) => &self.counts[partition],
-            Member::Execution(thread) => &self.counts[self.options.control_threads + thread],
+    pub(crate) fn counts(&self, actor: Actor) -> &Counts {
+        match actor {
+            Actor::Control(partition) => &self.counts[partition],
+            Actor::Execution(number) => &self.counts[self.options.control_threads + number],
+        }
+    }
+
+    /// The bell of a thread.
+    pub(crate) fn bell(&self, thread: usize) -> &Bell {
+        &self.bells[thread]
+    }
+
+    /// Rings for what was sent before.
+    pub(crate) fn ring(&self, to: Target) {
+        fence(Ordering::SeqCst);
+        let thread = match to {
+            Target::Partition(partition) => self.roles.owner(partition),
+            Target::Thread(thread) => thread,
+        };
+        self.bells[thread].ring_after_fence();
+    }
+
+    pub(crate) fn ring_all(&self) {
+        for bell in &self.bells {
+            bell.ring();
         }
     }
 
     pub(crate) fn has_jobs(&self) -> bool {
-        self.job_count.load(Ordering::SeqCst) > 0
+        self.queues.iter().any(|queue| queue.count.load(Ordering::SeqCst) > 0)
     }
 
-    pub(crate) fn take_job(&self) -> Option<Box<dyn Job>> {
-        if !self.has_jobs() {
+    /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a thread
+    /// without room keeps nobody waiting.
+    pub(crate) fn take_job(&self, from: usize) -> Option<Box<dyn Job>> {
+        let queues = self.queues.len();
+        (0..queues).find_map(|offset| {
+            let queue = &self.queues[(from + offset) % queues];
+            // Acquire or not: who sees none may be late, and is rung for.
+            if queue.count.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            queue.take()
+        })
+    }
+
+    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped.
+    fn put_job(&self, job: Box<dyn Job>) -> Option<usize> {
+        // In automatic mode the first ones control.
+        let skipped = if self.options.automatic { self.roles.controllers() } else { 0 };
+        let executing = self.queues.len() - skipped;
+        let number = skipped + self.next.fetch_add(1, Ordering::Relaxed) % executing.max(1);
+        let queue = &self.queues[number % self.queues.len()];
+        let mut jobs = queue.jobs.lock();
+        // Under the mutex: a stop that comes later takes the job out.
+        if self.has_stopped() {
+            drop(jobs);
             return None;
         }
-        let mut jobs = self.jobs.lock();
-        let job = jobs.pop_front();
-        self.job_count.store(jobs.len(), Ordering::SeqCst);
-        job
+        jobs.push_back(job);
+        queue.count.store(jobs.len(), Ordering::SeqCst);
+        Some(number)
     }
 
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        let jobs = std::mem::take(&mut *self.jobs.lock());
-        self.job_count.store(0, Ordering::SeqCst);
-        drop(jobs);
-        for bell in &self.bells {
-            bell.ring();
+        for queue in &self.queues {
+            queue.clear();
         }
+        self.ring_all();
     }
 }
 
@@ -165,72 +216,90 @@ impl Partitions {
             window: options.window.max(1),
             ..options
         };
-        let (controls, executions) = (options.control_threads, options.execution_threads);
-        let bells: Vec<Arc<Bell>> = (0..controls + executions).map(|_| Arc::default()).collect();
+        let (partitions, threads) = (options.control_threads, options.threads());
+        let first = options.first_execution();
+        let executions = threads - first;
         let shared = Arc::new(Shared {
             options,
             stopped: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            jobs: Mutex::new(VecDeque::new()),
-            job_count: AtomicUsize::new(0),
-            counts: (0..controls + executions).map(|_| CachePadded::default()).collect(),
-            bells: bells.clone().into_boxed_slice(),
+            roles: Roles::new(partitions, threads),
+            queues: (0..executions).map(|_| CachePadded::default()).collect(),
+            counts: (0..partitions + executions).map(|_| CachePadded::default()).collect(),
+            bells: (0..threads).map(|_| CachePadded::default()).collect(),
             next: AtomicUsize::new(0),
         });
         let started = Partitions { shared: Arc::clone(&shared) };
-        let mut orders: Vec<Vec<_>> = (0..controls).map(|_| Vec::new()).collect();
+        let mut orders: Vec<Vec<_>> = (0..partitions).map(|_| Vec::new()).collect();
         let mut answers: Vec<Vec<_>> = (0..executions).map(|_| Vec::new()).collect();
-        let mut to_controls = |from: std::ops::Range<usize>| -> Vec<_> {
+        let mut to_partitions = |from: std::ops::Range<usize>| -> Vec<_> {
             from.map(|partition| {
-                let (outbox, receiver) = channel(options.ring_capacity, &bells[partition]);
+                let (outbox, receiver) = channel(options.ring_capacity, Target::Partition(partition));
                 orders[partition].push(receiver);
                 outbox
             })
             .collect()
         };
         let higher: Vec<Vec<_>> =
-            (0..controls).map(|partition| to_controls(partition + 1..controls)).collect();
-        let to_all: Vec<Vec<_>> = (0..executions).map(|_| to_controls(0..controls)).collect();
+            (0..partitions).map(|partition| to_partitions(partition + 1..partitions)).collect();
+        let to_all: Vec<Vec<_>> = (0..executions).map(|_| to_partitions(0..partitions)).collect();
         let mut to_executions: Vec<Vec<_>> = Vec::new();
-        for _ in 0..controls {
+        for _ in 0..partitions {
             to_executions.push(
                 (0..executions)
-                    .map(|thread| {
-                        let (outbox, receiver) = channel(options.ring_capacity, &bells[controls + thread]);
-                        answers[thread].push(receiver);
+                    .map(|number| {
+                        let (outbox, receiver) =
+                            channel(options.ring_capacity, Target::Thread(first + number));
+                        answers[number].push(receiver);
                         outbox
                     })
                     .collect(),
             );
         }
+        let mut members: Vec<Member> = (0..threads)
+            .map(|number| Member {
+                number,
+                shared: Arc::clone(&shared),
+                controls: Vec::new(),
+                execution: None,
+            })
+            .collect();
         for (partition, ((orders, higher), answers)) in
             orders.into_iter().zip(higher).zip(to_executions).enumerate()
         {
-            let bell = Arc::clone(&bells[partition]);
             let shared = Arc::clone(&shared);
-            let control = Control { partition, shared, bell, orders, higher, answers, waiting: Vec::new() };
-            started.spawn(format!("foreshore-control-{partition}"), move || control.run())?;
+            let control = Control { partition, shared, orders, higher, answers, waiting: Vec::new() };
+            members[partition].controls.push(control);
         }
-        for (thread, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {
-            let execution = Execution {
-                thread,
+        for (number, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {
+            members[first + number].execution = Some(Execution {
+                number,
                 shared: Arc::clone(&shared),
-                bell: Arc::clone(&bells[controls + thread]),
                 answers,
                 orders,
                 away: HashMap::new(),
                 later: VecDeque::new(),
                 next_number: 0,
-            };
-            started.spawn(format!("foreshore-execute-{thread}"), move || execution.run())?;
+                next_queue: number,
+            });
+        }
+        for member in members {
+            let number = member.number;
+            let role = if number < partitions { "control" } else { "execute" };
+            let name = if options.automatic { "partitions" } else { role };
+            started.spawn(number, format!("foreshore-{name}-{number}"), move || member.run())?;
         }
         Ok(started)
     }
 
-    fn spawn(&self, name: String, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, number: usize, name: String, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let fuse = Fuse(Arc::clone(&self.shared));
+        let pinned = self.shared.options.pin_threads;
         thread::Builder::new().name(name).spawn(move || {
             let _fuse = fuse;
+            if pinned {
+                thread::pin(number);
+            }
             life();
         })?;
         Ok(())
@@ -239,22 +308,40 @@ impl Partitions {
     /// Gives the threads a job. After their end it is dropped.
     pub fn submit(&self, job: Box<dyn Job>) {
         let shared = &self.shared;
-        {
-            let mut jobs = shared.jobs.lock();
-            // Under the mutex: a stop that comes later takes the job out.
-            if shared.has_stopped() {
-                drop(jobs);
-                return;
-            }
-            jobs.push_back(job);
-            shared.job_count.store(jobs.len(), Ordering::SeqCst);
-        }
-        let PartitionOptions { control_threads, execution_threads, .. } = shared.options;
+        let Some(number) = shared.put_job(job) else { return };
+        fence(Ordering::SeqCst);
+        let first = shared.options.first_execution();
+        let bells = &shared.bells[first..];
         // One that sleeps is enough; those that are awake look by themselves.
-        let first = shared.next.fetch_add(1, Ordering::Relaxed);
-        let _woken = (0..execution_threads).any(|offset| {
-            shared.bells[control_threads + first.wrapping_add(offset) % execution_threads].ring()
-        });
+        let _woken = (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_after_fence());
+    }
+
+    /// Lets so many threads control, in automatic mode, until it is decided anew; for tests.
+    #[doc(hidden)]
+    pub fn set_controllers(&self, controllers: usize) {
+        if self.shared.options.automatic && self.shared.roles.set_controllers(controllers) {
+            self.shared.ring_all();
+        }
+    }
+
+    /// What each of the threads does, and has done.
+    pub fn threads(&self) -> Vec<ThreadStats> {
+        let Shared { options, roles, .. } = &*self.shared;
+        let controllers = roles.controllers();
+        (0..options.threads())
+            .map(|thread| {
+                let role = if thread < controllers { Role::Control } else { Role::Execution };
+                let partitions = if role == Role::Control {
+                    (thread..options.control_threads).step_by(controllers).len()
+                } else {
+                    0
+                };
+                let done = thread.checked_sub(options.first_execution()).map_or(0, |number| {
+                    self.shared.counts(Actor::Execution(number)).done.load(Ordering::Relaxed)
+                });
+                ThreadStats { role, partitions, done }
+            })
+            .collect()
     }
 
     /// Ends the threads, soon. Jobs that are not done are dropped.
@@ -270,13 +357,27 @@ impl Partitions {
     /// What it has done so far.
     pub fn stats(&self) -> PartitionStats {
         let load = |counter: &foreshore_env::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        self.shared.counts.iter().fold(PartitionStats::default(), |sum, counts| PartitionStats {
+        let queued = self.shared.queues.iter().map(|queue| queue.count.load(Ordering::Relaxed) as u64).sum();
+        let (to_control, to_execution) = self.shared.roles.moves();
+        let none = PartitionStats {
+            queued,
+            controllers: self.shared.roles.controllers() as u64,
+            to_control,
+            to_execution,
+            ..PartitionStats::default()
+        };
+        self.shared.counts.iter().fold(none, |sum, counts| PartitionStats {
             done: sum.done + load(&counts.done),
+            // Who is begun is counted there before it is done, but the counts are not read at one moment.
+            in_flight: (sum.in_flight + load(&counts.begun)).saturating_sub(load(&counts.done)),
+            footprints: sum.footprints + load(&counts.footprints),
+            visits: sum.visits + load(&counts.visits),
             messages: sum.messages + load(&counts.messages),
             releases: sum.releases + load(&counts.releases),
             rings_full: sum.rings_full + load(&counts.full),
             waits: sum.waits + load(&counts.waits),
             later: sum.later + load(&counts.later),
+            ..sum
         })
     }
 }

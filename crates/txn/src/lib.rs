@@ -67,7 +67,8 @@ mod api {
         BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
         Holder, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode,
         LockOptions, LockStats, LockTableKind, LockTarget as LockPlace, LockView as LockRow, MAX_BLOCKERS,
-        Mode, Refusal, TxnView as LockTransaction, VictimPolicy, VictimReason, WaitView as LockWait,
+        Mode, Partitioner, Refusal, TxnView as LockTransaction, VictimPolicy, VictimReason,
+        WaitView as LockWait,
     };
     pub use foreshore_pages::{FreeSpaceKind, PoolOptions, PoolStats, TransitKind, TranslationKind};
     pub use foreshore_wal::{LogInsert, LogOptions};

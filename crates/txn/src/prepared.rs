@@ -26,7 +26,7 @@ use foreshore_env::{
     sync::{Arc, Mutex},
     time::unix_seconds,
 };
-use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, WaitPolicy};
+use foreshore_lock::{IntentMode, KeyRef, LockError, LockName, LockOwner, WaitPolicy};
 
 use crate::{
     core::Core,
@@ -42,6 +42,8 @@ use crate::{
 
 /// A key whose name is logged, to know later whether names mean the same.
 const KNOWN_KEY: KeyRef<'static> = KeyRef::Key(b"foreshore");
+/// What is logged in its place when names may mean something else later.
+const NO_NAME: LockName = LockName::from_bits(0);
 
 /// A transaction that is prepared, for those who decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,7 +210,7 @@ fn log_records(session: &mut TxnSession, locks: &[LoggedLock], global_id: &[u8],
         session.append(records::PREPARE_LOCKS, &[&records::encode_locks(piece)])?;
         pieces += 1;
     }
-    let known_name = session.core().locks.name(TableId::CATALOG, KNOWN_KEY);
+    let known_name = known_name(session.core());
     let first = session.chain.first;
     let prepare = Prepare { at, first, known_name, pieces, global_id: global_id.to_vec() };
     session.append(records::PREPARE, &[&prepare.encode()])
@@ -312,7 +314,8 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     let label = Arc::from(format!("prepared {id}"));
     let mut owner =
         core.locks.begin(txn, txn.0, Some(label)).map_err(|error| not_restored(&id, 0, &error))?;
-    let names_hold = core.locks.name(TableId::CATALOG, KNOWN_KEY) == prepare.known_name;
+    // A partitioner may be another one than it was.
+    let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
     let count = locks.len() as u64;
     let mut tables = 0;
     if core.locking {
@@ -332,6 +335,11 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     })?;
     core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables });
     Ok(true)
+}
+
+/// The name of the key that all names are judged by; [`NO_NAME`] if names may mean something else after a restart.
+fn known_name(core: &Core) -> LockName {
+    core.locks.lasting_name(TableId::CATALOG, KNOWN_KEY).unwrap_or(NO_NAME)
 }
 
 /// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.

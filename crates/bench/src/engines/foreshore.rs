@@ -1,29 +1,44 @@
 //! Foreshore itself, through its facade: what is measured is what an embedding program gets.
 
+mod runs;
+mod submitted;
+
 use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow},
 };
 
 use ::foreshore as facade;
-use facade::{Database, Direction, Error, Pipeline, TableDefinition, TransactOptions, Transaction};
+use facade::{
+    Database, Direction, Error, Options, Pipeline, Plan, TableDefinition, TransactOptions, Transaction,
+};
+use foreshore_env::sync::Arc;
 
-use super::{Durability, EngineOptions, Execution, Isolation};
+use super::{
+    Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, Partitioning,
+    partitioned_store::PartitionedStore,
+};
 use crate::{
     BenchError,
     engine::{
-        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Session, Stop, TableIndex,
-        Visit,
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Session, Submitter,
+        TableIndex, Visit,
     },
     workload::Worker,
 };
+use runs::Runs;
 
 /// See the module.
 #[derive(Debug)]
 pub struct ForeshoreEngine {
     database: Database,
-    tables: Vec<String>,
+    tables: Arc<[String]>,
     execution: Execution,
+    /// Transactions that each client has submitted and not waited for.
+    in_flight: usize,
+    /// Tables whose locks nobody plans.
+    everywhere: &'static [TableIndex],
+    store: Option<PartitionedStore>,
     run: TransactOptions,
     load: TransactOptions,
 }
@@ -41,12 +56,23 @@ impl ForeshoreEngine {
         locking: bool,
     ) -> Result<ForeshoreEngine, BenchError> {
         let open = || {
-            let mut set = facade::Options { locking, ..facade::Options::default() };
+            let locking = locking && options.execution != Execution::PartitionedStore;
+            let mut set = Options { locking, ..Options::default() };
+            let mut builder = Database::builder();
+            if let (Execution::Partitioned, Some(Partitioning { of, count })) =
+                (options.execution, options.partitioning)
+            {
+                set.control_threads = count;
+                builder = builder.partitioner(of.of);
+            }
             for (name, value) in &options.settings {
                 set.set(name, value)?;
             }
-            Database::builder().options(set).open(&options.directory)
+            builder.options(set).open(&options.directory)
         };
+        if options.execution == Execution::PartitionedStore && options.partitioning.is_none() {
+            return Err(BenchError::invalid("a partitioned store needs partitions: give --partitions"));
+        }
         let database = open().map_err(failure)?;
         Ok(ForeshoreEngine::over(database, tables, options)?)
     }
@@ -74,6 +100,8 @@ impl ForeshoreEngine {
                 // Or as the settings say.
                 Execution::Dynamic => None,
                 Execution::Planned | Execution::Reconnaissance => Some(facade::Execution::Planned),
+                // For the former, what is not submitted: loads and checks.
+                Execution::Partitioned | Execution::PartitionedStore => Some(facade::Execution::Dynamic),
             },
             ..TransactOptions::default()
         };
@@ -86,8 +114,18 @@ impl ForeshoreEngine {
         for name in tables {
             database.transact(|tx| tx.get_with(definition(name), b"", |_| ())).map_err(failure)?;
         }
-        let execution = options.execution;
-        Ok(ForeshoreEngine { database, tables: tables.to_vec(), execution, run, load })
+        let EngineOptions { execution, in_flight, partitioning, .. } = *options;
+        let store = (execution == Execution::PartitionedStore).then_some(partitioning).flatten();
+        Ok(ForeshoreEngine {
+            database,
+            tables: tables.into(),
+            execution,
+            in_flight: in_flight.unwrap_or(IN_FLIGHT),
+            everywhere: partitioning.map_or(&[], |partitioning| partitioning.of.everywhere),
+            store: store.map(PartitionedStore::new),
+            run,
+            load,
+        })
     }
 
     /// The database, for whoever wants more of it than the workloads do.
@@ -119,40 +157,26 @@ impl ForeshoreEngine {
         body: &mut Body<'_>,
         transact: impl FnOnce(&mut FacadeBody<'_>) -> facade::Result<()>,
     ) -> Result<Outcome, Failure> {
-        let (mut runs, mut misses) = (0_u64, 0_u64);
-        let mut wants_rollback = false;
-        let result = transact(&mut |tx| {
-            runs += 1;
-            wants_rollback = false;
-            match body(&mut Txn { tx, tables: &self.tables }) {
-                Ok(()) => Ok(()),
-                Err(Stop::Rollback) => {
-                    wants_rollback = true;
-                    Err(Error::application("rolled back by the workload"))
-                }
-                Err(Stop::Failed(failure)) => {
-                    misses += u64::from(failure.cause == AbortCause::PlanMiss);
-                    Err(facade_error(failure))
-                }
+        let mut runs = Runs::after(rehearsals);
+        let result = transact(&mut |tx| runs.run(&mut Txn { tx, tables: &self.tables }, body));
+        runs.outcome(attempts, result)
+    }
+
+    /// The plan of what a worker has drawn, if it can tell what it will touch.
+    fn plan(&self, worker: &dyn Worker) -> Option<Plan<'_>> {
+        let mut plan = Some(self.database.plan().options(self.run.clone()));
+        let known = worker.foresee(&mut |table, key, writes| {
+            // They are locked when they are read; nobody writes them.
+            if self.everywhere.contains(&table) {
+                return;
             }
+            plan = match (plan.take(), self.tables.get(usize::from(table.0))) {
+                (Some(plan), Some(name)) if writes => Some(plan.write(definition(name), key)),
+                (Some(plan), Some(name)) => Some(plan.read(definition(name), key)),
+                _ => None,
+            };
         });
-        let retries = runs.saturating_sub(1 + rehearsals);
-        if retries > 0 {
-            // Deadlocks and misses are the only aborts after which the facade runs a transaction again. (Who falls victim
-            // while it gets the locks of its plan was not running; the engine's counters have it.)
-            attempts.aborts.deadlock += retries.saturating_sub(misses);
-            attempts.aborts.plan_miss += misses;
-            attempts.retries += retries;
-        }
-        match result {
-            Ok(()) => Ok(Outcome::Committed),
-            Err(Error::Application(_)) if wants_rollback => Ok(Outcome::RolledBack),
-            Err(error) => {
-                let failure = failure(error);
-                attempts.aborts.count(failure.cause);
-                if failure.cause == AbortCause::Other { Err(failure) } else { Ok(Outcome::GaveUp(failure)) }
-            }
-        }
+        plan.filter(|_| known)
     }
 }
 
@@ -303,20 +327,17 @@ impl Engine for ForeshoreEngine {
     }
 
     fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
-        if self.execution == Execution::Planned {
-            let mut plan = Some(self.database.plan().options(self.run.clone()));
-            let known = worker.foresee(&mut |table, key, writes| {
-                plan = match (plan.take(), self.tables.get(usize::from(table.0))) {
-                    (Some(plan), Some(name)) if writes => Some(plan.write(definition(name), key)),
-                    (Some(plan), Some(name)) => Some(plan.read(definition(name), key)),
-                    _ => None,
-                };
-            });
-            if let (true, Some(plan)) = (known, plan) {
-                return self.count(attempts, 0, &mut |txn| worker.run(txn), |body| plan.run(body));
-            }
+        if self.execution == Execution::Planned
+            && let Some(plan) = self.plan(worker)
+        {
+            return self.count(attempts, 0, &mut |txn| worker.run(txn), |body| plan.run(body));
         }
+        let _taken = self.store.as_ref().map(|store| store.take(worker));
         self.transact(attempts, &mut |txn| worker.run(txn))
+    }
+
+    fn submitter(&self) -> Option<&dyn Submitter> {
+        (self.execution == Execution::Partitioned).then_some(self)
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
@@ -328,7 +349,10 @@ impl Engine for ForeshoreEngine {
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {
-        self.database.stats().entries().map(|(name, value)| (name.to_owned(), value)).collect()
+        let stats = self.database.stats();
+        let threads = stats.partition_threads.iter().enumerate();
+        let done = threads.map(|(number, thread)| (format!("partitioned_thread_{number}_done"), thread.done));
+        stats.entries().map(|(name, value)| (name.to_owned(), value)).chain(done).collect()
     }
 
     fn close(&self) -> Result<(), Failure> {

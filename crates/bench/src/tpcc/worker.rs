@@ -46,8 +46,8 @@ pub(super) struct Scratch {
     pub(super) numbers: Vec<u32>,
 }
 
-pub(super) struct TpccWorker<'w> {
-    workload: &'w Tpcc,
+pub(super) struct TpccWorker {
+    workload: Tpcc,
     random: Random,
     constants: Constants,
     /// The warehouse of a terminal that stays at one.
@@ -60,16 +60,17 @@ pub(super) struct TpccWorker<'w> {
     scratch: Scratch,
 }
 
-impl<'w> TpccWorker<'w> {
-    pub(super) fn new(workload: &'w Tpcc, thread: usize, seed: u64) -> TpccWorker<'w> {
+impl TpccWorker {
+    pub(super) fn new(workload: Tpcc, thread: usize, seed: u64) -> TpccWorker {
         let mut random = Random::new(seed, (2 << 32) | thread as u64);
         let home = (thread as u64 % u64::from(workload.scale.warehouses)) as u32 + 1;
+        let fixed_home = workload.warehouse_per_client.then_some(home);
         let writer = random.bits() | 1;
         TpccWorker {
             workload,
             random,
             constants: Constants::draw(seed),
-            fixed_home: workload.warehouse_per_client.then_some(home),
+            fixed_home,
             writer,
             sequence: 0,
             input: Input::StockLevel(StockLevelInput { home, district: 1, threshold: 10 }),
@@ -77,8 +78,8 @@ impl<'w> TpccWorker<'w> {
         }
     }
 
-    fn scale(&self) -> &'w Scale {
-        &self.workload.scale
+    fn scale(&self) -> Scale {
+        self.workload.scale
     }
 
     fn draw_home(&mut self) -> u32 {
@@ -151,7 +152,7 @@ impl<'w> TpccWorker<'w> {
     }
 }
 
-impl Worker for TpccWorker<'_> {
+impl Worker for TpccWorker {
     fn next(&mut self) -> usize {
         if self.sequence == u32::MAX {
             self.writer = self.random.bits() | 1;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use foreshore_bench::{
-    BenchError, CheckpointOptions, CheckpointReport, EngineKind, EngineOptions, Length, RunOptions,
-    TailLatency, engines, measure_checkpoints,
+    BenchError, CheckpointOptions, CheckpointReport, EngineKind, Length, RunOptions, TailLatency, engines,
+    measure_checkpoints,
 };
 use foreshore_env::time::Duration;
 
@@ -62,13 +62,8 @@ pub(super) fn run(args: CheckpointArgs) -> Result<ExitCode, CliError> {
     let directory = Directory::choose(common.dir.as_deref(), "bench")?;
     directory.remove_when_interrupted()?;
     let own = NO_OWN_CHECKPOINTS.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let engine = EngineOptions {
-        directory: directory.path().to_owned(),
-        durability: common.durability,
-        isolation: common.isolation,
-        execution: common.execution,
-        settings: own.into_iter().chain(common.settings.clone()).collect(),
-    };
+    let mut engine = common.engine_options(workload.as_ref(), directory.path())?;
+    engine.settings.splice(0..0, own);
     let engine = engines::open(common.engine, &workload.tables(), &engine)?;
     let length = Length::Time { warm_up: Duration::ZERO, measured };
     let options = CheckpointOptions {

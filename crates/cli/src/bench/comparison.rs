@@ -4,8 +4,8 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use foreshore_bench::{
-    BenchError, ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Execution,
-    Isolation, Observer, Variant, Workload, compare,
+    BenchError, ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Isolation,
+    Observer, Variant, Workload, compare,
 };
 use foreshore_env::time::Duration;
 
@@ -96,8 +96,8 @@ impl ComparisonArgs {
                 directory,
                 durability: self.durability,
                 isolation: self.isolation,
-                execution: Execution::Dynamic,
                 settings: self.settings.clone(),
+                ..EngineOptions::default()
             },
         };
         compare(experiment, workload, &options, observer)

@@ -46,6 +46,18 @@ pub(super) fn parse_distribution(text: &str) -> Result<Distribution, String> {
     }
 }
 
+/// Partitions of a transaction, if they are a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Touched(pub(super) Option<u32>);
+
+pub(super) fn parse_touched(text: &str) -> Result<Touched, String> {
+    match (text, text.parse()) {
+        ("random", _) => Ok(Touched(None)),
+        (_, Ok(number)) if number > 0 => Ok(Touched(Some(number))),
+        _ => Err("give a number of partitions, such as 1 or 2, or random".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +70,15 @@ mod tests {
         assert_eq!(parse_distribution("hot:7:50"), Ok(Distribution::HotSet { records: 7, share: 50 }));
         for wrong in ["", "zipf:x", "zipf:1:2", "uniform:1", "hot:1:2:3", "pareto"] {
             assert!(parse_distribution(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn partitions_of_a_transaction_are_parsed() {
+        assert_eq!(parse_touched("random"), Ok(Touched(None)));
+        assert_eq!(parse_touched("2"), Ok(Touched(Some(2))));
+        for wrong in ["0", "-1", "all", ""] {
+            assert!(parse_touched(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -79,6 +79,7 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     }
     row("all", report.commits, &report.latency_us)?;
     writeln!(out)?;
+    write_partitions(out, report)?;
     write_pool(out, report)?;
     write_space(out, report)?;
     writeln!(out, "  loaded in {:.1} s, checked in {:.1} s", report.load_seconds, report.check_seconds)?;
@@ -126,6 +127,25 @@ fn causes(report: &Report) -> String {
         true => String::new(),
         false => format!("{}; {} retries", parts.join(", "), grouped(report.retries)),
     }
+}
+
+/// What the threads of partitioned execution did since the beginning, if they did anything.
+fn write_partitions(out: &mut String, report: &Report) -> std::fmt::Result {
+    let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
+    let footprints = counter("partitioned_footprints");
+    if footprints == 0 {
+        return Ok(());
+    }
+    let each = |name: &str| counter(name) as f64 / footprints as f64;
+    writeln!(
+        out,
+        "  partitions: {:.2} for each footprint, {:.2} messages there and {:.2} to give back; {} found a full queue; {} locks waited for",
+        each("partitioned_visits"),
+        each("partitioned_messages"),
+        each("partitioned_releases"),
+        grouped(counter("partitioned_queues_full")),
+        grouped(counter("partitioned_waits")),
+    )
 }
 
 /// How often free space was looked for since the database was opened: rarely, because threads put pages aside (Shore-MT §7.7 has

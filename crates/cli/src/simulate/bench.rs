@@ -6,7 +6,7 @@ mod source;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
 };
 
@@ -152,7 +152,9 @@ fn simulate(
     }
     let cores = machine.cores.unwrap_or_else(|| args.threads());
     let settings = settings(machine, cores, args.seed)?;
-    let simulated = sim::simulate(&settings, || measure(workload, args).map_err(|error| error.to_string()));
+    let options = args.engine_options(workload, Path::new("/bench"))?;
+    let simulated =
+        sim::simulate(&settings, || measure(workload, args, &options).map_err(|error| error.to_string()));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     let (report, machine_report, prepared) = simulated.result.map_err(CliError::Other)?;
     tell_speed(simulated.accesses, prepared);
@@ -214,22 +216,19 @@ fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, 
 
 /// Runs on the simulated machine. Loading is not charged: it is no part of what is measured, and what it leaves behind lies
 /// in memory, not all in the caches of the cores that loaded. Gives the seconds of CPU that it took, too.
-fn measure(workload: &dyn Workload, args: &CommonArgs) -> Result<(Report, MachineReport, f64), BenchError> {
+fn measure(
+    workload: &dyn Workload,
+    args: &CommonArgs,
+    options: &EngineOptions,
+) -> Result<(Report, MachineReport, f64), BenchError> {
     let begin = cpu_seconds();
     let loads = matches!(args.length(), Length::Time { .. });
     sim::set_charging(!loads);
-    let options = EngineOptions {
-        directory: PathBuf::from("/bench"),
-        durability: args.durability,
-        isolation: args.isolation,
-        execution: args.execution,
-        settings: args.settings.clone(),
-    };
     let warm_up = match args.length() {
         Length::Time { warm_up, .. } => warm_up,
         Length::Iterations(_) => Duration::ZERO,
     };
-    let engine = engines::open(args.engine, &workload.tables(), &options)?;
+    let engine = engines::open(args.engine, &workload.tables(), options)?;
     let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };
     let watch =
         Watch { warm_up, began: Cell::new(None), counting: Cell::new(false), seen: RefCell::new(None) };

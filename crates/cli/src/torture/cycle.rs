@@ -55,7 +55,7 @@ impl Workload for Cycle {
         loader.flush()
     }
 
-    fn worker<'w>(&'w self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker + 'w> {
+    fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
         let random = Xorshift::new(seed.wrapping_add(thread as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         Box::new(CycleWorker { random, start: 0, blob: (0, None), row: Vec::new() })
     }

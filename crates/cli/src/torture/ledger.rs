@@ -50,6 +50,11 @@ impl Page {
         (kinds.iter().sum::<u64>() == commits).then_some(Page { commits, kinds })
     }
 
+    /// The key of a thread's page.
+    pub(crate) fn key(thread: usize) -> [u8; 4] {
+        (thread as u32).to_be_bytes()
+    }
+
     /// Writes a thread's page, as a part of the transaction that it counts.
     pub(crate) fn write(
         &self,
@@ -57,7 +62,7 @@ impl Page {
         table: TableIndex,
         thread: usize,
     ) -> Result<(), Failure> {
-        txn.put(table, &(thread as u32).to_be_bytes(), &self.encode())
+        txn.put(table, &Page::key(thread), &self.encode())
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use foreshore_bench::{BenchError, Engine, Silent, Workload, engines::ForeshoreEngine};
+use foreshore_bench::{BenchError, Engine, Execution, Silent, Workload, engines::ForeshoreEngine};
 use foreshore_env::{
     random::Xorshift,
     thread,
@@ -39,6 +39,7 @@ const MOST_PROBLEMS: usize = 20;
 pub(crate) struct Referee<'r> {
     pub(crate) workload: &'r dyn Workload,
     pub(crate) threads: usize,
+    pub(crate) execution: Execution,
     pub(crate) directory: &'r Path,
     pub(crate) seed: u64,
     pub(crate) length: Duration,
@@ -128,7 +129,7 @@ impl Referee<'_> {
 
     /// Makes and loads the database, in peace.
     fn prepare(&self) -> Result<(), CliError> {
-        let options = worker::options(self.directory, &[]);
+        let options = worker::options(self.directory, &[], self.execution);
         let engine = ForeshoreEngine::open(&ledger::tables(self.workload), &options)?;
         foreshore_bench::load(&engine, self.workload, 1, self.seed, &Silent)?;
         Ok(engine.close().map_err(BenchError::from)?)
@@ -190,6 +191,7 @@ impl Referee<'_> {
         let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
         Command::new(program)
             .args(["torture", "--workload", self.workload.name(), "--threads", &self.threads.to_string()])
+            .args(["--execution", self.execution.name()])
             .arg("--dir")
             .arg(self.directory)
             .args(["--child", seed, &settings])
@@ -226,7 +228,7 @@ impl Referee<'_> {
         score: &mut Score,
     ) -> Result<Vec<Page>, CliError> {
         let settings = draw_settings(&mut random.clone());
-        let options = worker::options(self.directory, &settings);
+        let options = worker::options(self.directory, &settings, self.execution);
         let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
             Ok(engine) => engine,
             Err(error) => {

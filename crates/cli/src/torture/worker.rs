@@ -11,9 +11,16 @@ use std::{
 };
 
 use foreshore_bench::{
-    Attempts, Durability, Engine, EngineKind, EngineOptions, Execution, Isolation, Outcome, Workload, engines,
+    Attempts, BenchError, Durability, Engine, EngineKind, EngineOptions, EngineTxn, Execution, Foresee,
+    Isolation, Outcome, Stop, TableIndex, Worker, Workload, engines,
 };
-use foreshore_env::thread;
+use foreshore_env::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
 
 use super::ledger::{self, Page};
 use crate::output::CliError;
@@ -32,14 +39,19 @@ fn split_settings(text: &str) -> Vec<(String, String)> {
 pub(crate) const PLANTED_LOSS: [&str; 2] = ["durability", "lazy"];
 
 /// The engine of a workload and its ledger, over the database in a directory.
-pub(crate) fn options(directory: &Path, settings: &[(String, String)]) -> EngineOptions {
+pub(crate) fn options(
+    directory: &Path,
+    settings: &[(String, String)],
+    execution: Execution,
+) -> EngineOptions {
     let planted_loss = settings.iter().any(|(name, value)| [&**name, &**value] == PLANTED_LOSS);
     EngineOptions {
         directory: directory.to_owned(),
         durability: if planted_loss { Durability::Lazy } else { Durability::Sync },
         isolation: Isolation::Serializable,
-        execution: Execution::Dynamic,
+        execution,
         settings: settings.to_vec(),
+        ..EngineOptions::default()
     }
 }
 
@@ -50,6 +62,7 @@ pub(crate) const ONLY_OPEN: &str = "only-open";
 pub(crate) fn run(
     workload: &dyn Workload,
     threads: usize,
+    execution: Execution,
     directory: &Path,
     told: &[String],
 ) -> Result<ExitCode, CliError> {
@@ -61,10 +74,9 @@ pub(crate) fn run(
         let _ = io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
-    let options = options(directory, &split_settings(settings));
+    let options = options(directory, &split_settings(settings), execution);
     let engine = engines::open(EngineKind::Foreshore, &ledger::tables(workload), &options)?;
-    let pages =
-        ledger::read(engine.as_ref(), workload, threads).map_err(foreshore_bench::BenchError::from)?;
+    let pages = ledger::read(engine.as_ref(), workload, threads).map_err(BenchError::from)?;
     tell("ready")?;
     if seed == ONLY_OPEN {
         loop {
@@ -94,31 +106,76 @@ fn tell(text: &str) -> Result<(), CliError> {
         .map_err(CliError::io("report to the parent"))
 }
 
+/// A worker whose transactions also count themselves on its thread's page.
+struct Counted {
+    worker: Box<dyn Worker>,
+    table: TableIndex,
+    thread: usize,
+    /// As it is on the disk.
+    page: Page,
+    /// As it will be once the transaction has committed that was drawn last.
+    next: Page,
+    /// Commits on the page, for the thread that tells of them.
+    commits: Arc<AtomicU64>,
+}
+
+impl Worker for Counted {
+    fn next(&mut self) -> usize {
+        let kind = self.worker.next();
+        // What did not commit does not count.
+        self.next = self.page.clone();
+        self.next.count(kind);
+        kind
+    }
+
+    fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
+        self.worker.run(txn)?;
+        Ok(self.next.write(txn, self.table, self.thread)?)
+    }
+
+    fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        touch(self.table, &Page::key(self.thread), true);
+        self.worker.foresee(touch)
+    }
+
+    fn committed(&mut self) {
+        self.worker.committed();
+        self.page = self.next.clone();
+        self.commits.store(self.page.commits, Ordering::Relaxed);
+    }
+}
+
 /// One thread of the child.
 fn work(
     engine: &dyn Engine,
     workload: &dyn Workload,
     (number, threads): (usize, usize),
     seed: u64,
-    mut page: Page,
+    page: Page,
 ) -> Result<(), CliError> {
-    let table = ledger::table(workload);
-    let mut worker = workload.worker(number, threads, seed);
+    let commits = Arc::new(AtomicU64::new(0));
+    let mut worker: Box<dyn Worker> = Box::new(Counted {
+        worker: workload.worker(number, threads, seed),
+        table: ledger::table(workload),
+        thread: number,
+        next: page.clone(),
+        page,
+        commits: Arc::clone(&commits),
+    });
     loop {
-        let kind = worker.next();
-        let mut next = page.clone();
-        next.count(kind);
-        let outcome = engine.transact(&mut Attempts::default(), &mut |txn| {
-            worker.run(txn)?;
-            Ok(next.write(txn, table, number)?)
-        });
-        match outcome.map_err(foreshore_bench::BenchError::from)? {
-            Outcome::Committed => {
-                page = next;
-                tell(&format!("{number} {}", page.commits))?;
-                worker.committed();
+        worker.next();
+        let outcome = match engine.submitter() {
+            None => engine.run(&mut Attempts::default(), worker.as_mut()).map_err(BenchError::from)?,
+            Some(submitter) => {
+                let ended = submitter.submit(worker).and_then(|submission| submission.wait());
+                let ended = ended.map_err(BenchError::from)?;
+                worker = ended.worker;
+                ended.outcome
             }
-            Outcome::RolledBack | Outcome::GaveUp(_) => {}
+        };
+        if matches!(outcome, Outcome::Committed) {
+            worker.committed();
+            tell(&format!("{number} {}", commits.load(Ordering::Relaxed)))?;
         }
     }
 }

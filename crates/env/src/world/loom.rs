@@ -134,6 +134,11 @@ pub mod thread {
     pub fn available_parallelism() -> usize {
         2
     }
+
+    /// Models have no processors.
+    pub fn pin(_number: usize) -> bool {
+        false
+    }
 }
 
 /// Time, which stands still.

@@ -172,6 +172,28 @@ pub mod thread {
     pub fn available_parallelism() -> usize {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     }
+
+    /// Keeps the calling thread on one processor: the one of this number, modulo how many there are, among those that it may
+    /// run on. Whether it did: elsewhere than on Linux, or where the system does not allow it, nothing changes.
+    pub fn pin(number: usize) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+            let Ok(allowed) = sched_getaffinity(None) else { return false };
+            let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+            let place = number % (allowed.count() as usize).max(1);
+            let Some(processor) = processors.nth(place) else { return false };
+            let mut one = CpuSet::new();
+            one.set(processor);
+            sched_setaffinity(None, &one).is_ok()
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = number;
+            false
+        }
+    }
 }
 
 /// Time.

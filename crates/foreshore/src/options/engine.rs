@@ -11,8 +11,10 @@ impl Options {
         PartitionOptions {
             control_threads: self.control_threads,
             execution_threads: self.execution_threads,
+            automatic: self.automatic_threads,
             window: self.execution_window,
             ring_capacity: self.ring_capacity,
+            pin_threads: self.pin_threads,
         }
     }
 

@@ -22,7 +22,7 @@ fn per_operation(what: &str, operations: u64, mut run: impl FnMut(u64)) {
 fn cost() {
     over_all_tables(|options| {
         println!("{:?}", options.table);
-        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
+        let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options.clone() });
         for keys in [1u64, 8, 64, 1000, 100_000] {
             let what = format!("acquire + release, {keys} locks a transaction");
             per_operation(&what, 2_000_000 / keys * keys, |operations| {

@@ -7,17 +7,17 @@ use foreshore_txn::{LockError, Parted};
 use super::*;
 use crate::job::Next;
 
-/// A job that is never done, or has a defect.
+/// A job that is never done, and has a defect when it is told.
 struct Endless {
     dropped: Arc<AtomicU64>,
     begun: Arc<AtomicU64>,
-    dies: bool,
+    dies: Arc<AtomicBool>,
 }
 
 impl Job for Endless {
     fn begin(&mut self) -> Next {
         self.begun.fetch_add(1, Ordering::SeqCst);
-        assert!(!self.dies, "planted");
+        assert!(!self.dies.load(Ordering::SeqCst), "planted");
         Next::Later
     }
 
@@ -40,32 +40,38 @@ fn wait_for(what: impl Fn() -> bool) -> bool {
     what()
 }
 
-const OPTIONS: PartitionOptions =
-    PartitionOptions { control_threads: 2, execution_threads: 2, window: 2, ring_capacity: 1 };
+const OPTIONS: PartitionOptions = PartitionOptions {
+    control_threads: 2,
+    execution_threads: 2,
+    automatic: false,
+    window: 2,
+    ring_capacity: 1,
+    pin_threads: true,
+};
 
 /// ORTHRUS-4: begun or not, jobs are dropped.
 #[test]
 fn a_thread_that_dies_ends_all_and_every_job_is_told() {
     for dies in [true, false] {
         let (dropped, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let job = |dies| Endless { dropped: Arc::clone(&dropped), begun: Arc::clone(&begun), dies };
+        let told = Arc::new(AtomicBool::new(false));
+        let job =
+            || Endless { dropped: Arc::clone(&dropped), begun: Arc::clone(&begun), dies: Arc::clone(&told) };
         let partitions = Partitions::start(OPTIONS).unwrap();
-        for _ in 0..3 {
-            partitions.submit(Box::new(job(false)));
-        }
-        assert!(wait_for(|| begun.load(Ordering::SeqCst) >= 3));
-        partitions.submit(Box::new(job(dies)));
         // More than the windows have room for.
-        for _ in 0..6 {
-            partitions.submit(Box::new(job(false)));
+        for _ in 0..10 {
+            partitions.submit(Box::new(job()));
         }
-        if !dies {
-            assert!(!partitions.is_poisoned());
+        assert!(wait_for(|| begun.load(Ordering::SeqCst) >= 4));
+        assert!(!partitions.is_poisoned());
+        if dies {
+            told.store(true, Ordering::SeqCst);
+        } else {
             partitions.stop();
         }
         assert!(wait_for(|| dropped.load(Ordering::SeqCst) == 10), "{dies} {partitions:?}");
         assert_eq!(partitions.is_poisoned(), dies);
-        partitions.submit(Box::new(job(false)));
+        partitions.submit(Box::new(job()));
         assert!(wait_for(|| dropped.load(Ordering::SeqCst) == 11));
     }
 }
@@ -76,10 +82,42 @@ fn no_more_is_begun_than_the_windows_have_room_for() {
     let (dropped, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let partitions = Partitions::start(OPTIONS).unwrap();
     for _ in 0..9 {
-        let job = Endless { dropped: Arc::clone(&dropped), begun: Arc::clone(&begun), dies: false };
+        let dies = Arc::default();
+        let job = Endless { dropped: Arc::clone(&dropped), begun: Arc::clone(&begun), dies };
         partitions.submit(Box::new(job));
     }
-    assert!(wait_for(|| partitions.stats().later >= 20), "they are begun again and again");
-    assert_eq!(partitions.shared.jobs.lock().len(), 5);
-    assert_eq!((partitions.stats().done, dropped.load(Ordering::SeqCst)), (0, 0));
+    assert!(wait_for(|| partitions.stats().in_flight == 4), "both windows are filled: {partitions:?}");
+    let before = partitions.stats().later;
+    assert!(wait_for(|| partitions.stats().later >= before + 20), "they are begun again and again");
+    let stats = partitions.stats();
+    assert_eq!((stats.queued, stats.in_flight), (5, 4));
+    assert_eq!((stats.done, dropped.load(Ordering::SeqCst)), (0, 0));
+}
+
+/// A job is begun by whoever has room, also when it was given to a thread that has none and others get new ones all the time.
+#[test]
+fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
+    struct Quick(Arc<AtomicU64>);
+    impl Job for Quick {
+        fn begin(&mut self) -> Next {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Next::Done(None)
+        }
+
+        fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+            unreachable!("it has asked for no locks")
+        }
+    }
+    let partitions = Partitions::start(PartitionOptions { window: 1, ..OPTIONS }).unwrap();
+    let endless = Endless { dropped: Arc::default(), begun: Arc::default(), dies: Arc::default() };
+    // One of the two threads has no room from now on.
+    partitions.submit(Box::new(endless));
+    assert!(wait_for(|| partitions.stats().in_flight == 1));
+    let done = Arc::new(AtomicU64::new(0));
+    for number in 1..200 {
+        partitions.submit(Box::new(Quick(Arc::clone(&done))));
+        // A few are always there.
+        assert!(wait_for(|| done.load(Ordering::SeqCst) + 4 >= number), "{partitions:?}");
+    }
+    assert!(wait_for(|| done.load(Ordering::SeqCst) == 199), "{partitions:?}");
 }

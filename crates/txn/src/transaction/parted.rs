@@ -1,7 +1,7 @@
 //! Locks on the way: the locks of a planned transaction travel, while it waits for them, through the threads that look after
 //! parts of the lock table, and come back to it (Ren, Faleiro, Abadi 2016, §3.1).
 //!
-//! A partition is a range of lock names, and so of the hash: ascending partitions are the one order of TXN-17, and
+//! A partition is a range of lock names, and so of the hash, unless the caller's partitioner chooses the range: ascending partitions are the one order of TXN-17, and
 //! transactions that travel mix with those that ask for themselves. Where this departs from the paper: it has lock tables
 //! that only their thread knows. Here there is one lock table for everybody, because two would not exclude each other: the
 //! thread of a partition is nearly alone with its part of the table, so that its latches and queues stay in its cache, and
@@ -11,7 +11,7 @@ use std::mem;
 
 use foreshore_base::Lsn;
 use foreshore_env::time::Instant;
-use foreshore_lock::{LockError, LockName, LockOwner};
+use foreshore_lock::{LockError, LockOwner};
 
 use super::{Txn, planned::Protocol, session::TxnSession, session::Waiting};
 use crate::{
@@ -45,17 +45,11 @@ pub enum Advance {
     Complete,
 }
 
-/// The partition of a name, of so many.
-fn partition_of(name: LockName, partitions: usize) -> usize {
-    // Monotone in the name: ascending names are in ascending partitions.
-    ((u128::from(name.bits()) * partitions as u128) >> 64) as usize
-}
-
 impl Parted {
     /// Where to go first, or next.
     pub fn next(&self, partitions: usize) -> Advance {
         match self.footprint.name(self.granted) {
-            Some(name) => Advance::Next(partition_of(name, partitions)),
+            Some(name) => Advance::Next(name.partition(partitions)),
             None => Advance::Complete,
         }
     }
@@ -69,7 +63,7 @@ impl Parted {
             return Ok(Advance::Waiting);
         }
         for (name, table, key, mode) in footprint.keys_from(*granted) {
-            let next = partition_of(name, partitions);
+            let next = name.partition(partitions);
             if next != partition {
                 return Ok(Advance::Next(next));
             }
@@ -83,7 +77,7 @@ impl Parted {
 
     /// Gives back the locks of a partition, of a transaction that has ended. By the thread of the partition.
     pub fn release(&mut self, partition: usize, partitions: usize) -> Advance {
-        self.owner.release_some(|name| partition_of(name, partitions) == partition, self.tag);
+        self.owner.release_some(|name| name.partition(partitions) == partition, self.tag);
         self.next_release(partitions)
     }
 
@@ -91,7 +85,7 @@ impl Parted {
     /// back.
     pub fn next_release(&mut self, partitions: usize) -> Advance {
         // The lowest of them: what was locked beside the plan may lie anywhere.
-        match self.owner.held_names().map(|(name, _)| partition_of(name, partitions)).min() {
+        match self.owner.held_names().map(|(name, _)| name.partition(partitions)).min() {
             Some(partition) => Advance::Next(partition),
             None => {
                 self.owner.release_all(self.tag);

@@ -1,0 +1,60 @@
+//! What the options that all workloads have come to.
+
+use std::path::Path;
+
+use foreshore_bench::{EngineOptions, Execution, Length, Partitioning, Workload};
+
+use super::{CommonArgs, MEASURED, WARM_UP};
+use crate::output::CliError;
+
+impl CommonArgs {
+    pub(crate) fn threads(&self) -> usize {
+        match self.iterations {
+            Some(_) => 1,
+            None => usize::from(self.threads.unwrap_or(2)),
+        }
+    }
+
+    /// How the engine is opened.
+    pub(crate) fn engine_options(
+        &self,
+        workload: &dyn Workload,
+        directory: &Path,
+    ) -> Result<EngineOptions, CliError> {
+        if self.in_flight.is_some() && self.execution != Execution::Partitioned {
+            return Err(CliError::usage(
+                "--in-flight is for transactions that threads of the engine run",
+                "add --execution partitioned, or leave it out",
+            ));
+        }
+        let partitioning = match (self.partitions, workload.partition_of()) {
+            (None, _) => None,
+            (Some(count), Some(of)) => Some(Partitioning { of, count: count.into() }),
+            (Some(_), None) => {
+                return Err(CliError::usage(
+                    format!("nothing is said of how {} is divided", workload.name()),
+                    "leave out --partitions",
+                ));
+            }
+        };
+        Ok(EngineOptions {
+            partitioning,
+            directory: directory.to_owned(),
+            durability: self.durability,
+            isolation: self.isolation,
+            execution: self.execution,
+            in_flight: self.in_flight.map(usize::from),
+            settings: self.settings.clone(),
+        })
+    }
+
+    pub(crate) fn length(&self) -> Length {
+        match self.iterations {
+            Some(count) => Length::Iterations(count),
+            None => Length::Time {
+                warm_up: self.warm_up.unwrap_or(WARM_UP),
+                measured: self.seconds.unwrap_or(MEASURED),
+            },
+        }
+    }
+}

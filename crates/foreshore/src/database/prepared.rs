@@ -1,0 +1,30 @@
+//! Deciding about prepared transactions.
+
+use foreshore_txn::PreparedTransaction;
+
+use super::Database;
+use crate::error::{Error, Result};
+
+impl Database {
+    /// Transactions that were prepared ([`Transaction::prepare`](crate::Transaction::prepare)) and about which nobody has decided, the oldest first. They keep
+    /// their locks and the log.
+    pub fn prepared(&self) -> Result<Vec<PreparedTransaction>> {
+        self.inner.engine.prepared().map_err(|error| self.inner.error(error))
+    }
+
+    /// Commits a prepared transaction, durably.
+    ///
+    /// # Errors
+    /// [`Error::UnknownGlobalId`], also when somebody has decided about it already. After [`Error::OutcomeUnknown`] it is
+    /// committed or still prepared, which shows when the database is opened again.
+    pub fn commit_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
+        let decided = self.inner.engine.commit_prepared(global_id.as_ref());
+        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
+    }
+
+    /// Rolls a prepared transaction back, durably. Errors as for [`Database::commit_prepared`].
+    pub fn rollback_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
+        let decided = self.inner.engine.rollback_prepared(global_id.as_ref());
+        decided.map_err(|error| Error::from_txn(error, &self.inner.path))
+    }
+}

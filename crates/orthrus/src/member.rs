@@ -1,0 +1,128 @@
+//! One thread: it looks after partitions, or runs transactions, or finishes what it began before its role changed.
+
+use foreshore_env::{sync::Arc, time::Duration};
+
+use crate::{
+    bell::{LOOKS, pause},
+    control::Control,
+    execution::Execution,
+    partitions::Shared,
+};
+
+/// How long it sleeps at most while something may come that rings no bell: a lock that is given back by a transaction that is
+/// not run here, room in a ring, the time to begin something again.
+const NAP: Duration = Duration::from_millis(1);
+/// The same while there is no such thing.
+const LONG_NAP: Duration = Duration::from_millis(50);
+/// Turns after which an automatic thread looks at the clock.
+const TURNS: u32 = 64;
+
+/// What a thread has.
+pub(crate) struct Member {
+    pub(crate) number: usize,
+    pub(crate) shared: Arc<Shared>,
+    /// The partitions that it looks after.
+    pub(crate) controls: Vec<Control>,
+    /// If it may run transactions.
+    pub(crate) execution: Option<Execution>,
+}
+
+impl Member {
+    /// Works until all are stopped.
+    pub(crate) fn run(mut self) {
+        let automatic = self.shared.options().automatic;
+        let (mut idle, mut turns) = (0, 0_u32);
+        while !self.shared.has_stopped() {
+            if automatic {
+                turns = turns.wrapping_add(1);
+                self.follow_roles(turns.is_multiple_of(TURNS) || idle >= LOOKS);
+            }
+            if self.turn() {
+                if automatic && idle > 0 {
+                    self.shared.roles.works(self.number);
+                }
+                idle = 0;
+                continue;
+            }
+            if automatic && idle == 0 {
+                self.shared.roles.rests(self.number);
+            }
+            idle += 1;
+            if idle < LOOKS {
+                pause();
+            } else {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Does what there is to do; whether there was anything.
+    fn turn(&mut self) -> bool {
+        let mut worked = false;
+        for control in &mut self.controls {
+            worked |= control.turn();
+        }
+        let takes = executes(&self.shared, self.number);
+        if let Some(execution) = &mut self.execution {
+            worked |= execution.turn(takes);
+        }
+        worked
+    }
+
+    fn sleep(&mut self) {
+        let Member { number, shared, controls, execution } = self;
+        let restless = controls.iter().any(|control| control.is_restless())
+            || execution.as_ref().is_some_and(Execution::is_restless);
+        // What is looked at again here is all that a bell may have been rung for before anybody slept.
+        shared.bell(*number).sleep(if restless { NAP } else { LONG_NAP }, || {
+            let takes = executes(shared, *number);
+            controls.iter_mut().any(|control| control.has_orders())
+                || execution.as_mut().is_some_and(|execution| execution.has_work(takes))
+                || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
+                || shared.has_stopped()
+        });
+    }
+
+    /// Puts down the partitions that are another's now, and takes up its own; `looks`: whether it also looks if somebody should
+    /// move.
+    fn follow_roles(&mut self, looks: bool) {
+        let Member { number, shared, controls, .. } = self;
+        let roles = &shared.roles;
+        if looks && *number + 1 == shared.threads() && roles.balance() {
+            shared.ring_all();
+        }
+        let mut place = 0;
+        while place < controls.len() {
+            let owner = roles.owner(controls[place].partition);
+            if owner == *number {
+                place += 1;
+            } else {
+                let partition = controls[place].partition;
+                roles.put_down(controls.swap_remove(place));
+                // Whose it is may have changed again: then all bells are rung after this.
+                shared.bell(roles.owner(partition)).ring();
+            }
+        }
+        let come: Vec<_> =
+            missing(shared, *number, controls).filter_map(|partition| roles.take_up(partition)).collect();
+        controls.extend(come);
+    }
+}
+
+/// Whether a thread begins transactions.
+fn executes(shared: &Shared, number: usize) -> bool {
+    !shared.options().automatic || number >= shared.roles.controllers()
+}
+
+/// The partitions that a thread is to look after and has not got yet.
+fn missing<'m>(
+    shared: &'m Shared,
+    number: usize,
+    controls: &'m [Control],
+) -> impl Iterator<Item = usize> + 'm {
+    let controllers = shared.roles.controllers();
+    let last = if number < controllers { shared.partitions() } else { 0 };
+    (number..last)
+        .step_by(controllers)
+        .filter(|partition| controls.iter().all(|control| control.partition != *partition))
+}

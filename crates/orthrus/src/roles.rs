@@ -1,0 +1,215 @@
+//! Which thread does what: who looks after which partition, and who runs transactions.
+//!
+//! Ren, Faleiro, Abadi 2016, §4.2, count threads of both kinds by hand and leave their adjustment to prior work; here it is SEDA's
+//! idea (Welsh, Culler, Brewer 2001): each stage is watched, and threads move to the one that has more to do than its threads
+//! can do.
+//!
+//! The threads of the lowest numbers control, the others execute (in automatic mode the same threads may do both, one after the
+//! other). Partitions are dealt out to those who control, in turn. When their number changes, whoever has a partition that is
+//! now another's puts it into its seat, between two turns, and the other takes it from there (ORTHRUS-5).
+
+use foreshore_env::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::control::Control;
+
+/// How often it is looked whether a thread should move.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// A stage whose threads are busier than this share of the time, in percent, needs another one.
+const FULL: u64 = 85;
+/// What a stage may have to do, in percent of the time of those that remain, when one is taken from it.
+const LEFT: u64 = 70;
+
+/// See the module.
+pub(crate) struct Roles {
+    /// Threads that control now: 1 to the number of partitions. Written under `watch`, or by a test; read by all, sequentially
+    /// consistent: see [`Roles::owner`].
+    controllers: AtomicUsize,
+    /// Partitions on their way from one thread to another.
+    seats: Box<[Mutex<Option<Control>>]>,
+    /// How all threads spend their time, in automatic mode.
+    activities: Box<[Activity]>,
+    /// Whoever looks has it.
+    watch: Mutex<Watch>,
+    begin: Instant,
+    /// Threads that began to control, and that began to execute. Written under `watch`.
+    to_control: AtomicU64,
+    to_execution: AtomicU64,
+}
+
+/// How long a thread had nothing to do. Written by the thread; read by whoever looks. No order: figures.
+#[derive(Debug, Default)]
+struct Activity {
+    idle_ns: AtomicU64,
+    /// Since when it has nothing to do, in nanoseconds since the beginning; 0 while it has.
+    idle_since: AtomicU64,
+}
+
+/// What was seen the last time.
+struct Watch {
+    at_ns: u64,
+    idle_ns: Box<[u64]>,
+}
+
+/// What is to be done about the number of threads that control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Stay,
+    MoreControl,
+    MoreExecution,
+}
+
+/// By the share of the time that threads of both stages were busy, in percent, and the number of those that control: fewest,
+/// now, most.
+pub(crate) fn decide(control: u64, execution: u64, controllers: usize, most: usize) -> Decision {
+    let now = controllers as u64;
+    if control > FULL && execution < FULL && controllers < most {
+        Decision::MoreControl
+    } else if controllers > 1 && execution > FULL && control * now < LEFT * (now - 1) {
+        Decision::MoreExecution
+    } else {
+        Decision::Stay
+    }
+}
+
+impl Roles {
+    pub(crate) fn new(partitions: usize, threads: usize) -> Roles {
+        Roles {
+            controllers: AtomicUsize::new(partitions),
+            seats: (0..partitions).map(|_| Mutex::new(None)).collect(),
+            activities: (0..threads).map(|_| Activity::default()).collect(),
+            watch: Mutex::new(Watch { at_ns: 0, idle_ns: vec![0; threads].into() }),
+            begin: Instant::now(),
+            to_control: AtomicU64::new(0),
+            to_execution: AtomicU64::new(0),
+        }
+    }
+
+    /// How many threads control.
+    pub(crate) fn controllers(&self) -> usize {
+        self.controllers.load(Ordering::SeqCst)
+    }
+
+    /// The thread that looks after a partition, or soon will. Who sends it something reads this after a fence that follows the
+    /// sending, and rings this thread's bell. If that is the thread of before, the new one takes the partition later, and looks
+    /// at its rings before it sleeps.
+    pub(crate) fn owner(&self, partition: usize) -> usize {
+        partition % self.controllers()
+    }
+
+    /// Lets so many threads control, from now on; whether that is a change. Those who sleep are to be woken then.
+    pub(crate) fn set_controllers(&self, controllers: usize) -> bool {
+        let controllers = controllers.clamp(1, self.most());
+        let before = self.controllers.swap(controllers, Ordering::SeqCst);
+        let (grown, shrunk) = (controllers.saturating_sub(before), before.saturating_sub(controllers));
+        self.to_control.fetch_add(grown as u64, Ordering::Relaxed);
+        self.to_execution.fetch_add(shrunk as u64, Ordering::Relaxed);
+        before != controllers
+    }
+
+    /// The most threads that may control: one executes at least.
+    fn most(&self) -> usize {
+        self.seats.len().min(self.activities.len() - 1).max(1)
+    }
+
+    /// Threads that began to control, and to execute, since the beginning.
+    pub(crate) fn moves(&self) -> (u64, u64) {
+        (self.to_control.load(Ordering::Relaxed), self.to_execution.load(Ordering::Relaxed))
+    }
+
+    /// Puts a partition down for the thread that looks after it now.
+    pub(crate) fn put_down(&self, control: Control) {
+        let partition = control.partition;
+        *self.seats[partition].lock() = Some(control);
+    }
+
+    /// Takes a partition, if it has been put down.
+    pub(crate) fn take_up(&self, partition: usize) -> Option<Control> {
+        self.seats[partition].lock().take()
+    }
+
+    /// Whether it lies there.
+    pub(crate) fn is_put_down(&self, partition: usize) -> bool {
+        self.seats[partition].lock().is_some()
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Never 0, which means that somebody is busy.
+        self.begin.elapsed().as_nanos() as u64 | 1
+    }
+
+    /// A thread has nothing to do from now on.
+    pub(crate) fn rests(&self, thread: usize) {
+        self.activities[thread].idle_since.store(self.now_ns(), Ordering::Relaxed);
+    }
+
+    /// It has something to do again.
+    pub(crate) fn works(&self, thread: usize) {
+        let Activity { idle_ns, idle_since } = &self.activities[thread];
+        let rested = self.now_ns().saturating_sub(idle_since.load(Ordering::Relaxed));
+        idle_ns.store(idle_ns.load(Ordering::Relaxed) + rested, Ordering::Relaxed);
+        idle_since.store(0, Ordering::Relaxed);
+    }
+
+    /// Looks, if it is time, whether a thread should move, and moves it; whether it did.
+    pub(crate) fn balance(&self) -> bool {
+        let Some(mut watch) = self.watch.try_lock() else { return false };
+        let now = self.now_ns();
+        let passed = now - watch.at_ns;
+        if passed < INTERVAL.as_nanos() as u64 {
+            return false;
+        }
+        let controllers = self.controllers();
+        let mut busy = [0, 0];
+        for (thread, (activity, before)) in self.activities.iter().zip(watch.idle_ns.iter_mut()).enumerate() {
+            let since = activity.idle_since.load(Ordering::Relaxed);
+            let resting = if since == 0 { 0 } else { now.saturating_sub(since) };
+            let idle = activity.idle_ns.load(Ordering::Relaxed) + resting;
+            // The two are not read at one moment.
+            let rested = idle.saturating_sub(*before).min(passed);
+            *before = idle;
+            busy[usize::from(thread >= controllers)] += (passed - rested) * 100 / passed;
+        }
+        watch.at_ns = now;
+        let executors = self.activities.len() - controllers;
+        let share = |sum: u64, threads: usize| sum / threads.max(1) as u64;
+        let decision =
+            decide(share(busy[0], controllers), share(busy[1], executors), controllers, self.most());
+        match decision {
+            Decision::Stay => false,
+            Decision::MoreControl => self.set_controllers(controllers + 1),
+            Decision::MoreExecution => self.set_controllers(controllers - 1),
+        }
+    }
+}
+
+impl std::fmt::Debug for Roles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roles").field("controllers", &self.controllers()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_go_where_there_is_more_to_do() {
+        // Control has too much to do, and execution waits for it.
+        assert_eq!(decide(95, 40, 1, 4), Decision::MoreControl);
+        assert_eq!(decide(95, 40, 4, 4), Decision::Stay, "there are no more partitions");
+        assert_eq!(decide(95, 95, 1, 4), Decision::Stay, "everybody has");
+        // Execution has too much to do, and those who control could do with one less.
+        assert_eq!(decide(30, 95, 2, 4), Decision::MoreExecution);
+        assert_eq!(decide(50, 95, 2, 4), Decision::Stay, "one alone could not do it");
+        assert_eq!(decide(5, 95, 1, 4), Decision::Stay, "somebody has to");
+        assert_eq!(decide(10, 10, 3, 4), Decision::Stay, "nobody has much to do");
+        // What one decision leads to is not undone by the next: 1 of 100 % becomes 2 of 50 %.
+        assert_eq!(decide(50, 90, 2, 4), Decision::Stay);
+    }
+}
