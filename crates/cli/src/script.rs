@@ -51,18 +51,19 @@ const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, give
   commit, rollback
   cancel        ends the session's waits: its transaction can only be rolled back then
   explain       why the session waits
-  locks, waits_for, deadlocks             what the whole database has; no session
+  locks, waits_for                        of the whole database; no session
+  deadlocks     the last 128 that gave way, under any deadlock_policy: why, and for whom; no session
 Keys, values and bounds are strings, or {"hex":"…"}. The table is "default" unless given; it is made when first used.
 
 Answers have "id", "session" and "status": "ok" with the result; "error" with "error" (a word that stays the same),
-"message" and "retryable", and for a deadlock the "cycle"; or "blocked", within 100 ms, when a statement waits for a
+"message" and "retryable", and for a deadlock "victim", "kind", "reason" and the "cycle"; or "blocked", within 100 ms, when a statement waits for a
 lock, with "waits_for" and "why": its result comes later with the same id. When it goes on and comes to wait for another
 lock it says so again; whom it waits for at any time, "explain" tells. A session takes further commands while it waits,
 and runs them afterwards. A line that is no command is answered with its number in "line", and with "id" and "session" as
 far as they could be read. At the end of the input every transaction that is open is rolled back.
 
 Limits: a line has 4 MiB at most, a name, label or id 255 bytes; there are 1000 sessions at most, each with 1000 commands
-that are not answered; a scan gives 100000 entries at most, and breaks off with "cut_off" after 32 MiB.
+that are not answered, and 64 MiB of them in all; a scan gives 100000 entries at most, and breaks off with "cut_off" after 32 MiB.
 
 Example:
   foreshore script bank.foreshore <<'END'

@@ -14,6 +14,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// A command.
 #[derive(Debug)]
 pub(super) struct Command {
+    /// The length of its line: what it takes of memory, about.
+    pub(super) bytes: usize,
     pub(super) id: Json,
     pub(super) session: String,
     pub(super) op: Op,
@@ -277,7 +279,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Command, Malformed> {
         return Err(malformed("\"op\" is missing; see `foreshore script --help`".to_owned()));
     };
     let op = read_op(&name, fields).map_err(malformed)?;
-    Ok(Command { id, session, op })
+    Ok(Command { bytes: line.len(), id, session, op })
 }
 
 /// An id: whatever is given back with answers, or nothing.

@@ -4,7 +4,7 @@
 //! its answer, and a wait and the report of it, happen under it together, so that "blocked" never follows the result.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io::{self, Write},
     sync::mpsc::{Sender, channel},
 };
@@ -29,6 +29,10 @@ const MAX_SESSIONS: usize = 1000;
 
 /// The most commands that a session has not answered.
 const MAX_PENDING: usize = 1000;
+
+/// The most bytes of all commands that are not answered; but one of these is always taken by a session without others.
+const MAX_PENDING_BYTES: usize = 64 << 20;
+const SHORT_BYTES: usize = 64 << 10;
 
 /// Stack of a session's thread.
 const STACK_BYTES: usize = 1 << 20;
@@ -60,6 +64,8 @@ pub(super) struct Play {
 /// Guarded by its mutex.
 struct Board {
     members: BTreeMap<String, Member>,
+    /// Of all commands that are not answered.
+    pending_bytes: usize,
     output: Box<dyn Write + Send>,
     /// Why nothing can be said any more.
     failure: Option<io::Error>,
@@ -72,8 +78,8 @@ struct Member {
     /// Until the end of the script.
     sender: Option<Sender<(Json, Statement)>>,
     thread: Option<thread::JoinHandle<()>>,
-    /// Commands that are not answered, the one that runs among them.
-    pending: usize,
+    /// The sizes of commands that are not answered, the one that runs first.
+    pending: VecDeque<usize>,
     running: Option<Running>,
     /// Statements begun so far.
     serial: u64,
@@ -91,7 +97,7 @@ struct Running {
 
 impl Stage {
     pub(super) fn new(db: Database, output: Box<dyn Write + Send>) -> Stage {
-        let board = Board { members: BTreeMap::new(), output, failure: None, ended: false };
+        let board = Board { members: BTreeMap::new(), pending_bytes: 0, output, failure: None, ended: false };
         let play = Arc::new(Play { db, board: Mutex::new(board), changed: Condvar::new() });
         let watching = Arc::clone(&play);
         // Without it only what blocks while the script sleeps would be told late.
@@ -101,11 +107,11 @@ impl Stage {
 
     /// Does what a command says, and returns when every statement has ended or waits.
     pub(super) fn take(&self, command: Command) {
-        let Command { id, session, op } = command;
+        let Command { bytes, id, session, op } = command;
         let play = &self.play;
         match op {
             Op::Session(statement) => {
-                if let Err(answer) = self.hand_over(&id, &session, statement) {
+                if let Err(answer) = self.hand_over(&id, &session, statement, bytes) {
                     play.say(answer.with("session", session));
                 }
             }
@@ -149,9 +155,10 @@ impl Stage {
     }
 
     /// Gives a statement to its session, which is made if it is new.
-    fn hand_over(&self, id: &Json, name: &str, statement: Statement) -> Result<(), Answer> {
+    fn hand_over(&self, id: &Json, name: &str, statement: Statement, bytes: usize) -> Result<(), Answer> {
         let refuse = |code, message: String| Answer::error(id, code, &message, false);
-        let mut board = self.play.board.lock();
+        let mut guard = self.play.board.lock();
+        let board: &mut Board = &mut guard;
         if !board.members.contains_key(name) {
             if board.members.len() >= MAX_SESSIONS {
                 return Err(refuse("too_many_sessions", format!("sessions are limited to {MAX_SESSIONS}")));
@@ -160,17 +167,25 @@ impl Stage {
             board.members.insert(name.to_owned(), member);
         }
         let Some(member) = board.members.get_mut(name) else { return Ok(()) };
-        if member.pending >= MAX_PENDING {
+        if member.pending.len() >= MAX_PENDING {
             let message = format!("commands that wait for a session are limited to {MAX_PENDING}");
             return Err(refuse("too_many_pending", message));
         }
-        member.pending += 1;
+        // A short one for a session that has nothing to do may be what all others wait for.
+        let urgent = member.pending.is_empty() && bytes <= SHORT_BYTES;
+        if board.pending_bytes + bytes > MAX_PENDING_BYTES && !urgent {
+            let message =
+                format!("commands that wait for their sessions are limited to {MAX_PENDING_BYTES} bytes");
+            return Err(refuse("too_many_pending", message));
+        }
+        member.pending.push_back(bytes);
         let sent = member.sender.as_ref().is_some_and(|sender| sender.send((id.clone(), statement)).is_ok());
         if !sent {
-            member.pending -= 1;
+            member.pending.pop_back();
             return Err(refuse("session_ended", "the session's thread has ended".to_owned()));
         }
-        drop(board);
+        board.pending_bytes += bytes;
+        drop(guard);
         self.play.changed.notify_all();
         Ok(())
     }
@@ -183,7 +198,7 @@ impl Stage {
         Ok(Member {
             sender: Some(sender),
             thread: Some(thread),
-            pending: 0,
+            pending: VecDeque::new(),
             running: None,
             serial: 0,
             transaction: None,
@@ -268,7 +283,7 @@ impl Play {
     /// A session has done a statement.
     pub(super) fn finish(&self, name: &str, answer: Answer, change: Change) {
         let mut board = self.board.lock();
-        let ended = board.ended;
+        let (ended, mut done) = (board.ended, None);
         if let Some(member) = board.members.get_mut(name) {
             match change {
                 Change::None => {}
@@ -281,8 +296,9 @@ impl Play {
                 }
             }
             member.running = None;
-            member.pending -= 1;
+            done = member.pending.pop_front();
         }
+        board.pending_bytes -= done.unwrap_or(0);
         board.say(answer.with("session", name));
         drop(board);
         self.changed.notify_all();
@@ -299,7 +315,7 @@ impl Play {
         let mut settled = true;
         let mut blocked = Vec::new();
         let names: BTreeMap<u64, String> = board.names();
-        for (name, member) in board.members.iter_mut().filter(|(_, member)| member.pending > 0) {
+        for (name, member) in board.members.iter_mut().filter(|(_, member)| !member.pending.is_empty()) {
             // Who is cancelled waits no longer than until it sees that.
             let transaction = member
                 .transaction
@@ -353,7 +369,7 @@ impl Board {
 
     /// Whether a statement is not answered.
     fn is_busy(&self) -> bool {
-        self.members.values().any(|member| member.pending > 0)
+        self.members.values().any(|member| !member.pending.is_empty())
     }
 
     fn serials(&self) -> BTreeMap<String, u64> {

@@ -247,6 +247,42 @@ fn a_session_that_waits_takes_so_many_commands_and_no_more() {
     assert!(answers.iter().all(|answer| answer["status"] == "ok"));
 }
 
+/// The same in bytes: what waits takes a bounded part of the memory.
+#[test]
+fn commands_that_wait_are_limited_in_bytes() {
+    let mut player = Player::new();
+    for session in ["a", "b"] {
+        player.ok(session, "begin", json!({"durability": "lazy"}));
+    }
+    player.ok("a", "put", json!({"key": "k", "value": "1"}));
+    let blocked = player.one(&json!({"op": "get", "key": "k", "session": "b", "id": "waits"}));
+    assert_eq!(blocked["status"], "blocked");
+    let large =
+        json!({"op": "put", "key": "large", "value": "x".repeat(3 << 20), "session": "b", "id": "large"});
+    let mut input = large.to_string().into_bytes();
+    input.push(b'\n');
+    let mut refused = 0;
+    for _ in 0..24 {
+        player.send_bytes(&input);
+    }
+    for answer in player.settled() {
+        assert_eq!(answer["error"], "too_many_pending", "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains("67108864 bytes"), "{answer}");
+        refused += 1;
+    }
+    assert_eq!(refused, 24 - 21, "21 of three megabytes are less than 64");
+    // So are large ones for others; short ones that may help are not. What was answered has gone.
+    player.ok("c", "begin", json!({"durability": "lazy"}));
+    player.fails("c", "put", json!({"key": "more", "value": "x".repeat(3 << 20)}), "too_many_pending");
+    let answers = player.play(&json!({"op": "commit", "session": "a"}));
+    assert_eq!(
+        answers.iter().filter(|answer| answer["id"] == "large" && answer["status"] == "ok").count(),
+        21
+    );
+    player.send_bytes(&input);
+    assert_eq!(player.settled().len(), 1);
+}
+
 /// Commands in no order at all, half of them damaged; each is answered exactly once, not counting that it was blocked.
 #[test]
 fn random_commands_are_answered_one_by_one() {
