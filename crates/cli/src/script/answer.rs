@@ -1,7 +1,9 @@
 //! Answers.
 
-use foreshore::Error;
-use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
+
+use foreshore::{Error, WaitView};
+use serde_json::{Map, Value as Json, json};
 
 /// An answer on its way.
 #[derive(Debug)]
@@ -62,4 +64,23 @@ impl Answer {
 /// A view of the database, which is JSON already.
 pub(super) fn view(json: &str) -> Json {
     serde_json::from_str(json).expect("views are JSON")
+}
+
+/// That a statement waits, with the sessions that it waits for.
+pub(super) fn report(id: &Json, session: &str, wait: &WaitView, names: &BTreeMap<u64, String>) -> Answer {
+    let mut shown = view(&wait.to_json());
+    let mut blockers = shown["blockers"].take();
+    for (json, blocker) in blockers.as_array_mut().into_iter().flatten().zip(&wait.blockers) {
+        json["session"] = json!(names.get(&blocker.transaction.id));
+    }
+    let answer = Answer::blocked(id)
+        .with("session", session)
+        .with("why", wait.to_string())
+        .with("target", shown["target"].take())
+        .with("wanted", shown["wanted"].take())
+        .with("waits_for", blockers);
+    match wait.blockers_omitted {
+        0 => answer,
+        omitted => answer.with("waits_for_omitted", omitted),
+    }
 }

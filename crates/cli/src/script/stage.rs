@@ -9,16 +9,16 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
-use foreshore::{CancelHandle, Database, DeadlockView, WaitView};
+use foreshore::{CancelHandle, Database, DeadlockView};
 use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
 };
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::{
-    answer::{Answer, view},
+    answer::{Answer, report, view},
     command::{Command, Op, Statement},
     session::{Change, Session},
 };
@@ -382,24 +382,5 @@ impl Board {
     fn names(&self) -> BTreeMap<u64, String> {
         let named = |(name, member): (&String, &Member)| Some((member.transaction?, name.clone()));
         self.members.iter().filter_map(named).collect()
-    }
-}
-
-/// That a statement waits, with the sessions that it waits for.
-fn report(id: &Json, session: &str, wait: &WaitView, names: &BTreeMap<u64, String>) -> Answer {
-    let mut shown = view(&wait.to_json());
-    let mut blockers = shown["blockers"].take();
-    for (json, blocker) in blockers.as_array_mut().into_iter().flatten().zip(&wait.blockers) {
-        json["session"] = json!(names.get(&blocker.transaction.id));
-    }
-    let answer = Answer::blocked(id)
-        .with("session", session)
-        .with("why", wait.to_string())
-        .with("target", shown["target"].take())
-        .with("wanted", shown["wanted"].take())
-        .with("waits_for", blockers);
-    match wait.blockers_omitted {
-        0 => answer,
-        omitted => answer.with("waits_for_omitted", omitted),
     }
 }
