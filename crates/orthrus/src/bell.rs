@@ -22,6 +22,8 @@ pub(crate) struct Bell {
     /// Written by the sleeper. Whoever rings has sent something first and reads this then; the sleeper writes this first and
     /// looks at what was sent then. A fence lies between the two on both sides, so one of them sees the other.
     asleep: AtomicBool,
+    /// Whether the sleeper has room for a job. Written by it before `asleep`, and read with it, by the same fences.
+    hungry: AtomicBool,
     /// Whether it was rung since the sleeper looked last.
     rung: Mutex<bool>,
     changed: Condvar,
@@ -44,8 +46,14 @@ impl Bell {
         asleep
     }
 
-    /// Sleeps until it is rung, `longest` at most, unless there is `work`.
-    pub(crate) fn sleep(&self, longest: Duration, work: impl FnOnce() -> bool) {
+    /// The same, of a sleeper that has room for a job: another would only sleep on.
+    pub(crate) fn ring_hungry_after_fence(&self) -> bool {
+        self.hungry.load(Relaxed) && self.ring_after_fence()
+    }
+
+    /// Sleeps until it is rung, `longest` at most, unless there is `work`. `hungry`: whether it has room for a job.
+    pub(crate) fn sleep(&self, longest: Duration, hungry: bool, work: impl FnOnce() -> bool) {
+        self.hungry.store(hungry, Relaxed);
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         if !work() {

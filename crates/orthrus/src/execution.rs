@@ -48,7 +48,7 @@ impl Execution {
     }
 
     /// The window: no more is begun than can be kept in mind.
-    fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.away.len() + self.later.len() < self.shared.options().window
     }
 

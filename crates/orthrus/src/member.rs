@@ -73,8 +73,10 @@ impl Member {
         let Member { number, shared, controls, execution } = self;
         let restless = controls.iter().any(|control| control.is_restless())
             || execution.as_ref().is_some_and(Execution::is_restless);
+        let hungry =
+            executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
         // What is looked at again here is all that a bell may have been rung for before anybody slept.
-        shared.bell(*number).sleep(if restless { NAP } else { LONG_NAP }, || {
+        shared.bell(*number).sleep(if restless { NAP } else { LONG_NAP }, hungry, || {
             let takes = executes(shared, *number);
             controls.iter_mut().any(|control| control.has_orders())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))

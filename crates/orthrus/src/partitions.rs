@@ -312,8 +312,9 @@ impl Partitions {
         fence(Ordering::SeqCst);
         let first = shared.options.first_execution();
         let bells = &shared.bells[first..];
-        // One that sleeps is enough; those that are awake look by themselves.
-        let _woken = (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_after_fence());
+        // One that sleeps and has room is enough; those that are awake look by themselves.
+        let _woken =
+            (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_hungry_after_fence());
     }
 
     /// Lets so many threads control, in automatic mode, until it is decided anew; for tests.
