@@ -29,7 +29,8 @@ use foreshore_bench::{
     Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
-use parse::{Touched, parse_distribution, parse_measured, parse_seconds, parse_setting, parse_touched};
+pub(crate) use parse::parse_seconds;
+use parse::{Touched, parse_distribution, parse_measured, parse_setting, parse_touched};
 
 use crate::{
     bench::progress::Progress,

@@ -2,12 +2,15 @@
 
 use std::{io, io::IsTerminal, path::PathBuf, process::ExitCode};
 
-use foreshore::{CompactReport, Database};
+use foreshore::{CompactReport, Database, Error};
 use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
-use crate::output::{CliError, json_line, line};
+use crate::{
+    bench::parse_seconds,
+    output::{CliError, json_line, line},
+};
 
 /// Gives space back: merges leaves, moves pages from the end of the data file to free places before, and cuts the file.
 ///
@@ -44,6 +47,9 @@ pub(crate) struct DropArgs {
     /// The table.
     #[arg(value_name = "TABLE")]
     table: String,
+    /// How long to wait for a prepared transaction that has locked the table.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
+    wait: Duration,
     /// Give the space back to the file system, too, as `compact` does.
     #[arg(long)]
     compact: bool,
@@ -81,6 +87,29 @@ struct Outcome {
     dropped: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     compacted: Option<Compacted>,
+    /// Dropped tables, this one or earlier ones, whose pages were not free when the program ended.
+    dropped_left: u64,
+    /// Why the pages of some of them cannot be freed.
+    drop_failures: Vec<String>,
+}
+
+impl Outcome {
+    /// What there is to tell at the end, just before the database is closed.
+    fn new(
+        db: &Database,
+        directory: PathBuf,
+        dropped: Option<String>,
+        compacted: Option<Compacted>,
+    ) -> Outcome {
+        let stats = db.stats();
+        Outcome {
+            database: directory,
+            dropped,
+            compacted,
+            dropped_left: stats.tables_dropped,
+            drop_failures: stats.drop_failures,
+        }
+    }
 }
 
 /// How long the pages of a dropped table are waited for before the database is closed; the next opening goes on with them.
@@ -91,26 +120,41 @@ const REAPER_LOOK: Duration = Duration::from_millis(2);
 pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
     let db = Database::builder().create(false).open(&args.directory)?;
     let compacted = compact(&db, !args.json && !args.quiet)?;
+    let outcome = Outcome::new(&db, args.directory, None, Some(compacted));
     db.close()?;
-    tell(&Outcome { database: args.directory, dropped: None, compacted: Some(compacted) }, args.json)
+    tell(&outcome, args.json)
 }
 
 /// Runs `drop`.
 pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
     let db = Database::builder().create(false).open(&args.directory)?;
-    if !db.drop_table(&args.table)? {
+    let dropped = db.drop_table_within(&args.table, args.wait).map_err(|error| match error {
+        Error::LockTimeout(_) => CliError::usage(
+            format!("table {:?} is in use: {error}", args.table),
+            format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
+        ),
+        error => error.into(),
+    })?;
+    if !dropped {
         return Err(CliError::usage(
             format!("{} has no table {:?}", args.directory.display(), args.table),
             format!("foreshore stat {} --quick", args.directory.display()),
         ));
     }
     let deadline = Instant::now() + REAPER_WAIT;
-    while db.stats().tables_dropped > 0 && Instant::now() < deadline {
+    while is_freeing(&db) && Instant::now() < deadline {
         foreshore_env::thread::sleep(REAPER_LOOK);
     }
     let compacted = if args.compact { Some(compact(&db, !args.json && !args.quiet)?) } else { None };
+    let outcome = Outcome::new(&db, args.directory, Some(args.table), compacted);
     db.close()?;
-    tell(&Outcome { database: args.directory, dropped: Some(args.table), compacted }, args.json)
+    tell(&outcome, args.json)
+}
+
+/// Whether pages of dropped tables are still being freed; those that cannot be are not waited for.
+fn is_freeing(db: &Database) -> bool {
+    let stats = db.stats();
+    stats.tables_dropped > stats.tables_stuck
 }
 
 fn compact(db: &Database, shown: bool) -> Result<Compacted, CliError> {
@@ -163,6 +207,16 @@ fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
             HumanCount(compacted.leaves_merged),
             HumanCount(compacted.pages_moved),
             compacted.seconds
+        ))?;
+    }
+    for failure in &outcome.drop_failures {
+        line(failure)?;
+    }
+    let unfinished = outcome.dropped_left.saturating_sub(outcome.drop_failures.len() as u64);
+    if unfinished > 0 {
+        line(format!(
+            "the pages of {unfinished} dropped tables are not free yet: next: foreshore compact {}",
+            outcome.database.display()
         ))?;
     }
     Ok(ExitCode::SUCCESS)

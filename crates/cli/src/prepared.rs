@@ -54,6 +54,7 @@ struct Prepared {
     transaction: u64,
     prepared_at_unix_seconds: u64,
     locks: usize,
+    tables: usize,
     log_bytes: u64,
 }
 
@@ -83,10 +84,10 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
             line(format!("{id} {what}"))?;
         }
     }
-    for Prepared { id, transaction, prepared_at_unix_seconds, locks, log_bytes } in &prepared {
+    for Prepared { id, transaction, prepared_at_unix_seconds, locks, tables, log_bytes } in &prepared {
         line(format!(
             "{id}: transaction {transaction}, prepared {prepared_at_unix_seconds} seconds after 1970, \
-             holds {locks} locks and {log_bytes} bytes of the log"
+             holds {locks} locks on keys, {tables} whole tables and {log_bytes} bytes of the log"
         ))?;
     }
     line(match prepared.len() {
@@ -104,6 +105,7 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
         transaction: prepared.txn.0,
         prepared_at_unix_seconds: prepared.prepared_at_unix_seconds,
         locks: prepared.locks,
+        tables: prepared.tables,
         log_bytes: tail.saturating_sub(prepared.log_from.0),
     });
     Ok(shown.collect())

@@ -53,6 +53,7 @@ struct Outcome {
 struct Counts {
     tables: u64,
     pages: u64,
+    pages_unreachable: u64,
     records: u64,
     ghosts: u64,
     log_records: u64,
@@ -64,6 +65,7 @@ impl Counts {
         Counts {
             tables: report.tables,
             pages: report.pages,
+            pages_unreachable: report.pages_unreachable,
             records: report.records,
             ghosts: report.ghosts,
             log_records: report.log_records,

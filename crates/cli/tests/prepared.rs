@@ -80,3 +80,29 @@ fn prepared_transactions_are_listed_and_decided_about() {
     assert_eq!(found, [None, Some(1), Some(1)]);
     assert!(db.verify().unwrap().is_sound());
 }
+
+#[test]
+fn a_drop_says_who_is_in_its_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.lock_table(TABLE, foreshore::TableLock::Exclusive).unwrap();
+    tx.put(TABLE, "alice", 1).unwrap();
+    tx.prepare(b"transfer").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let run = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+        program.args(arguments).current_dir(directory.path()).output().unwrap()
+    };
+    let listed: Json = serde_json::from_str(&succeed(directory.path(), &["--json"])).unwrap();
+    assert_eq!(listed["prepared"][0]["tables"], 1, "{listed}");
+    let refused = run(&["drop", "db", "accounts", "--wait", "0.1"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    for part in ["in its way", "prepared transfer", "next: ", "foreshore prepared db"] {
+        assert!(said.contains(part), "{said}");
+    }
+    succeed(directory.path(), &["--rollback", "transfer"]);
+    assert_eq!(run(&["drop", "db", "accounts"]).status.code(), Some(0));
+}

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use foreshore_bench::Distribution;
 use foreshore_env::time::Duration;
 
-pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give seconds between 0 and 1000000, such as 10 or 0.5".to_owned()),
