@@ -18,7 +18,7 @@ fn the_usual_build_says_how_to_simulate() {
     }
 }
 
-/// One seed gives one run, to the byte: in two processes, whose addresses and environments differ.
+/// One seed gives one run, to the byte: in two processes, whose addresses, environments and directories differ.
 #[cfg(foreshore_sim)]
 #[test]
 fn the_whole_engine_runs_the_same_again() {
@@ -27,7 +27,9 @@ fn the_whole_engine_runs_the_same_again() {
     let run = |seed: &str, seen: &str| {
         let args: Vec<&str> = tpcb.split(' ').chain(["--seed", seed]).collect();
         let mut command = Command::new(env!("CARGO_BIN_EXE_foreshore"));
-        let output = command.arg("simulate").args(args).env("SOMETHING", seen).output().unwrap();
+        command.arg("simulate").args(args).env_clear().env("SOMETHING", seen).env("HOME", seen);
+        let directory = if seen.len() > 10 { "/" } else { env!("CARGO_MANIFEST_DIR") };
+        let output = command.current_dir(directory).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

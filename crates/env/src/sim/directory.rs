@@ -8,16 +8,16 @@
 #![allow(clippy::disallowed_types)]
 
 mod hot;
+mod map;
+mod place;
 mod table;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{BuildHasherDefault, Hasher},
-    panic::Location,
-};
+use std::{collections::BTreeMap, panic::Location};
 
 pub use hot::HotLine;
 use hot::Named;
+use map::Map;
+use place::PlaceKinds;
 pub(super) use table::LineNumber;
 use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
@@ -41,7 +41,6 @@ pub(super) struct Counts {
 /// Figures of a [`Profile`], in picoseconds.
 struct Times {
     hit: u64,
-    again: u64,
     change: u64,
     load_modified: [u64; DISTANCES],
     load_shared: [u64; DISTANCES],
@@ -49,7 +48,21 @@ struct Times {
     memory: [u64; DISTANCES],
     occupancy: [u64; DISTANCES],
     invalidate_each: u64,
+    cached: u64,
     computation: u64,
+}
+
+/// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched ahead.
+/// One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
+const FETCHED_AHEAD: u64 = 4;
+
+/// How an access comes to its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// At once. Whether the core has accessed the line before this one just now.
+    Now { ahead: bool },
+    /// In the slot that it has booked.
+    Booked,
 }
 
 /// What an access took.
@@ -65,32 +78,6 @@ pub(super) struct Cost {
     pub(super) line: LineNumber,
 }
 
-/// A hash of small numbers, the same in every run.
-#[derive(Default)]
-pub(super) struct Multiplied(u64);
-
-impl Hasher for Multiplied {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 ^= self.0 >> 32;
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-}
-
-/// A map with that hash.
-pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplied>>;
-
 pub(super) struct Directory {
     profile: Profile,
     times: Times,
@@ -98,6 +85,8 @@ pub(super) struct Directory {
     table: Table,
     /// The line that each core accessed last.
     last: Vec<u32>,
+    /// Whether a place in the source lies in a latch.
+    kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
     watchers: Map<LineNumber, Vec<usize>>,
     /// Watched lines that have moved: their watchers are to be roused.
@@ -114,7 +103,6 @@ fn times(profile: &Profile) -> Times {
     let all = |table: [u64; DISTANCES]| table.map(picoseconds);
     Times {
         hit: picoseconds(profile.hit),
-        again: picoseconds(1),
         change: picoseconds(profile.change),
         load_modified: all(profile.load_modified),
         load_shared: all(profile.load_shared),
@@ -122,6 +110,7 @@ fn times(profile: &Profile) -> Times {
         memory: all(profile.memory),
         occupancy: all(profile.occupancy),
         invalidate_each: picoseconds(profile.invalidate_each),
+        cached: picoseconds(profile.cached),
         computation: picoseconds(profile.computation),
     }
 }
@@ -134,12 +123,24 @@ impl Directory {
             cores,
             table: Table::new(cores),
             last: vec![u32::MAX; cores],
+            kinds: PlaceKinds::new(),
             watchers: Map::default(),
             moved: Vec::new(),
             counts: Counts::default(),
             earlier: 0,
             named: BTreeMap::new(),
         }
+    }
+
+    /// A page is accessed by what only prepares a measurement.
+    #[inline]
+    pub(super) fn prepare(&mut self, address: usize) {
+        self.table.prepare(address);
+    }
+
+    /// What was prepared lies in the last caches from here on, if it finds room there.
+    pub(super) fn prepared(&mut self) {
+        self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64);
     }
 
     /// Accesses since the machine began.
@@ -167,26 +168,28 @@ impl Directory {
         let number = self.table.number_of(address);
         self.counts.accesses += 1;
         self.counts.changes += u64::from(touch == Touch::Change);
-        let mut cost = Cost { line: number, computing: self.times.computation, waiting: 0, booked: false };
-        if touch == Touch::Change {
-            cost.computing += self.times.change;
-        }
+        let before = std::mem::replace(&mut self.last[core], number as u32);
+        // A run of accesses to one line goes through the core's pipeline.
+        let again = before == number as u32;
+        let computation = if again || self.kinds.is_latch(at) { 0 } else { self.times.computation };
+        let change = if touch == Touch::Change { self.times.change } else { 0 };
+        let mut cost = Cost {
+            line: number,
+            computing: computation + self.times.hit + change,
+            waiting: 0,
+            booked: false,
+        };
         let line = &self.table.lines[number];
         let mine = line.owner == core as u16
             || touch == Touch::Load && self.table.shares(number, core)
             || line.keeper == core as u16 && now < line.kept_until;
         if mine {
-            // A run of accesses to one line goes through the core's pipeline.
-            let again = self.last[core] == number as u32 && touch != Touch::Change;
-            cost.computing = if again { self.times.again } else { cost.computing + self.times.hit };
-            self.last[core] = number as u32;
             // Who kept the line for a moment has changed it under the eyes of others.
             if touch != Touch::Load && line.watched && line.owner != core as u16 {
                 self.moved.push(number);
             }
             return cost;
         }
-        self.last[core] = number as u32;
         if self.table.lines[number].busy_until > now {
             let estimate = self.estimate(number, core, touch);
             let line = &mut self.table.lines[number];
@@ -197,7 +200,8 @@ impl Directory {
             line.last = core as u16;
             return cost;
         }
-        cost.waiting = self.transfer(number, core, now, touch, false, at);
+        let ahead = number as u32 == before.wrapping_add(1);
+        cost.waiting = self.transfer(number, core, now, touch, Arrival::Now { ahead }, at);
         cost
     }
 
@@ -214,7 +218,7 @@ impl Directory {
         if owns || touch == Touch::Load && self.table.shares(number, core) {
             return self.times.hit;
         }
-        self.transfer(number, core, now, touch, true, at)
+        self.transfer(number, core, now, touch, Arrival::Booked, at)
     }
 
     /// How long the line will be busy with this access, as far as can be said when it is booked.
@@ -236,7 +240,7 @@ impl Directory {
         core: usize,
         now: u64,
         touch: Touch,
-        booked: bool,
+        arrival: Arrival,
         at: &'static Location<'static>,
     ) -> u64 {
         let socket = core / self.profile.cores_per_socket;
@@ -252,7 +256,14 @@ impl Directory {
             (self.reach(number, core, touch), false)
         };
         let latency = match touch {
-            _ if from_memory => self.times.memory[distance],
+            _ if from_memory => {
+                let latency = if self.table.is_cached(number) {
+                    self.times.cached
+                } else {
+                    self.times.memory[distance]
+                };
+                if arrival == (Arrival::Now { ahead: true }) { latency / FETCHED_AHEAD } else { latency }
+            }
             Touch::Load if owner != NOBODY => self.times.load_modified[distance],
             Touch::Load => self.times.load_shared[distance],
             Touch::Store | Touch::Change => {
@@ -273,7 +284,7 @@ impl Directory {
         self.table.moved(number, at);
         let line = &mut self.table.lines[number];
         line.waited += latency;
-        if !booked {
+        if arrival != Arrival::Booked {
             line.busy_until = now + busy;
             line.last = core as u16;
         }
@@ -321,7 +332,7 @@ impl Directory {
     /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
     /// in the time that it took.
     pub(super) fn looked_at(&self, core: usize, took: u64) -> Option<LineNumber> {
-        if took != self.times.again || self.last[core] == u32::MAX {
+        if took != self.times.hit || self.last[core] == u32::MAX {
             return None;
         }
         let line = self.last[core] as LineNumber;

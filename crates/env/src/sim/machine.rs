@@ -34,6 +34,8 @@ const CORE_BITS: u32 = 10;
 
 /// Picoseconds that a thread runs while others wait for its core.
 const SLICE: u64 = 3_000_000_000;
+/// After so long it gives way to one that was woken: Linux' least granularity.
+const LEAST_SLICE: u64 = 750_000_000;
 /// From one thread to another.
 const SWITCH: u64 = 1_500_000;
 /// Until an idle core runs a thread that was woken.
@@ -56,6 +58,7 @@ struct Core {
     running: Option<ThreadNumber>,
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
+    slice_began: u64,
     slice_end: u64,
     /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
     /// with names work in the background, and nobody's work waits while they sleep.
@@ -149,6 +152,7 @@ impl Machine {
     ) -> Access {
         let now = *clock;
         if !self.charging {
+            self.directory.prepare(address);
             *clock += UNCHARGED;
             self.tally(Spent::Computing, UNCHARGED);
             return Access::default();
@@ -198,11 +202,11 @@ impl Machine {
                 self.order.set(core, key(clock, core));
             }
             None => {
-                self.cores[home].queue.push_back(thread);
-                // Whoever spins there may have had its slice.
-                if self.cores[home].slice_end <= now {
-                    self.rouse(home, now);
-                }
+                let core = &mut self.cores[home];
+                core.queue.push_back(thread);
+                // Who runs there gives way soon.
+                core.slice_end = core.slice_end.min(core.slice_began + LEAST_SLICE).max(now);
+                self.look_at_slice(home);
             }
         }
         let home = &mut self.cores[home];
@@ -227,7 +231,7 @@ impl Machine {
         self.homes[thread] = core;
         let core = &mut self.cores[core];
         core.running = Some(thread);
-        core.slice_end = core.clock + SLICE;
+        (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
 
     pub(super) fn next_time(&self) -> Option<u64> {
@@ -325,6 +329,9 @@ impl Machine {
     /// Accesses cost something from here on, or nothing that depends on where lines are.
     pub(super) fn set_charging(&mut self, charging: bool) {
         self.charging = charging;
+        if charging {
+            self.directory.prepared();
+        }
     }
 
     /// Charged accesses since the machine began.

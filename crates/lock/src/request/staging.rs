@@ -22,7 +22,7 @@ use foreshore_env::CachePadded;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -149,6 +149,8 @@ pub(crate) struct Staging {
     fresh: AtomicU32,
     /// How many segments are allocated before chains that nobody visits are swept for more.
     sweep_at: AtomicU32,
+    /// Whether somebody sweeps. Written by who does; Relaxed, it carries no data.
+    sweeping: AtomicBool,
     /// How many there may be.
     segments: u32,
     #[cfg(not(foreshore_loom))]
@@ -167,6 +169,7 @@ impl Staging {
             retired: CachePadded::default(),
             fresh: AtomicU32::new(0),
             sweep_at: AtomicU32::new(sweep_at),
+            sweeping: AtomicBool::new(false),
             segments: segments as u32,
             #[cfg(not(foreshore_loom))]
             signal: Arc::default(),
@@ -277,6 +280,22 @@ impl Requests {
         recycled
     }
 
+    /// Sweeps, unless somebody does already: two would meet at every bucket. With as many sweepers as threads that need a
+    /// segment, 32 simulated cores did little else.
+    fn sweep_alone(&self, sweep: impl Fn()) {
+        struct Done<'s>(&'s AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Relaxed);
+            }
+        }
+        let sweeping = &self.staging().sweeping;
+        if !sweeping.swap(true, Relaxed) {
+            let _done = Done(sweeping);
+            self.sweep(sweep);
+        }
+    }
+
     /// A segment for a slot, of requests that nobody knows. `sweep` unlinks what can be unlinked. `None`: the limit is
     /// reached.
     pub(super) fn next_segment(&self, sweep: impl Fn()) -> Option<u32> {
@@ -289,10 +308,15 @@ impl Requests {
             })
             .or_else(|| self.allocate_filled(soft))
             .or_else(|| {
-                self.sweep(sweep);
+                self.sweep_alone(&sweep);
                 self.pop_ready()
             })
-            .or_else(|| self.allocate_filled(u32::MAX));
+            .or_else(|| self.allocate_filled(u32::MAX))
+            .or_else(|| {
+                // The limit is reached. Whoever sweeps meanwhile may have passed what this thread would find.
+                self.sweep(&sweep);
+                self.pop_ready()
+            });
         self.staging().ask_for_more();
         segment
     }
@@ -320,7 +344,7 @@ impl Requests {
         }
         let soft = staging.sweep_at.load(Relaxed);
         if missing() > 0 && staging.fresh.load(Relaxed) >= soft {
-            self.sweep(sweep);
+            self.sweep_alone(sweep);
         }
         for _ in 0..missing() {
             let Some(segment) = self.allocate(staging.sweep_at.load(Relaxed)) else { return };

@@ -3,7 +3,7 @@
 
 use std::panic::Location;
 
-use super::Map;
+use super::map::Map;
 use crate::sim::arena;
 
 /// The number of a line: its page's, in the order of first access, and its place in the page.
@@ -80,6 +80,11 @@ pub(super) struct Table {
     pages: Vec<usize>,
     /// Where lines moved that did so more than once.
     places: Vec<Vec<Place>>,
+    /// By page of the region: whether it was prepared without being charged.
+    prepared: Vec<bool>,
+    prepared_pages: u64,
+    /// Whether what was prepared found room in the last caches.
+    fits: bool,
 }
 
 impl Table {
@@ -92,7 +97,34 @@ impl Table {
             elsewhere: Map::default(),
             pages: Vec::new(),
             places: Vec::new(),
+            prepared: Vec::new(),
+            prepared_pages: 0,
+            fits: false,
         }
+    }
+
+    /// The page of this address is prepared, without being charged.
+    pub(super) fn prepare(&mut self, address: usize) {
+        if !arena::is_ours(address) {
+            return;
+        }
+        let page = (address - arena::BASE) >> PAGE_SHIFT;
+        if page >= self.prepared.len() {
+            self.prepared.resize(page + 1, false);
+        }
+        let before = std::mem::replace(&mut self.prepared[page], true);
+        self.prepared_pages += u64::from(!before);
+    }
+
+    /// What was prepared lies in caches of so many bytes, if it finds room there.
+    pub(super) fn prepared(&mut self, cache_bytes: u64) {
+        self.fits = self.prepared_pages << PAGE_SHIFT <= cache_bytes;
+    }
+
+    /// Whether a line that no core has accessed lies in a last cache all the same.
+    pub(super) fn is_cached(&self, number: LineNumber) -> bool {
+        let page = self.pages[number >> PAGE_LINES_SHIFT].wrapping_sub(arena::BASE >> PAGE_SHIFT);
+        self.fits && self.prepared.get(page).is_some_and(|prepared| *prepared)
     }
 
     /// The line in which an address lies.

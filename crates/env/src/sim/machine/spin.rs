@@ -1,7 +1,7 @@
 //! Cores that spin, and see the same until a line of memory moves: they sleep meanwhile, and the rounds are charged when
 //! they wake, as if they had been run. What others see of it is the same, to the picosecond.
 
-use super::{LineNumber, Machine, Spent, key};
+use super::{END_OF_TIME, LineNumber, Machine, Spent, key};
 
 /// A core that looks at one line, again and again.
 pub(super) struct Spin {
@@ -32,11 +32,17 @@ impl Machine {
     /// The core that ran sleeps until its line moves, its rounds are over, or its slice is.
     pub(super) fn lie_in_wait(&mut self) {
         let here = self.here;
+        let line = self.cores[here].spin.as_ref().expect("who spins has said so").line;
+        self.directory.watch(here, line);
+        self.look_at_slice(here);
+    }
+
+    /// A spinning core, if it spins, wakes no later than its slice ends and its rounds do.
+    pub(super) fn look_at_slice(&mut self, here: usize) {
         let core = &self.cores[here];
-        let spin = core.spin.as_ref().expect("who spins has said so");
-        let slice_end = if core.slice_end > core.clock { core.slice_end } else { core.clock + super::SLICE };
+        let Some(spin) = &core.spin else { return };
+        let slice_end = if core.queue.is_empty() { END_OF_TIME } else { core.slice_end.max(core.clock) };
         let end = core.clock.saturating_add(spin.period.saturating_mul(spin.left)).min(slice_end);
-        self.directory.watch(here, spin.line);
         self.order.set(here, key(end, here));
     }
 
