@@ -610,6 +610,10 @@ fn a_pipeline_runs_planned_transactions_too() {
             tickets.iter().try_for_each(foreshore::CommitTicket::wait)
         });
         assert_eq!(contents(&db), [(0, 160), (1, 160), (2, 160)], "{release}");
+        // What is not released early is given back behind the tickets.
+        let patient =
+            TransactOptions { deadline: Some(Duration::from_secs(20)), ..TransactOptions::default() };
+        db.transact_with(&patient, |tx| tx.lock_table(NUMBERS, TableLock::Exclusive)).unwrap();
         assert_at_rest(&db);
     }
 }
