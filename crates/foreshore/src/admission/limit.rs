@@ -48,9 +48,12 @@ impl Limit {
                 self.rest = 1;
             }
             (self.ends, self.victims, self.on_trial) = (0, 0, false);
+            if !crowded {
+                return false;
+            }
             self.passed += 1;
             if self.passed >= self.rest {
-                if !crowded || self.value >= MOST {
+                if self.value >= MOST {
                     return false;
                 }
                 *self = Limit {
@@ -107,7 +110,8 @@ mod tests {
     fn it_goes_when_it_is_of_no_use() {
         let mut limit = Limit::new(1);
         assert!((0..50_000).any(|_| !limit.note(false, true)));
-        let mut limit = Limit::new(1);
+        // Also one that has failed often.
+        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1) };
         assert!((0..=WINDOW).any(|_| !limit.note(false, false)));
     }
 }
