@@ -218,7 +218,9 @@ fn open_all<'v>(
     for (number, variant) in options.variants.iter().enumerate() {
         let mut engine_options = options.engine.clone();
         engine_options.directory.push(&variant.name);
-        engine_options.settings.splice(0..0, variant.settings.iter().cloned());
+        // What the variants do with victims is to be seen, not how admission spares them.
+        let own = [("admission_control".to_owned(), "false".to_owned())];
+        engine_options.settings.splice(0..0, own.into_iter().chain(variant.settings.iter().cloned()));
         let engine: Box<dyn Engine> =
             Box::new(ForeshoreEngine::open_with(&workload.tables(), &engine_options, variant.locking)?);
         let rows = workload.load_rows();

@@ -32,7 +32,7 @@ pub(crate) struct CompactArgs {
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   foreshore compact bank.foreshore
-  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what there is to gain at least
+  foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stay so
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
 Exit status: 0 done, 2 it could not be done.";

@@ -6,8 +6,11 @@
 //! halves when there are too many victims and rises slowly when there are none. As long as nobody is in the way there is
 //! no limit and nothing is counted: a transaction reads one word that nobody writes.
 //!
-//! DB-9: whoever waits here holds no lock, and waits [`PATIENCE`] at most: then it goes in, whatever the limit says. So nobody
-//! hangs who began a transaction inside of another one, or who waits for another thread inside of one.
+//! The limit is for the crowd alone: for threads that have lately been victims. Others, which read another table say, come and
+//! go as ever. A thread has left the crowd when it was no victim in [`PROBATION`] runs and for [`MEMORY`].
+//!
+//! DB-9: a transaction that waits here has no lock yet, nor has its thread a permit. When nobody has left for
+//! [`PATIENCE`], all who wait go in, whatever the limit says: who is inside may be waiting for one of them.
 
 mod limit;
 
@@ -19,12 +22,19 @@ use foreshore_env::{
     thread, thread_local,
     time::{Duration, Instant},
 };
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use limit::Limit;
 
-/// How long one waits at most.
+/// Nobody left for so long: those who wait go in.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// Runs, and time, without being a victim after which a thread has left the crowd.
+const PROBATION: u32 = 16;
+const MEMORY: Duration = Duration::from_secs(1);
+/// Of so many transactions beside the crowd one looks whether it has gone.
+const PASSES: u32 = 64;
+/// Databases whose crowds a thread remembers to be in.
+const CROWDS: usize = 8;
 /// A thread that has just ended a transaction may begin the next one before those who wait: a switch of threads for each
 /// transaction costs more than the transaction. But from time to time who waits is let in first.
 const TURN: Duration = Duration::from_micros(500);
@@ -36,13 +46,49 @@ const ALARM: u64 = 16;
 const TOLERANCE: u64 = 20;
 
 thread_local! {
-    /// Whether this thread is inside already: then it does not wait for itself.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The crowds that this thread is in.
+    static CROWD: RefCell<Vec<Member>> = const { RefCell::new(Vec::new()) };
 }
+
+/// A thread in the crowd of one database.
+#[derive(Debug)]
+struct Member {
+    /// Of the [`Admission`].
+    number: u64,
+    /// Whether it has a permit: then it does not wait for itself.
+    inside: bool,
+    /// Runs since it was a victim, and when that was.
+    runs: u32,
+    victim_at: Instant,
+}
+
+/// Changes what this thread knows of itself in the crowd of that number; `None`: it is not in it.
+fn with_member<R>(number: u64, change: impl FnOnce(&mut Member) -> R) -> Option<R> {
+    CROWD.with_borrow_mut(|crowd| crowd.iter_mut().find(|member| member.number == number).map(change))
+}
+
+/// This thread is a victim: it belongs to the crowd.
+fn join(number: u64) {
+    let victim_at = Instant::now();
+    let known = with_member(number, |member| (member.runs, member.victim_at) = (0, victim_at));
+    if known.is_none() {
+        CROWD.with_borrow_mut(|crowd| {
+            if crowd.len() == CROWDS {
+                crowd.retain(|member| member.inside);
+            }
+            crowd.push(Member { number, inside: false, runs: 0, victim_at });
+        });
+    }
+}
+
+/// The next number for an [`Admission`]. Relaxed: numbers only have to differ.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// Lets transactions in. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Admission {
+    /// No other in this process has it.
+    number: u64,
     /// [`FREE`], or how many run at a time; changed with `state` locked.
     limit: AtomicU32,
     state: Mutex<State>,
@@ -50,6 +96,8 @@ pub(crate) struct Admission {
     vacancy: Condvar,
     /// Transactions that had to wait here; for [`Stats`](crate::Stats) only.
     waits: AtomicU64,
+    /// Transactions beside the crowd, while there is a limit.
+    passes: AtomicU32,
 }
 
 /// Guarded by the mutex of [`Admission::state`].
@@ -66,6 +114,8 @@ struct State {
     woken: bool,
     /// When one who waited was let in before others.
     last_turn: Instant,
+    /// When somebody last left.
+    last_leave: Instant,
     /// Without a limit: victims since `commits`.
     victims: u64,
     /// Without a limit: commits when victims were last counted anew.
@@ -81,7 +131,9 @@ pub(crate) struct Permit<'a> {
 
 impl Admission {
     pub(crate) fn new() -> Admission {
+        let now = Instant::now();
         Admission {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             limit: AtomicU32::new(FREE),
             state: Mutex::new(State {
                 limit: None,
@@ -89,12 +141,14 @@ impl Admission {
                 waiting: 0,
                 granted: 0,
                 woken: false,
-                last_turn: Instant::now(),
+                last_turn: now,
+                last_leave: now,
                 victims: 0,
                 commits: 0,
             }),
             vacancy: Condvar::new(),
             waits: AtomicU64::new(0),
+            passes: AtomicU32::new(0),
         }
     }
 
@@ -110,7 +164,7 @@ impl Admission {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Waits for the right to run, if there is a limit; until `deadline` at most, and never longer than [`PATIENCE`].
+    /// Waits for the right to run, if there is a limit and this thread is in the crowd; until `deadline` at most.
     pub(crate) fn enter(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
         self.limit()?;
         self.enter_limited(deadline)
@@ -118,16 +172,27 @@ impl Admission {
 
     #[cold]
     fn enter_limited(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
-        if INSIDE.with(Cell::get) {
+        let now = Instant::now();
+        let waits = with_member(self.number, |member| {
+            let has_left =
+                member.runs >= PROBATION && now.saturating_duration_since(member.victim_at) >= MEMORY;
+            !member.inside && !has_left
+        });
+        if waits != Some(true) {
+            // Relaxed: it only has to come to this now and then.
+            if self.passes.fetch_add(1, Ordering::Relaxed).is_multiple_of(PASSES) {
+                self.forget_if_over(now);
+            }
             return None;
         }
         let mut state = self.state.lock();
         if !state.has_room() {
             self.waits.fetch_add(1, Ordering::Relaxed);
-            let end = Instant::now() + PATIENCE;
-            let end = deadline.map_or(end, |deadline| deadline.min(end));
+            let came = Instant::now();
             state.waiting += 1;
             loop {
+                let patience = state.last_leave.max(came) + PATIENCE;
+                let end = deadline.map_or(patience, |deadline| deadline.min(patience));
                 state = self.vacancy.wait_until(state, end);
                 state.woken = false;
                 if state.granted > 0 {
@@ -136,24 +201,39 @@ impl Admission {
                     state.running -= 1;
                     break;
                 }
-                if state.has_room() || Instant::now() >= end {
+                let now = Instant::now();
+                let patience = state.last_leave.max(came) + PATIENCE;
+                if state.has_room() || now >= patience || deadline.is_some_and(|deadline| now >= deadline) {
                     break;
                 }
             }
             state.waiting -= 1;
         }
         state.running += 1;
-        INSIDE.with(|inside| inside.set(true));
+        drop(state);
+        with_member(self.number, |member| member.inside = true);
         Some(Permit { admission: self, victim: false })
     }
 
-    /// One that had no permit became a victim. `commits`: transactions that have committed in this database so far, if it
-    /// comes to that.
+    /// Forgets the limit if the crowd has gone.
+    fn forget_if_over(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if state.running == 0
+            && state.waiting == 0
+            && now.saturating_duration_since(state.last_leave) >= MEMORY
+        {
+            state.limit = None;
+            self.limit.store(FREE, Ordering::Relaxed);
+        }
+    }
+
+    /// One that had no permit became a victim: its thread belongs to the crowd from now on. `commits`: transactions that
+    /// have committed in this database so far, if it comes to that.
     #[cold]
     pub(crate) fn note_victim(&self, commits: impl FnOnce() -> u64) {
+        join(self.number);
         let mut state = self.state.lock();
         if state.limit.is_some() {
-            // It began before there was a limit, or inside of another.
             return;
         }
         state.victims += 1;
@@ -163,20 +243,30 @@ impl Admission {
         let commits = commits();
         let committed = commits.saturating_sub(state.commits);
         if state.victims * TOLERANCE > committed + state.victims {
-            let limit = Limit::new(u32::try_from(thread::available_parallelism()).unwrap_or(FREE - 1));
+            let cores = u32::try_from(thread::available_parallelism()).unwrap_or(FREE - 1);
+            let limit = Limit::new(cores, Instant::now());
             self.limit.store(limit.value(), Ordering::Relaxed);
             state.limit = Some(limit);
+            state.last_leave = Instant::now();
         }
         (state.victims, state.commits) = (0, commits);
     }
 
     fn leave(&self, victim: bool) {
-        INSIDE.with(|inside| inside.set(false));
+        with_member(self.number, |member| {
+            member.inside = false;
+            member.runs = member.runs.saturating_add(1);
+        });
+        if victim {
+            join(self.number);
+        }
+        let now = Instant::now();
         let mut state = self.state.lock();
         state.running -= 1;
+        state.last_leave = now;
         let crowded = state.waiting > 0;
         if let Some(mut limit) = state.limit.take() {
-            state.limit = limit.note(victim, crowded).then_some(limit);
+            state.limit = limit.note(victim, crowded, now).then_some(limit);
             self.limit.store(state.limit.as_ref().map_or(FREE, Limit::value), Ordering::Relaxed);
         }
         if !crowded {
@@ -185,7 +275,6 @@ impl Admission {
         if state.limit.is_none() {
             self.vacancy.notify_all();
         } else if state.has_room() && state.granted < state.waiting {
-            let now = Instant::now();
             if now.saturating_duration_since(state.last_turn) >= TURN {
                 state.last_turn = now;
                 state.granted += 1;
@@ -252,6 +341,7 @@ mod tests {
             .map(|_| {
                 let (admission, inside) = (Arc::clone(&admission), Arc::clone(&inside));
                 thread::spawn(move || {
+                    join(admission.number);
                     // Fewer ends than it takes to try two at a time.
                     for _ in 0..4 {
                         let permit = admission.enter(None);
@@ -274,6 +364,7 @@ mod tests {
         let permit = admission.enter(None);
         thread::scope(|scope| {
             scope.spawn(|| {
+                join(admission.number);
                 let start = Instant::now();
                 drop(admission.enter(None).unwrap());
                 assert!(start.elapsed() >= PATIENCE);
@@ -292,12 +383,61 @@ mod tests {
     }
 
     #[test]
+    fn who_is_not_in_the_crowd_comes_and_goes() {
+        let admission = limited();
+        let _permit = admission.enter(None);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(admission.enter(None).is_none());
+                admission.note_victim(|| 0);
+                assert!(admission.enter(Some(Instant::now())).is_some(), "in the crowd");
+                // Of another database it is not.
+                assert!(limited().enter(Some(Instant::now())).is_some());
+                let other = limited();
+                other.enter(None).unwrap().end(false);
+                assert!(admission.enter(Some(Instant::now())).is_some(), "still");
+                with_member(admission.number, |member| member.runs = PROBATION);
+                assert!(admission.enter(Some(Instant::now())).is_some(), "not for long enough");
+                with_member(admission.number, |member| member.victim_at = Instant::now() - MEMORY);
+                assert!(admission.enter(None).is_none(), "no longer");
+            });
+        });
+        assert_eq!(admission.waits(), 3);
+    }
+
+    #[test]
+    fn all_go_in_when_nobody_leaves() {
+        let admission = limited();
+        let permit = admission.enter(None);
+        let (start, inside) = (Instant::now(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..6)
+                .map(|_| {
+                    scope.spawn(|| {
+                        join(admission.number);
+                        let permit = admission.enter(None);
+                        inside.fetch_add(1, Ordering::SeqCst);
+                        // As one who waits for the others.
+                        while inside.load(Ordering::SeqCst) < 6 && start.elapsed() < PATIENCE * 40 {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        drop(permit);
+                    })
+                })
+                .collect();
+            waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert!(start.elapsed() < PATIENCE * 40, "they waited for each other");
+        drop(permit);
+    }
+
+    #[test]
     fn the_limit_goes_when_nobody_is_in_the_way() {
         let admission = limited();
         for _ in 0..100_000 {
             match admission.enter(None) {
                 Some(permit) => permit.end(false),
-                None => return,
+                None => return assert_eq!(admission.limit(), None),
             }
         }
         panic!("there is still a limit of {:?}", admission.limit());

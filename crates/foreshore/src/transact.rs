@@ -195,9 +195,7 @@ pub(crate) fn run<R, C>(
         if attempts > options.retries {
             return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
         }
-        if admission.is_none_or(|admission| admission.limit().is_none()) {
-            pause(attempts, deadline);
-        }
+        pause(attempts, deadline);
     }
 }
 

@@ -70,7 +70,7 @@ fn a_crowd_is_let_in_by_degrees() {
 }
 
 #[test]
-fn who_is_inside_does_not_wait_for_himself() {
+fn transactions_inside_of_others_get_through_a_crowd() {
     const OTHER: TableDefinition<u64, u64> = TableDefinition::new("other");
     let (_directory, db) = open(true);
     thread::scope(|scope| {

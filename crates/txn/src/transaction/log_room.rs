@@ -31,10 +31,14 @@ impl Txn {
     #[cold]
     pub(crate) fn wait_for_log_room(&self) -> Result<bool, TxnError> {
         let core = self.session.core();
-        let begun = Instant::now();
+        let (begun, low_water) = (Instant::now(), core.log.low_water());
         let mut ending = false;
         loop {
             self.check_usable()?;
+            // Others have made room, also while this one slept: then it may need most of what is left, and need not end.
+            if core.log.low_water() > low_water {
+                return Ok(true);
+            }
             if core.checkpoint_shortens_log() {
                 return Ok(core.shorten_log()?);
             }
