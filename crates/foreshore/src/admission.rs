@@ -47,7 +47,7 @@ const TOLERANCE: u64 = 20;
 
 thread_local! {
     /// The crowds that this thread is in.
-    static CROWD: RefCell<Vec<Member>> = const { RefCell::new(Vec::new()) };
+    static CROWDS_OF_THREAD: RefCell<Vec<Member>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A thread in the crowd of one database.
@@ -62,9 +62,14 @@ struct Member {
     victim_at: Instant,
 }
 
+/// Changes what this thread knows of its crowds; `None`: the thread is ending and knows nothing any more.
+fn with_crowds<R>(change: impl FnOnce(&mut Vec<Member>) -> R) -> Option<R> {
+    CROWDS_OF_THREAD.try_with(|crowds| change(&mut crowds.borrow_mut())).ok()
+}
+
 /// Changes what this thread knows of itself in the crowd of that number; `None`: it is not in it.
 fn with_member<R>(number: u64, change: impl FnOnce(&mut Member) -> R) -> Option<R> {
-    CROWD.with_borrow_mut(|crowd| crowd.iter_mut().find(|member| member.number == number).map(change))
+    with_crowds(|crowds| crowds.iter_mut().find(|member| member.number == number).map(change)).flatten()
 }
 
 /// This thread is a victim: it belongs to the crowd.
@@ -72,11 +77,11 @@ fn join(number: u64) {
     let victim_at = Instant::now();
     let known = with_member(number, |member| (member.runs, member.victim_at) = (0, victim_at));
     if known.is_none() {
-        CROWD.with_borrow_mut(|crowd| {
-            if crowd.len() == CROWDS {
-                crowd.retain(|member| member.inside);
+        with_crowds(|crowds| {
+            if crowds.len() == CROWDS {
+                crowds.retain(|member| member.inside);
             }
-            crowd.push(Member { number, inside: false, runs: 0, victim_at });
+            crowds.push(Member { number, inside: false, runs: 0, victim_at });
         });
     }
 }
