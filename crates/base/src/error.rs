@@ -29,6 +29,14 @@ impl fmt::Display for CorruptionSite {
     }
 }
 
+/// Whether an error of the operating system says that there is no space, or none for this user.
+pub fn is_disk_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
 /// A failure of the environment: files, space, or the state of the database as a whole. What concurrency
 /// brings about (deadlock, time-out) is not here: see the lock crate.
 #[derive(Debug, thiserror::Error)]
@@ -84,13 +92,17 @@ pub enum StorageError {
     },
     /// The log has reached its cap and cannot be shortened, because an open transaction or a dirty page needs it.
     #[error(
-        "the log is full: {used_bytes} of {capacity_bytes} bytes are held; end the oldest transaction or raise log_bytes"
+        "the log is full{}: {used_bytes} of {capacity_bytes} bytes are held; end the oldest transaction or {}",
+        if *.disk_is_full { ", because the disk is" } else { "" },
+        if *.disk_is_full { "make room on the disk" } else { "raise log_bytes" }
     )]
     LogFull {
         /// Bytes that the log must keep.
         used_bytes: u64,
-        /// The cap.
+        /// The cap, or what work may fill with the space that there is.
         capacity_bytes: u64,
+        /// The cap is not reached, but there is no space on the disk.
+        disk_is_full: bool,
     },
     /// Every frame of the buffer pool is in use.
     #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]

@@ -9,5 +9,5 @@ mod ids;
 pub mod key;
 pub mod limits;
 
-pub use error::{CorruptionSite, Result, StorageError};
+pub use error::{CorruptionSite, Result, StorageError, is_disk_full};
 pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};

@@ -201,6 +201,16 @@ fn check_options(options: &ComparisonOptions) -> Result<(), BenchError> {
     if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
         return Err(BenchError::invalid(format!("{} is to be compared with itself", twice.1)));
     }
+    // What is set holds for all: it may not make another variant of one.
+    for (name, value) in &options.engine.settings {
+        let other = |variant: &&Variant| variant.settings.iter().any(|own| own.0 == *name && own.1 != *value);
+        if let Some(variant) = options.variants.iter().find(other) {
+            let variant = &variant.name;
+            return Err(BenchError::invalid(format!(
+                "{name}={value} would make something else of {variant}; leave it out"
+            )));
+        }
+    }
     Ok(())
 }
 

@@ -230,6 +230,11 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// How threads of the engine come to draw transactions themselves, if they do.
+    fn server(&self) -> Option<&dyn Server> {
+        None
+    }
+
     /// As [`Engine::transact`], for loading: nothing needs to be durable before [`Engine::settle`] returns.
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.transact(&mut Attempts::default(), body)
@@ -283,6 +288,33 @@ pub struct Submitted {
     pub outcome: Outcome,
     /// What it took.
     pub attempts: Attempts,
+}
+
+/// An engine whose threads draw transactions themselves.
+pub trait Server: Sync {
+    /// From how many clients they should draw; at least 1.
+    fn places(&self) -> usize;
+
+    /// Lets them draw from these clients from now on, from each again when its transaction has ended, and run what they draw.
+    fn serve(&self, clients: Vec<Box<dyn Client>>) -> Result<Box<dyn Serving>, Failure>;
+}
+
+/// Clients that are being served.
+pub trait Serving {
+    /// Waits until no client has any more transactions.
+    fn wait(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// One from whom an engine's threads draw transactions, one after another. It is dropped when it has none left.
+pub trait Client: Send {
+    /// Draws the next transaction; false if there are no more.
+    fn draw(&mut self) -> bool;
+
+    /// Whose transaction it is.
+    fn worker(&mut self) -> &mut dyn Worker;
+
+    /// How it ended. `Err` is a failure after which the engine must not be expected to work.
+    fn ended(&mut self, outcome: Result<Outcome, Failure>, attempts: &Attempts);
 }
 
 /// The session of an engine whose transactions know nothing of each other.

@@ -219,7 +219,39 @@ impl FromStr for Execution {
     }
 }
 
-/// Transactions that a client has on their way at a time, unless it is told otherwise.
+/// Who draws the transactions that an engine runs on threads of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DrawnBy {
+    /// Threads of the clients, which give them away and wait for results.
+    #[default]
+    Clients,
+    /// The threads that run them.
+    Engine,
+}
+
+impl DrawnBy {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            DrawnBy::Clients => "clients",
+            DrawnBy::Engine => "engine",
+        }
+    }
+}
+
+impl FromStr for DrawnBy {
+    type Err = BenchError;
+
+    fn from_str(name: &str) -> Result<DrawnBy, BenchError> {
+        match name {
+            "clients" => Ok(DrawnBy::Clients),
+            "engine" => Ok(DrawnBy::Engine),
+            _ => Err(BenchError::unknown("drawn-by", name, "clients, engine")),
+        }
+    }
+}
+
+/// Transactions that a client, or a thread that draws itself, has on their way at a time, unless it is told otherwise.
 pub const IN_FLIGHT: usize = 32;
 
 /// Partitions of the keys of a workload.
@@ -242,7 +274,10 @@ pub struct EngineOptions {
     pub isolation: Isolation,
     /// How every transaction comes to its locks.
     pub execution: Execution,
-    /// Transactions that a client has on their way at a time, if the engine runs them; [`IN_FLIGHT`] if nothing is said.
+    /// Who draws transactions, if threads of the engine run them.
+    pub drawn_by: DrawnBy,
+    /// Transactions that each of those who draw has on their way at a time, if the engine runs them; [`IN_FLIGHT`] if nothing
+    /// is said.
     pub in_flight: Option<usize>,
     /// How keys are divided among partitions, if not by their hash.
     pub partitioning: Option<Partitioning>,
@@ -260,6 +295,7 @@ impl EngineOptions {
         ]);
         if self.execution == Execution::Partitioned {
             options.insert("in_flight".to_owned(), self.in_flight.unwrap_or(IN_FLIGHT).into());
+            options.insert("drawn_by".to_owned(), self.drawn_by.name().into());
         }
         if let Some(partitioning) = &self.partitioning {
             options.insert("partitions".to_owned(), partitioning.count.into());

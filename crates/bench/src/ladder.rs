@@ -77,8 +77,14 @@ pub const STEPS: [Step; 8] = [
     },
     Step {
         name: "road",
-        section: "after the paper: array translation, optimistic latches, arriving pages in their frames",
-        changes: &[("translation", "page_table"), ("transit", "in_frame"), ("latch_mode", "hybrid")],
+        section: "after the paper: array translation, optimistic latches, arriving pages in their frames, an addition at the \
+                  log's tail",
+        changes: &[
+            ("translation", "page_table"),
+            ("transit", "in_frame"),
+            ("latch_mode", "hybrid"),
+            ("log_insert", "fetch_add"),
+        ],
         paper_of_step_before: (None, None),
     },
 ];
@@ -112,7 +118,9 @@ pub struct LadderRow {
     pub threads: usize,
     /// Commits in a second, of all threads together.
     pub commits_per_s: f64,
-    /// Relative to the lowest step with as many threads.
+    /// Transactions that began and ended while it was measured: how much that rests on.
+    pub commits: u64,
+    /// Relative to the lowest step that was run, with as many threads.
     pub of_baseline: f64,
     /// Relative to the step before with as many threads; 1 for the lowest.
     pub of_step_before: f64,
@@ -124,10 +132,10 @@ pub struct LadderRow {
 
 /// The steps of a comparison beside each other, those of one number of threads together.
 pub fn climb(report: &ComparisonReport) -> Vec<LadderRow> {
-    let rate = |step: &str, threads: usize| {
-        let found = report.results.iter().find(|row| row.variant == step && row.threads == threads);
-        found.map(|row| row.commits_per_s)
+    let found = |step: &str, threads: usize| {
+        report.results.iter().find(|row| row.variant == step && row.threads == threads)
     };
+    let rate = |step: &str, threads: usize| found(step, threads).map(|row| row.commits_per_s);
     let ratio =
         |one: f64, other: Option<f64>| other.filter(|other| *other > 0.0).map_or(0.0, |other| one / other);
     let mut counts: Vec<usize> = report.results.iter().map(|row| row.threads).collect();
@@ -135,14 +143,17 @@ pub fn climb(report: &ComparisonReport) -> Vec<LadderRow> {
     counts.dedup();
     let mut rows = Vec::new();
     for &threads in &counts {
+        let lowest = STEPS.iter().find_map(|step| rate(step.name, threads));
         let mut before = None;
         for step in &STEPS {
-            let Some(commits_per_s) = rate(step.name, threads) else { continue };
+            let Some(row) = found(step.name, threads) else { continue };
+            let commits_per_s = row.commits_per_s;
             rows.push(LadderRow {
                 step: step.name,
                 threads,
                 commits_per_s,
-                of_baseline: ratio(commits_per_s, rate(STEPS[0].name, threads)),
+                commits: row.commits,
+                of_baseline: ratio(commits_per_s, lowest),
                 of_step_before: ratio(commits_per_s, before.or(Some(commits_per_s))),
                 scaled: ratio(commits_per_s, rate(step.name, counts[0])),
                 paper_of_step_before: match threads {

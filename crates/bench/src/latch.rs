@@ -13,7 +13,7 @@ use foreshore_env::{
 use foreshore_latch::baseline::{Latch, LatchKind, Visit};
 use serde::Serialize;
 
-use crate::{BenchError, rounds::median};
+use crate::{BenchError, rounds::median, usage};
 
 /// Words that a reader or writer touches: a cache line beside the latch's.
 const WORDS: usize = 8;
@@ -131,6 +131,8 @@ pub struct LatchResult {
     pub acquisitions_per_s: f64,
     /// How long an acquisition took a thread on average, waiting included, in nanoseconds.
     pub ns: f64,
+    /// The same in cycles of the processor's clock ([`LatchReport::cycles_per_ns`]).
+    pub cycles: Option<f64>,
     /// The acquisitions of the thread that got the fewest, in percent of the average; the median of the rounds.
     pub least_share_percent: f64,
 }
@@ -144,6 +146,8 @@ pub struct LatchReport {
     pub version: &'static str,
     /// Threads that can run at the same time.
     pub processors: usize,
+    /// Cycles of the processor's clock in a nanosecond, where the system says that; it may have run faster or slower meanwhile.
+    pub cycles_per_ns: Option<f64>,
     /// How long each combination was measured, in seconds.
     pub seconds: f64,
     /// In so many rounds.
@@ -172,6 +176,7 @@ pub fn measure_latches(
             progress(round * (total / options.rounds) + index + 1, total);
         }
     }
+    let cycles_per_ns = usage::cycles_per_ns();
     let results = cells
         .into_iter()
         .map(|(subject, mix, threads, rounds)| {
@@ -186,6 +191,7 @@ pub fn measure_latches(
                 threads,
                 acquisitions_per_s: rate,
                 ns: threads as f64 * 1e9 / rate,
+                cycles: cycles_per_ns.map(|cycles| cycles * threads as f64 * 1e9 / rate),
                 least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
             }
         })
@@ -194,6 +200,7 @@ pub fn measure_latches(
         experiment: "latch",
         version: env!("CARGO_PKG_VERSION"),
         processors: thread::available_parallelism(),
+        cycles_per_ns,
         seconds: options.seconds.as_secs_f64(),
         rounds: options.rounds,
         results,

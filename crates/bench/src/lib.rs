@@ -5,8 +5,10 @@
 
 mod checkpoint;
 mod comparison;
+mod constants;
 mod engine;
 pub mod engines;
+mod granularity;
 mod insert;
 mod intent;
 pub mod ladder;
@@ -35,11 +37,16 @@ mod tests;
 
 pub use checkpoint::{CheckpointOptions, CheckpointReport, TailLatency, measure_checkpoints};
 pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant, VariantChecks, compare};
+pub use constants::{Constant, ConstantsReport, constants};
 pub use engine::{
-    AbortCause, AbortCounts, Attempts, Body, Engine, EngineTxn, Failure, Foresee, Order, Outcome, Session,
-    Stop, Submission, Submitted, Submitter, TableIndex, Visit,
+    AbortCause, AbortCounts, Attempts, Body, Client, Engine, EngineTxn, Failure, Foresee, Order, Outcome,
+    Server, Serving, Session, Stop, Submission, Submitted, Submitter, TableIndex, Visit,
 };
-pub use engines::{Durability, EngineKind, EngineOptions, Execution, Isolation, Partitioning};
+pub use engines::{DrawnBy, Durability, EngineKind, EngineOptions, Execution, Isolation, Partitioning};
+pub use foreshore_latch::baseline::LatchKind;
+pub use granularity::{
+    GranularityOptions, GranularityReport, GranularityResult, MAX_TUPLES, measure_granularity,
+};
 pub use insert::Insert;
 pub use intent::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 pub use latch::{
@@ -58,12 +65,12 @@ pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, RunOptions, load, run};
 pub use scan::Scan;
-pub use tellers::Tellers;
+pub use tellers::{TellerRanges, Tellers};
 pub use tpcb::{ACCOUNTS, Tpcb};
-pub use tpcc::{Mix, Scale, Tpcc};
+pub use tpcc::{Mix, NAMED, Scale, Tpcc};
 pub use txbench::{TXBENCH_KEYS, Txbench, TxbenchOptions};
 pub use workload::{Check, Loader, PartitionOf, ROWS_PER_BATCH, VisitRow, Worker, Workload, visit_all};
-pub use ycsb::{Ycsb, YcsbOptions};
+pub use ycsb::{HotPosition, HotRecords, Ycsb, YcsbOptions};
 
 /// Why a run could not be made or finished.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
+mod drawn;
 mod in_flight;
 mod load;
 mod measured;
@@ -8,7 +9,10 @@ use std::collections::BTreeMap;
 
 use foreshore_env::{
     CachePadded,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +26,7 @@ use crate::{
     usage,
     workload::{Check, Worker, Workload},
 };
+use drawn::Served;
 use in_flight::InFlight;
 pub use load::load;
 pub(crate) use measured::Measured;
@@ -223,16 +228,18 @@ fn run_for_time(
     (warm_up, measured): (Duration, Duration),
     observer: &dyn Observer,
 ) -> Result<(Span, u64, Vec<Tally>), BenchError> {
-    let shared = Shared { phase: AtomicU8::new(PHASE_WARM_UP) };
+    let shared = &Arc::new(Shared { phase: AtomicU8::new(PHASE_WARM_UP) });
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
         (0..options.threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
     thread::scope(|scope| {
-        let workers: Vec<_> = progress
+        let served =
+            engine.server().map(|server| Served::start(server, workload, options, shared)).transpose()?;
+        let clients = if served.is_some() { &[][..] } else { &progress[..] };
+        let workers: Vec<_> = clients
             .iter()
             .enumerate()
             .map(|(number, progress)| {
-                let shared = &shared;
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
                     if let Some(submitter) = engine.submitter() {
@@ -244,7 +251,10 @@ fn run_for_time(
                 })
             })
             .collect();
-        let commits = || -> u64 { progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum() };
+        let commits = || -> u64 {
+            let theirs = served.as_ref().map_or(0, Served::commits);
+            theirs + progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum::<u64>()
+        };
         let start = Instant::now();
         let wait_until = |deadline: Instant| {
             while Instant::now() < deadline && shared.phase.load(Ordering::Relaxed) != PHASE_STOP {
@@ -260,11 +270,16 @@ fn run_for_time(
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
         let (span, ended) = (watch.read(), commits() - before);
-        Ok((span, ended, join_all(workers)?))
+        let tallies = match served {
+            Some(served) => served.end()?,
+            None => join_all(workers)?,
+        };
+        Ok((span, ended, tallies))
     })
 }
 
-/// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured.
+/// One worker's loop until the phase says stop. A transaction counts as measured when it began and ended measured; its aborts
+/// do when it began so, or else they would not be seen where hardly anything ends.
 fn work(
     engine: &dyn Engine,
     worker: &mut dyn Worker,
@@ -291,6 +306,9 @@ fn work(
             progress.store(commits, Ordering::Relaxed);
         }
         counts.count(kind, &outcome, &attempts, end.saturating_duration_since(begin));
+        if phase == PHASE_MEASURE && !measured {
+            tally.measured.attempts.add(&attempts);
+        }
         phase = phase_now;
         begin = end;
     }
@@ -325,6 +343,9 @@ fn run_iterations(
         ));
     }
     let kinds = workload.kinds().len();
+    if engine.server().is_some() {
+        return Err(BenchError::invalid("who counts transactions draws them; leave out --drawn-by engine"));
+    }
     if let Some(submitter) = engine.submitter() {
         let mut in_flight = InFlight::new(submitter, workload, 0, options);
         let warm_up = in_flight.iterate(count / 10, Measured::new(kinds)?)?;

@@ -2,6 +2,8 @@
 //! Herlihy): a transaction updates a few tellers of TPC-B, always in the order of their keys. Nobody can wait for anybody
 //! in a circle, so whoever has to give way does so for nothing.
 
+mod ranges;
+
 use std::collections::BTreeMap;
 
 use crate::{
@@ -16,6 +18,8 @@ const BALANCE: Field<i64> = Field::at(0);
 const ROW_BYTES: usize = 100;
 const TELLER: TableSpec = TableSpec { index: TableIndex(0), name: "teller", fixed: ROW_BYTES };
 
+pub use ranges::TellerRanges;
+
 /// The workload.
 #[derive(Clone, Debug)]
 pub struct Tellers {
@@ -25,6 +29,46 @@ pub struct Tellers {
 
 fn key(teller: u32) -> KeyBytes {
     KeyBytes::new().u32(teller)
+}
+
+/// Loads tellers with these keys.
+fn load(tellers: impl IntoIterator<Item = u32>, loader: &mut Loader<'_>) -> Result<(), Failure> {
+    let mut row = Vec::new();
+    begin_row(&mut row, ROW_BYTES);
+    for teller in tellers {
+        loader.row(TELLER.index, &key(teller), &row)?;
+    }
+    loader.flush()
+}
+
+/// Counts an update of a teller, in its balance.
+fn update(txn: &mut dyn EngineTxn, teller: u32, row: &mut Vec<u8>) -> Result<(), Failure> {
+    let key = key(teller);
+    TELLER.read_for_update(txn, &key, row)?;
+    let balance = BALANCE.get(row);
+    BALANCE.set(row, balance.wrapping_add(1));
+    txn.put(TELLER.index, &key, row)
+}
+
+/// Whether so many tellers are there and, if somebody has counted, so many updates.
+fn check(engine: &dyn Engine, tellers: u32, updates: Option<u64>) -> Result<Vec<Check>, Failure> {
+    let (mut rows, mut balances) = (0, 0_i64);
+    visit_all(engine, TELLER.index, b"", &mut |key, row| {
+        TELLER.check(key, row)?;
+        rows += 1;
+        balances = balances.wrapping_add(BALANCE.get(row));
+        Ok(())
+    })?;
+    let mut there = Check::new("tellers: as many as were loaded");
+    there.expect(rows == tellers, || format!("{rows} instead of {tellers}"));
+    let mut checks = vec![there];
+    if let Some(updates) = updates {
+        let mut sum = Check::new("tellers: sum of balances = updates that were committed");
+        let all = || "all tellers".to_owned();
+        sum.expect_equal(&all, ("balances", balances), ("updates", updates as i64));
+        checks.push(sum);
+    }
+    Ok(checks)
 }
 
 impl Tellers {
@@ -71,12 +115,7 @@ impl Workload for Tellers {
     }
 
     fn load_part(&self, _part: u64, _seed: u64, loader: &mut Loader<'_>) -> Result<(), Failure> {
-        let mut row = Vec::new();
-        begin_row(&mut row, ROW_BYTES);
-        for teller in 0..self.tellers {
-            loader.row(TELLER.index, &key(teller), &row)?;
-        }
-        loader.flush()
+        load(0..self.tellers, loader)
     }
 
     fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
@@ -89,23 +128,8 @@ impl Workload for Tellers {
     }
 
     fn check(&self, engine: &dyn Engine, commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
-        let (mut rows, mut balances) = (0, 0_i64);
-        visit_all(engine, TELLER.index, b"", &mut |key, row| {
-            TELLER.check(key, row)?;
-            rows += 1;
-            balances = balances.wrapping_add(BALANCE.get(row));
-            Ok(())
-        })?;
-        let mut there = Check::new("tellers: as many as were loaded");
-        there.expect(rows == self.tellers, || format!("{rows} instead of {}", self.tellers));
-        let mut checks = vec![there];
-        if let Some(&[commits]) = commits {
-            let expected = (commits * u64::from(self.updates)) as i64;
-            let mut sum = Check::new("tellers: sum of balances = updates that were committed");
-            sum.expect_equal(&|| "all tellers".to_owned(), ("balances", balances), ("updates", expected));
-            checks.push(sum);
-        }
-        Ok(checks)
+        let updates = commits.map(|commits| commits.iter().sum::<u64>() * u64::from(self.updates));
+        check(engine, self.tellers, updates)
     }
 }
 
@@ -131,11 +155,7 @@ impl Worker for TellersWorker {
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         for &teller in &self.chosen {
-            let (key, row) = (key(teller), &mut self.row);
-            TELLER.read_for_update(txn, &key, row)?;
-            let balance = BALANCE.get(row);
-            BALANCE.set(row, balance.wrapping_add(1));
-            txn.put(TELLER.index, &key, row)?;
+            update(txn, teller, &mut self.row)?;
         }
         Ok(())
     }
@@ -146,23 +166,27 @@ mod tests {
     use super::*;
     use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load};
 
-    #[test]
-    fn the_sum_agrees_and_what_is_lost_is_caught() {
-        let tellers = Tellers::new(20, 5).unwrap();
+    /// A lost update and a lost teller are noticed.
+    pub(super) fn losses_are_caught(workload: &impl Workload) {
         let engine = BTreeMapEngine::new(1);
-        load(&engine, &tellers, 1, 1, &Silent).unwrap();
-        let mut worker = tellers.worker(0, 1, 1);
+        load(&engine, workload, 1, 1, &Silent).unwrap();
+        let mut worker = workload.worker(0, 1, 1);
         for _ in 0..100 {
             worker.next();
             engine.transact(&mut Attempts::default(), &mut |txn| worker.run(txn)).unwrap();
         }
         let holds = |commits| -> Vec<bool> {
-            tellers.check(&engine, Some(&[commits])).unwrap().iter().map(|check| check.holds).collect()
+            workload.check(&engine, Some(&[commits])).unwrap().iter().map(|check| check.holds).collect()
         };
         assert_eq!((holds(100), holds(101)), (vec![true, true], vec![true, false]));
-        let mut delete = |txn: &mut dyn EngineTxn| Ok(TELLER.delete(txn, &key(3))?);
+        let mut delete = |txn: &mut dyn EngineTxn| Ok(TELLER.delete(txn, &key(4))?);
         engine.transact(&mut Attempts::default(), &mut delete).unwrap();
         assert!(!holds(100)[0]);
+    }
+
+    #[test]
+    fn the_sum_agrees_and_what_is_lost_is_caught() {
+        losses_are_caught(&Tellers::new(20, 5).unwrap());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use foreshore_env::{
 };
 
 use crate::{
-    AbortCause, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
+    AbortCause, AbortCounts, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
     EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Order, Outcome, RunOptions, Scale,
     Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
     YcsbOptions, compare,
@@ -303,6 +303,34 @@ fn what_cannot_be_compared_is_refused() {
     refused(&ComparisonOptions { threads: vec![2, 0], ..good.clone() }, "one thread");
     refused(&ComparisonOptions { rounds: 0, ..good.clone() }, "one round");
     refused(&ComparisonOptions { variants: vec![Variant::of("lock_table", "listed")], ..good }, "staged");
+}
+
+/// What was read without locks and changed before the commit is no deadlock.
+#[test]
+fn stale_reads_are_counted_as_conflicts() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        directory: directory.path().join("db"),
+        durability: Durability::Lazy,
+        settings: vec![("read_mode".to_owned(), "hybrid".to_owned())],
+        ..EngineOptions::default()
+    };
+    let engine = ForeshoreEngine::open(&["table".to_owned()], &options).unwrap();
+    let (table, key) = (TableIndex(0), b"key");
+    transact(&engine, |txn| Ok(txn.put(table, key, b"old")?));
+    let (mut attempts, mut runs, mut value) = (Attempts::default(), 0, Vec::new());
+    let outcome = engine.transact(&mut attempts, &mut |txn| {
+        runs += 1;
+        txn.get(table, key, &mut value)?;
+        if runs == 1 {
+            transact(&engine, |other| Ok(other.put(table, key, b"new")?));
+        }
+        Ok(())
+    });
+    assert!(matches!(outcome, Ok(Outcome::Committed)) && value == b"new");
+    assert_eq!((runs, attempts.retries), (2, 1));
+    assert_eq!(attempts.aborts, AbortCounts { conflict: 1, ..AbortCounts::default() });
+    engine.close().unwrap();
 }
 
 #[test]

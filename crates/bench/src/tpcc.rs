@@ -14,6 +14,7 @@ mod new_order;
 mod order_status;
 mod payment;
 mod schema;
+mod split;
 mod stock_level;
 mod worker;
 
@@ -21,6 +22,8 @@ mod worker;
 mod tests;
 
 use std::{collections::BTreeMap, str::FromStr};
+
+use split::{Parts, Split};
 
 use crate::{
     BenchError,
@@ -161,7 +164,13 @@ pub struct Tpcc {
     scale: Scale,
     mix: Mix,
     warehouse_per_client: bool,
+    /// Customers that are named by last name, in percent.
+    by_name: u32,
+    split: Split,
 }
+
+/// How many of the customers are named by last name, in percent (2.5.1.2).
+pub const NAMED: u32 = 60;
 
 impl Tpcc {
     /// The workload at this scale. With `warehouse_per_client` each thread stays at one warehouse.
@@ -176,8 +185,27 @@ impl Tpcc {
         limit("warehouses", scale.warehouses, 1, 10_000)?;
         limit("customers in a district", scale.customers, 10, 3000)?;
         limit("items", scale.items, 20, 100_000)?;
-        Ok(Tpcc { scale, mix, warehouse_per_client })
+        Ok(Tpcc { scale, mix, warehouse_per_client, by_name: NAMED, split: Split::NONE })
     }
+
+    /// The same with so many percent of the customers named by last name, in place of [`NAMED`]: another benchmark. Who is named by
+    /// number need not be looked up, so it is known what the transaction will touch.
+    pub fn with_names(self, percent: u32) -> Result<Tpcc, BenchError> {
+        if percent > 100 {
+            return Err(BenchError::invalid(format!("of the customers {percent} % cannot be named")));
+        }
+        Ok(Tpcc { by_name: percent, ..self })
+    }
+
+    /// The same with tables of their own for each of so many partitions of the warehouses.
+    pub fn with_split(self, partitions: u16) -> Tpcc {
+        Tpcc { split: Split::into(partitions), ..self }
+    }
+}
+
+/// The partition of a key, modulo their number: all keys but those of items begin with the warehouse.
+fn partition_of_key(key: &[u8]) -> usize {
+    key.first_chunk().map_or(0, |warehouse| u32::from_be_bytes(*warehouse) as usize)
 }
 
 impl Workload for Tpcc {
@@ -186,7 +214,7 @@ impl Workload for Tpcc {
     }
 
     fn tables(&self) -> Vec<String> {
-        schema::TABLES.iter().map(|table| table.name.to_owned()).collect()
+        self.split.tables()
     }
 
     fn kinds(&self) -> &'static [&'static str] {
@@ -200,14 +228,13 @@ impl Workload for Tpcc {
             ("items".to_owned(), self.scale.items.into()),
             ("mix".to_owned(), self.mix.name().into()),
             ("warehouse_per_client".to_owned(), self.warehouse_per_client.into()),
+            ("by_name".to_owned(), self.by_name.into()),
+            ("split".to_owned(), (self.split != Split::NONE).into()),
         ])
     }
 
     fn partition_of(&self) -> Option<PartitionOf> {
-        // All keys but those of items begin with the warehouse.
-        let of =
-            |key: &[u8]| key.first_chunk().map_or(0, |warehouse| u32::from_be_bytes(*warehouse) as usize);
-        Some(PartitionOf { of, everywhere: &[schema::ITEM.index] })
+        Some(PartitionOf { of: partition_of_key, everywhere: &[schema::ITEM.index] })
     }
 
     fn load_parts(&self) -> u64 {
@@ -219,7 +246,7 @@ impl Workload for Tpcc {
     }
 
     fn load_part(&self, part: u64, seed: u64, loader: &mut Loader<'_>) -> Result<(), Failure> {
-        load::load_part(&self.scale, part, seed, loader)
+        load::load_part(&self.scale, self.split, part, seed, loader)
     }
 
     fn worker(&self, thread: usize, _threads: usize, seed: u64) -> Box<dyn Worker> {
@@ -227,6 +254,6 @@ impl Workload for Tpcc {
     }
 
     fn check(&self, engine: &dyn Engine, _commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
-        check::check(&self.scale, engine)
+        check::check(&self.scale, &Parts { engine, split: self.split })
     }
 }

@@ -14,9 +14,32 @@ fn peak(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
+/// Cycles of the processor's clock in a nanosecond, as Linux says at this moment; a simulated machine's own are in its profile.
+pub(crate) fn cycles_per_ns() -> Option<f64> {
+    if cfg!(foreshore_sim) {
+        return None;
+    }
+    clock(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// The first line `cpu MHz : 2596.138` of `/proc/cpuinfo`.
+fn clock(processors: &str) -> Option<f64> {
+    let line = processors.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
+    let megahertz: f64 = line.trim_start().strip_prefix(':')?.trim().parse().ok()?;
+    (megahertz > 0.0).then_some(megahertz / 1000.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_is_understood() {
+        assert_eq!(clock("processor\t: 0\ncpu MHz\t\t: 2500.5\ncache size\t: 1 KB\n"), Some(2.5005));
+        for damaged in ["", "cpu MHz", "cpu MHz\t: x", "cpu MHz\t: 0"] {
+            assert_eq!(clock(damaged), None);
+        }
+    }
 
     #[test]
     fn the_system_s_file_is_understood() {

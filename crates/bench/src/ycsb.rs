@@ -2,6 +2,8 @@
 //! and reads or reads-modifies-writes each of them. Every modification counts itself in its record, so that a lost
 //! update shows as a wrong sum.
 
+mod hot;
+
 use std::collections::BTreeMap;
 
 use foreshore_env::sync::{
@@ -9,6 +11,8 @@ use foreshore_env::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use self::hot::HotTurns;
+pub use self::hot::{HotPosition, HotRecords};
 use crate::{
     BenchError,
     engine::{Engine, EngineTxn, Failure, Foresee, Stop, TableIndex},
@@ -47,8 +51,13 @@ pub struct YcsbOptions {
     pub partitions: u32,
     /// From how many of them a transaction takes its records, in turn; `None`: as it comes.
     pub touched: Option<u32>,
+    /// Percent of the transactions that take them from so many partitions; the others from one.
+    pub touched_percent: u32,
     /// Whether each partition is a table of its own.
     pub split: bool,
+    /// Of the records of a transaction, this many different ones from the hot set, and the rest from outside of it, in place
+    /// of a share by chance.
+    pub hot: Option<HotRecords>,
 }
 
 impl Default for YcsbOptions {
@@ -61,7 +70,9 @@ impl Default for YcsbOptions {
             distribution: Distribution::Uniform,
             partitions: 1,
             touched: None,
+            touched_percent: 100,
             split: false,
+            hot: None,
         }
     }
 }
@@ -84,6 +95,7 @@ impl Ycsb {
             limit("partitions of a transaction", touched.into(), 1, options.partitions.into())?;
         }
         limit("read_percent", options.read_percent.into(), 0, 100)?;
+        limit("touched_percent", options.touched_percent.into(), 0, 100)?;
         match options.distribution {
             Distribution::Zipf(theta) if !(theta > 0.0 && theta < 1.0) => {
                 return Err(BenchError::invalid(format!(
@@ -95,6 +107,20 @@ impl Ycsb {
                 limit("share of the hot set", share.into(), 0, 100)?;
             }
             _ => {}
+        }
+        if let Some(HotRecords { count, .. }) = options.hot {
+            let Distribution::HotSet { records, .. } = options.distribution else {
+                return Err(BenchError::invalid(
+                    "hot records are those of a hot set: choose the distribution hot",
+                ));
+            };
+            limit("hot records of a transaction", count.into(), 1, records.min(options.operations.into()))?;
+            if records == options.records && count < options.operations {
+                return Err(BenchError::invalid("all records are hot, and some shall not be"));
+            }
+            if options.touched.is_some() && options.split {
+                return Err(BenchError::invalid("hot records of split partitions are not counted"));
+            }
         }
         Ok(Ycsb {
             options,
@@ -159,7 +185,10 @@ impl Workload for Ycsb {
             ("read_percent".to_owned(), self.options.read_percent.into()),
             ("distribution".to_owned(), distribution.into()),
             ("partitions_per_transaction".to_owned(), self.options.touched.into()),
+            ("multi_partition_percent".to_owned(), self.options.touched_percent.into()),
             ("split".to_owned(), self.options.split.into()),
+            ("hot_operations".to_owned(), self.options.hot.map(|hot| hot.count).into()),
+            ("hot_position".to_owned(), self.options.hot.map(|hot| hot.position.name()).into()),
         ])
     }
 
@@ -252,8 +281,12 @@ impl Worker for YcsbWorker {
         self.choose_partitions();
         let Ycsb { options, chooser, .. } = &self.workload;
         self.operations.clear();
+        let mut hot = HotTurns::of(options);
         for number in 0..options.operations as usize {
-            let mut record = chooser.choose(&mut self.random);
+            let mut record = match hot.as_mut() {
+                Some(hot) => hot.choose(&self.operations, &mut self.random),
+                None => chooser.choose(&mut self.random),
+            };
             if !self.touched.is_empty() {
                 record = self.workload.in_partition(record, self.touched[number % self.touched.len()]);
             }
@@ -297,9 +330,11 @@ impl Worker for YcsbWorker {
 impl YcsbWorker {
     /// Draws different partitions, as many as a transaction touches.
     fn choose_partitions(&mut self) {
-        let YcsbOptions { partitions, touched, .. } = self.workload.options;
+        let YcsbOptions { partitions, touched, touched_percent, .. } = self.workload.options;
         self.touched.clear();
-        while self.touched.len() < touched.unwrap_or(0) as usize {
+        let Some(most) = touched else { return };
+        let touched = if touched_percent == 100 || self.random.percent(touched_percent) { most } else { 1 };
+        while self.touched.len() < touched as usize {
             let partition = self.random.below(partitions.into());
             if !self.touched.contains(&partition) {
                 self.touched.push(partition);
@@ -375,6 +410,63 @@ mod tests {
     }
 
     #[test]
+    fn a_percentage_of_transactions_has_several_partitions() {
+        let shares = [0, 30, 100].map(|touched_percent| {
+            let options = YcsbOptions {
+                records: 100,
+                partitions: 10,
+                touched: Some(2),
+                touched_percent,
+                ..YcsbOptions::default()
+            };
+            let mut worker = Ycsb::new(options).unwrap().worker(0, 1, 1);
+            let several = |_: &i32| {
+                worker.next();
+                let mut touched = std::collections::BTreeSet::new();
+                worker.foresee(&mut |_, key, _| {
+                    touched.insert(u64::from_be_bytes(key.try_into().unwrap()) % 10);
+                });
+                touched.len() == 2
+            };
+            (0..1000).filter(several).count()
+        });
+        assert_eq!((shares[0], shares[2]), (0, 1000));
+        assert!((200..400).contains(&shares[1]), "{shares:?}");
+    }
+
+    #[test]
+    fn hot_records_are_counted_and_come_when_they_should() {
+        for position in [HotPosition::First, HotPosition::Last, HotPosition::Random] {
+            let ycsb = Ycsb::new(YcsbOptions {
+                records: 1000,
+                distribution: Distribution::HotSet { records: 3, share: 0 },
+                hot: Some(HotRecords { count: 2, position }),
+                ..YcsbOptions::default()
+            });
+            let mut worker = ycsb.unwrap().worker(0, 1, 1);
+            let mut places = [0; 10];
+            for _ in 0..500 {
+                worker.next();
+                let mut records = Vec::new();
+                worker.foresee(&mut |_, key, _| {
+                    records.push(u64::from_be_bytes(key.try_into().unwrap()));
+                });
+                let hot: Vec<usize> = (0..10).filter(|place| records[*place] < 3).collect();
+                assert_eq!(hot.len(), 2, "{records:?}");
+                assert_ne!(records[hot[0]], records[hot[1]]);
+                hot.into_iter().for_each(|place| places[place] += 1);
+            }
+            match position {
+                HotPosition::First => assert_eq!((places[0], places[1]), (500, 500)),
+                HotPosition::Last => assert_eq!((places[8], places[9]), (500, 500)),
+                HotPosition::Random => {
+                    assert!(places.iter().all(|count| (50..200).contains(count)), "{places:?}")
+                }
+            }
+        }
+    }
+
+    #[test]
     fn senseless_shapes_are_refused() {
         let with = |change: fn(&mut YcsbOptions)| {
             let mut options = YcsbOptions::default();
@@ -390,5 +482,19 @@ mod tests {
         let hot =
             |options: &mut YcsbOptions| options.distribution = Distribution::HotSet { records: 0, share: 50 };
         assert!(with(hot).is_err());
+        let records = |count| Some(HotRecords { count, position: HotPosition::First });
+        let set = |hot, records| {
+            Ycsb::new(YcsbOptions {
+                records: 100,
+                distribution: Distribution::HotSet { records, share: 50 },
+                hot,
+                ..YcsbOptions::default()
+            })
+        };
+        assert!(set(records(10), 64).is_ok());
+        assert!(set(records(11), 64).is_err() && set(records(3), 2).is_err() && set(records(0), 64).is_err());
+        assert!(set(records(2), 100).is_err());
+        let uniform = YcsbOptions { hot: records(2), ..YcsbOptions::default() };
+        assert!(Ycsb::new(uniform).is_err());
     }
 }

@@ -192,7 +192,7 @@ impl<'a> Tree<'a> {
         let change =
             Change { page: page.id(), table: self.table, slot, flags: 0, number, key: &[], data: &[] };
         page.prepare()?;
-        let lsn = self.log_change(session, record::APPEND, &[&change.head(), &data])?;
+        let lsn = self.log_change(session, &page, record::APPEND, &[&change.head(), &data])?;
         let done = apply(&mut page.edit(), slot, records);
         self.finish(page, lsn, done)
     }

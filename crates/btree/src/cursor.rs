@@ -7,8 +7,12 @@
 mod ahead;
 mod batch;
 mod fill;
+mod plan;
 
-use std::{cmp::Ordering, ops::Bound};
+use std::{
+    cmp::Ordering,
+    ops::{Bound, ControlFlow},
+};
 
 use foreshore_base::{Lsn, PageId};
 
@@ -19,7 +23,7 @@ use crate::{
 };
 
 use ahead::Ahead;
-use batch::{Batch, Rest};
+use batch::Batch;
 
 /// The order in which a cursor meets keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,12 @@ pub struct Cursor {
     /// The end of the range was answered.
     ended: bool,
     batch: Batch,
+    /// Where it stands: which record of the batch, its key, and its value if that lies in other leaves.
+    record: usize,
+    key: Vec<u8>,
+    long_value: Option<Vec<u8>>,
+    /// The key is that of a record of the batch: it begins with the leaf's prefix.
+    gave: bool,
     /// Keys to read at once. It begins with one and doubles, so that a cursor that is left early locks little more than
     /// what it gave.
     ahead: usize,
@@ -82,6 +92,10 @@ impl Cursor {
             low: range.0.map(<[u8]>::to_vec),
             high: range.1.map(<[u8]>::to_vec),
             batch: Batch::default(),
+            record: 0,
+            key: Vec::new(),
+            long_value: None,
+            gave: false,
             ahead: 1,
             leaf: PageId::NONE,
             read_ahead: Ahead::default(),
@@ -89,7 +103,7 @@ impl Cursor {
         }
     }
 
-    /// Moves to the next record and gives its key and value. False at the end of the range, now and from then on.
+    /// Moves to the next record and copies its key and value. False at the end of the range, now and from then on.
     ///
     /// After an error the cursor stands where it stood.
     pub fn next(
@@ -98,30 +112,41 @@ impl Cursor {
         key: &mut Vec<u8>,
         value: &mut Vec<u8>,
     ) -> Result<bool, TreeError> {
+        let found = self.advance(session)?;
+        if found {
+            key.clear();
+            key.extend_from_slice(self.key());
+            value.clear();
+            value.extend_from_slice(self.value());
+        }
+        Ok(found)
+    }
+
+    /// As [`Cursor::next`], for whoever looks at the record where it lies.
+    #[inline]
+    pub fn advance(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
+        // What was read ahead may be out of date once the transaction has written.
+        if self.seen == session.chain().last && self.step()? {
+            return Ok(true);
+        }
+        self.advance_slow(session)
+    }
+
+    fn advance_slow(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
         while !self.ended {
             if self.seen != session.chain().last {
-                // The transaction has written since: what was read ahead may be out of date.
                 self.step_back();
                 self.seen = session.chain().last;
             }
-            if let Some(record) = self.batch.current() {
-                key.clear();
-                key.extend_from_slice(record.key);
-                value.clear();
-                if record.overflow {
-                    // The lock on the key covers the chunks.
-                    *value = self.tree.tree().read_overflow(record.value)?;
-                } else {
-                    value.extend_from_slice(record.value);
-                }
-                self.batch.advance();
+            if self.step()? {
                 return Ok(true);
             }
-            match self.batch.take_rest() {
-                Rest::None => self.ended = true,
-                Rest::From(bound) => *self.near_bound() = bound,
-                Rest::Unread => {}
-            }
+            self.gave = false;
+            let near = match self.direction {
+                Direction::Ascending => &mut self.low,
+                Direction::Descending => &mut self.high,
+            };
+            self.ended = !self.batch.move_on(near);
             if !self.ended
                 && let Err(error) = self.fill(session)
             {
@@ -132,12 +157,76 @@ impl Cursor {
         Ok(false)
     }
 
+    /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it, until it
+    /// breaks off; tells whether it did. The cursor stands on the last one.
+    ///
+    /// This asks the session nothing: what was read with a record was true when it was, and the transaction must have changed
+    /// nothing since [`Cursor::advance`] was called.
+    pub fn visit(
+        &mut self,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        loop {
+            if visit(self.key(), self.value()).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if !self.step()? {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+    }
+
+    /// The key of the record where the cursor stands; empty before the first one.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value of the record where the cursor stands, until it is moved.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match &self.long_value {
+            Some(value) => value,
+            None => self.batch.records().get(self.record).1,
+        }
+    }
+
+    /// Moves to the next record of the batch; false if there is none.
+    #[inline]
+    fn step(&mut self) -> Result<bool> {
+        let Some(record) = self.batch.pass() else { return Ok(false) };
+        let records = self.batch.records();
+        let (suffix, value) = records.get(record);
+        self.long_value = None;
+        if records.flags(record).overflow {
+            // The lock on the key covers the chunks.
+            match self.tree.tree().read_overflow(value) {
+                Ok(value) => self.long_value = Some(value),
+                Err(error) => {
+                    self.batch.unpass();
+                    return Err(error);
+                }
+            }
+        }
+        if self.gave {
+            self.key.truncate(records.prefix().len());
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(records.prefix());
+        }
+        self.key.extend_from_slice(suffix);
+        (self.record, self.gave) = (record, true);
+        Ok(true)
+    }
+
     /// Forgets what was read ahead and stands behind the last record given.
+    #[cold]
     fn step_back(&mut self) {
-        if let Some(key) = self.batch.last_given() {
-            let place = Bound::Excluded(key.to_vec());
+        if self.gave {
+            let place = Bound::Excluded(self.key.clone());
             *self.near_bound() = place;
         }
+        self.gave = false;
         self.batch.clear();
     }
 

@@ -1,11 +1,13 @@
 //! What all trees of a database share.
 
-use foreshore_base::{Lsn, PageId, Result, TxnId};
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_env::sync::{Arc, OnceLock, atomic::AtomicU64};
-use foreshore_pages::BufferPool;
+use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage};
 use foreshore_wal::{Log, RecordKind};
 
-use crate::hold::LatchMode;
+pub(crate) use foreshore_pages::Urgency;
+
+use crate::{hold::LatchMode, node::RETIRED};
 
 /// The fewest records that a node may be limited to: below, splitting would not make room.
 const MIN_NODE_CAPACITY: usize = 3;
@@ -75,13 +77,19 @@ impl TreeEnv {
     pub(crate) fn append_system(&self, urgency: Urgency, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
         self.append(urgency, TxnId::SYSTEM, Lsn::ZERO, kind, payload)
     }
-}
 
-/// Whether a record may use the part of the log that is kept for rollbacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// Work: it may be refused when the log is half full.
-    Forward,
-    /// The end of work: it must get through.
-    Rollback,
+    /// A new page for the tree of `table`, near another one of it.
+    ///
+    /// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and that is a
+    /// node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node holds. The pool tells
+    /// what it still has of the page; nothing is read for that.
+    pub(crate) fn allocate(&self, urgency: Urgency, table: TableId, near: PageId) -> Result<NewPage<'_>> {
+        let page = self.pool.allocate_for(near, urgency)?;
+        match page.former_node() {
+            Some((owner, flags)) if owner == table && flags & RETIRED == 0 => {
+                Err(StorageError::corrupt_page(page.id(), FREE_IN_USE))
+            }
+            _ => Ok(page),
+        }
+    }
 }

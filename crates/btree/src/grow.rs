@@ -33,7 +33,7 @@ impl<'a> Tree<'a> {
         }
         prepare(&mut root, urgency)?;
         let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
-        let new_page = self.env.pool.allocate(self.root)?;
+        let new_page = self.env.allocate(urgency, self.table, self.root)?;
         let child = new_page.id();
         let content = build(self.root, Image::parse(self.table, &node))?;
         let new_root = PageBuilder::new(&root_header(self, level, child)).map_err(misfit(self.root))?;

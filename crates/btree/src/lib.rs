@@ -46,6 +46,8 @@ pub use error::TreeError;
 #[doc(no_inline)]
 pub use foreshore_latch::Patience;
 pub use hold::LatchMode;
+pub use node::{leaf_table, tree_root};
+pub use overflow::long_value;
 pub use record::{created_root, is_undoable, undo_next};
 pub use redo::redo;
 pub use relocate::Relocated;

@@ -3,7 +3,7 @@
 use foreshore_base::SlotIndex;
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
-use foreshore_pages::SlottedView;
+use foreshore_pages::{OptimisticPage, SlottedView};
 
 use crate::{
     bytes::SmallBytes,
@@ -36,6 +36,16 @@ impl Place {
             Err(slot) => Place::Absent(slot),
         }
     }
+}
+
+/// How an attempt to look without locks ended.
+enum Unlocked {
+    /// What was seen is true, and remembered.
+    Done,
+    /// The leaf is another one now.
+    Changed,
+    /// The key is, or may be, locked exclusively: a lock will tell.
+    Locked,
 }
 
 impl<'a> Tree<'a> {
@@ -110,6 +120,17 @@ impl<'a> Tree<'a> {
             if !page.validate() {
                 continue;
             }
+            if mode == Mode::SN && session.reads_unlocked(self.table) {
+                let foster = landing.foster.filter(|_| !session.has_remembered());
+                match self.look_unlocked(session, page, place, key, &gap, isolation, copy)? {
+                    Unlocked::Done => {
+                        self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
+                        return Ok(matches!(place, Place::Live(_)));
+                    }
+                    Unlocked::Changed => continue,
+                    Unlocked::Locked => {}
+                }
+            }
             match place {
                 Place::Live(_) | Place::Ghost(_) => session.acquire(self.table, KeyRef::Key(key), mode)?,
                 Place::Absent(_) if isolation.locks_gaps() => {
@@ -126,6 +147,40 @@ impl<'a> Tree<'a> {
             }
         }
         self.look_latched(session, key, mode, isolation, copy)
+    }
+
+    /// The same without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
+    /// its chunks lie in other leaves.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a key, its place, the gap there, and what is to be done")]
+    fn look_unlocked(
+        &self,
+        session: &mut impl Session,
+        page: OptimisticPage<'a>,
+        place: Place,
+        key: &[u8],
+        gap: &Name,
+        isolation: Isolation,
+        copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
+    ) -> Result<Unlocked> {
+        let name = match place {
+            Place::Live(slot) if page.view().is_overflow(slot) => return Ok(Unlocked::Locked),
+            Place::Live(_) | Place::Ghost(_) => KeyRef::Key(key),
+            Place::Absent(_) if isolation.locks_gaps() => gap.key(),
+            Place::Absent(_) => return Ok(Unlocked::Locked),
+        };
+        if !session.is_settled(page.lsn()) && !session.probe(self.table, name) {
+            return Ok(Unlocked::Locked);
+        }
+        if let Place::Live(slot) = place {
+            copy(page.view(), slot);
+        }
+        let stamp = page.stamp();
+        if !page.validate() {
+            return Ok(Unlocked::Changed);
+        }
+        session.remember(self.table, stamp)?;
+        Ok(Unlocked::Done)
     }
 
     /// The same under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).

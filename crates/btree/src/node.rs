@@ -23,6 +23,17 @@ pub(crate) fn is_node(view: SlottedView<'_>, table: TableId, level: u8) -> bool 
         && view.flags() & RETIRED == 0
 }
 
+/// The table of which a page is a leaf in use, whatever the page is: for salvage.
+pub fn leaf_table(view: SlottedView<'_>) -> Option<TableId> {
+    is_node(view, view.table(), 0).then(|| view.table())
+}
+
+/// The table of which a page is the root, as far as one can see it: it has no fences and no foster child. For salvage.
+pub fn tree_root(view: SlottedView<'_>) -> Option<TableId> {
+    let unbounded = low_fence(view).is_none() && high_key(view).is_none() && !view.foster_child().is_some();
+    (unbounded && is_node(view, view.table(), view.level())).then(|| view.table())
+}
+
 /// An error that names the page.
 #[cold]
 pub(crate) fn damaged(page: PageId, detail: impl Into<String>) -> StorageError {

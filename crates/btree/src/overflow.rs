@@ -55,6 +55,15 @@ impl Reference {
     }
 }
 
+/// The long value that a record refers to, put together from what `chunk` appends for the key of each of its chunks in the
+/// overflow table; `None` when that is false for one, or they do not make the whole. For salvage.
+pub fn long_value(reference: &[u8], chunk: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> bool) -> Option<Vec<u8>> {
+    let reference = Reference::parse(reference)?;
+    let mut value = Vec::new();
+    let complete = (0..reference.chunks()).all(|index| chunk(&chunk_key(reference.id, index), &mut value));
+    (complete && value.len() as u64 == reference.length).then_some(value)
+}
+
 fn chunk_key(id: u64, index: u32) -> [u8; 12] {
     let mut key = [0; 12];
     key[..8].copy_from_slice(&id.to_be_bytes());

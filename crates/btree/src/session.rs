@@ -3,6 +3,7 @@
 use foreshore_base::{Lsn, PageId, TableId, TxnId};
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_pages::{ExclusivePage, PageStamp};
 
 /// A transaction, as a tree sees it. Who answers decides the protocol of concurrency control.
 pub trait Session {
@@ -47,6 +48,52 @@ pub trait Session {
     #[inline]
     fn point(&mut self, table: TableId, leaf: PageId) {
         let _ = (table, leaf);
+    }
+
+    /// Whether records of this table may be read without locks at this moment: for each read a leaf is
+    /// [settled](Session::is_settled), or its names are [probed](Session::probe), and then it is
+    /// [remembered](Session::remember) (READ-1).
+    #[inline]
+    fn reads_unlocked(&mut self, table: TableId) -> bool {
+        let _ = table;
+        false
+    }
+
+    /// Whether all transactions with records before or at `lsn` have ended, durably.
+    #[inline]
+    fn is_settled(&mut self, lsn: Lsn) -> bool {
+        let _ = lsn;
+        false
+    }
+
+    /// Whether nobody has a lock of this name, as far as one can tell without writing anything; false when in doubt. Takes
+    /// note of the commit on which what the name stands for depends.
+    #[inline]
+    fn probe(&mut self, table: TableId, key: KeyRef<'_>) -> bool {
+        let _ = (table, key);
+        false
+    }
+
+    /// Takes note of a leaf that was read without locks, and was validated after that: it has to stay as it is.
+    ///
+    /// # Errors
+    /// [`LockError::StaleReads`] when one that was read before has not.
+    #[inline]
+    fn remember(&mut self, table: TableId, leaf: PageStamp) -> Result<(), LockError> {
+        let _ = (table, leaf);
+        Ok(())
+    }
+
+    /// Whether it has remembered any leaf: then a tidying hand would change what has to stay as it is.
+    #[inline]
+    fn has_remembered(&self) -> bool {
+        false
+    }
+
+    /// The transaction changes a leaf that it has latched, by the record at `lsn`. Called under the latch.
+    #[inline]
+    fn changes(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
+        let _ = (leaf, lsn);
     }
 
     /// Where the transaction's records are in the log.

@@ -54,7 +54,7 @@ impl<'a> Tree<'a> {
             damaged(page.id(), "a node that has no room for another record cannot be split")
         })?;
         prepare(&mut page, urgency)?;
-        let new_page = self.env.pool.allocate(page.id())?;
+        let new_page = self.env.allocate(urgency, self.table, page.id())?;
         let foster = new_page.id();
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
         let lsn = self.env.append_system(urgency, record::SPLIT, &[&head, &node])?;

@@ -235,7 +235,7 @@ impl<'a> Tree<'a> {
     ) -> Result<Written> {
         let change = self.change(&page, slot, key, if value.overflow { record::NEW_OVERFLOW } else { 0 }, 0);
         page.prepare()?;
-        let lsn = self.log_change(session, record::INSERT, &[&change.head(), key, value.bytes])?;
+        let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
         let flags = RecordFlags { ghost: false, overflow: value.overflow };
         let done = page.edit().insert(slot, key, value.bytes, flags);
         self.finish(page, lsn, done)?;
@@ -259,7 +259,7 @@ impl<'a> Tree<'a> {
         if old_flags.ghost {
             let change = self.change(&page, slot, key, new_overflow | record::ON_GHOST, 0);
             page.prepare()?;
-            let lsn = self.log_change(session, record::INSERT, &[&change.head(), key, value.bytes])?;
+            let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
             let done = page.edit().replace_value(slot, value.bytes, flags);
             self.finish(page, lsn, done)?;
             return Ok(Written::nothing(false));
@@ -273,7 +273,7 @@ impl<'a> Tree<'a> {
             let (old, new) = (&old[first..end], &value.bytes[first..end]);
             let change = self.change(&page, slot, key, 0, first as u16);
             page.prepare()?;
-            let lsn = self.log_change(session, record::PATCH, &[&change.head(), key, old, new])?;
+            let lsn = self.log_change(session, &page, record::PATCH, &[&change.head(), key, old, new])?;
             page.edit().patch_value(slot, first, new);
             page.applied(lsn);
             return Ok(written);
@@ -281,7 +281,8 @@ impl<'a> Tree<'a> {
         let old_overflow = if old_flags.overflow { record::OLD_OVERFLOW } else { 0 };
         let change = self.change(&page, slot, key, new_overflow | old_overflow, old.len() as u16);
         page.prepare()?;
-        let lsn = self.log_change(session, record::UPDATE, &[&change.head(), key, old, value.bytes])?;
+        let lsn =
+            self.log_change(session, &page, record::UPDATE, &[&change.head(), key, old, value.bytes])?;
         let done = page.edit().replace_value(slot, value.bytes, flags);
         self.finish(page, lsn, done)?;
         Ok(written)
@@ -300,7 +301,7 @@ impl<'a> Tree<'a> {
         node::copy_value(page.view(), slot, &mut old);
         let change = self.change(&page, slot, key, if flags.overflow { record::OLD_OVERFLOW } else { 0 }, 0);
         page.prepare()?;
-        let lsn = self.log_change(session, record::DELETE, &[&change.head(), key, old.as_slice()])?;
+        let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
         page.edit().set_ghost(slot, true);
         page.applied(lsn);
         self.tidy_after_delete(session, page, key);
@@ -319,17 +320,19 @@ impl<'a> Tree<'a> {
         Change { page: page.id(), table: self.table, slot, flags, number, key, data: &[] }
     }
 
-    /// Appends a user record. The page that it is about is latched, and stays so until the session knows (BTREE-9).
+    /// Appends a user record about `page`, which stays latched until the session knows (BTREE-9).
     #[inline]
     pub(crate) fn log_change(
         &self,
         session: &mut impl Session,
+        page: &ExclusivePage<'a>,
         kind: RecordKind,
         payload: &[&[u8]],
     ) -> Result<Lsn> {
         let chain = session.chain();
         let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
         session.logged(lsn);
+        session.changes(page, lsn);
         Ok(lsn)
     }
 

@@ -5,32 +5,34 @@ mod checkpoint;
 pub(crate) mod commit;
 mod common;
 mod compare;
-mod comparison;
-mod deadlocks;
-mod intent;
+pub(crate) mod comparison;
+mod constants;
+pub(crate) mod deadlocks;
+mod examples;
+pub(crate) mod granularity;
+pub(crate) mod intent;
+pub(crate) mod keyrange;
 pub(crate) mod ladder;
 pub(crate) mod latch;
-mod locks;
+pub(crate) mod locks;
 mod log;
 mod parse;
 mod progress;
 mod rounds;
 pub(crate) mod summary;
-mod txbench;
+pub(crate) mod txbench;
 
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::{
-    Args, Subcommand,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, Subcommand};
 use foreshore_bench::{
-    ACCOUNTS, BenchError, Distribution, Durability, EngineKind, EngineOptions, Execution, Insert, Isolation,
-    Mix, Order, Report, RunOptions, Scale, Scan, Tpcb, Tpcc, Workload, Ycsb, YcsbOptions, engines,
+    ACCOUNTS, BenchError, Distribution, DrawnBy, Durability, EngineKind, EngineOptions, Execution,
+    HotPosition, HotRecords, Insert, Isolation, Mix, NAMED, Order, Report, RunOptions, Scale, Scan, Tpcb,
+    Tpcc, Workload, Ycsb, YcsbOptions, engines,
 };
 use foreshore_env::time::Duration;
-pub(crate) use parse::parse_seconds;
-use parse::{Touched, parse_distribution, parse_measured, parse_setting, parse_touched};
+use parse::{Touched, parse_distribution, parse_measured, parse_touched};
+pub(crate) use parse::{names, parse_seconds, parse_setting};
 
 use crate::{
     bench::progress::Progress,
@@ -40,7 +42,7 @@ use crate::{
 
 /// Loads a workload, runs it, prints throughput and latency, and checks its consistency; or measures a part.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples::BENCH)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     what: What,
@@ -54,6 +56,8 @@ enum What {
     Compare(compare::CompareArgs),
     /// Latches: acquisitions per second of the road's latch and of others, by mix and number of threads.
     Latch(latch::LatchArgs),
+    /// How many tuples a latch should guard: scans and updates of a table in memory (Böttcher et al. 2020).
+    Granularity(granularity::GranularityArgs),
     /// The lock manager alone: locks per second, by lock table, policy against deadlocks and number of threads.
     Locks(locks::LocksArgs),
     /// Intent locks alone: how long transactions take that only announce what they will lock.
@@ -70,36 +74,15 @@ enum What {
     Dreadlocks(deadlocks::DreadlocksArgs),
     /// Policies against deadlocks: transactions that update tellers in order, and who gives way for nothing.
     Nodeadlock(deadlocks::NodeadlockArgs),
+    /// Key-range modes: ranges of a small table, read and updated, with precise modes and with coarser ones (Kimura et al. 2012).
+    Keyrange(keyrange::KeyrangeArgs),
+    /// Constants of the papers, as this program has them.
+    Constants(constants::ConstantsArgs),
     /// Early lock release: commits that wait for a slow disk, with and without their locks, side by side.
     Elr(commit::ElrArgs),
     /// Deadlocks between pipelines: who gives way, side by side.
     Killpolicy(commit::KillArgs),
 }
-
-const EXAMPLES: &str = "\
-Examples:
-  foreshore bench tpcc                               4 warehouses, 2 threads, 10 seconds, every commit synced
-  foreshore bench tpcc --mix neworder-payment --durability lazy --threads 8
-  foreshore bench tpcc --set pool_bytes=16MiB        a database larger than the buffer pool
-  foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
-  foreshore bench ycsb --distribution zipf:0.9 --read-percent 0
-  foreshore bench ycsb --distribution hot:64:20 --execution planned --durability lazy
-  foreshore bench ycsb --execution partitioned --threads 1 --set execution_threads=1 --durability lazy
-  foreshore bench ycsb --execution partitioned --partitions 2 --partitions-per-transaction 1 --threads 1
-  foreshore bench insert --threads 4 --engine btreemap
-  foreshore bench compare --workloads tpcb,scan --threads 1,8   engines beside each other, each in its own process
-  foreshore bench latch --mix contended --threads 1,2,8,32,128
-  foreshore bench locks --locks 10 --mix x --hot    the lock manager alone, lock tables beside each other
-  foreshore bench intent --absolute 0,1000          intent locks alone, in all the ways that they can be kept
-  foreshore bench ladder --threads 1,2               what made Shore-MT scale, step by step
-  foreshore bench log --threads 1,2,8 --seconds 1   the log alone, inserted into in every way there is
-  foreshore bench checkpoint tpcb                   what checkpoints do to the latency of commits
-  foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
-  foreshore bench nodeadlock                        policies against deadlocks beside each other, the same way
-  foreshore bench elr --log-latency 10ms --rounds 5  locks that go before the flush, and those that do not
-  foreshore bench killpolicy                         who gives way in deadlocks between pipelines
-
-Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 
 /// How long a run is measured, and runs before, if nothing else is said; virtual time is dear.
 const MEASURED: Duration =
@@ -121,21 +104,35 @@ pub(crate) enum WorkloadArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = examples::TPCC)]
 pub(crate) struct TpccArgs {
     /// Warehouses, about 110 MB each.
     #[arg(long, visible_alias = "scale", value_name = "W", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warehouses: u32,
+    /// Customers of a district. Fewer than TPC-C has, for tests and simulated machines, are another benchmark.
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(10..=3000))]
+    customers: u32,
+    /// Items. Fewer than TPC-C has, likewise.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    items: u32,
     /// Which of the five transactions run.
     #[arg(long, default_value = "full", value_parser = names::<Mix>(&["full", "neworder-payment", "neworder", "payment"]))]
     mix: Mix,
     /// Each thread stays at one warehouse instead of drawing one for each transaction.
     #[arg(long)]
     warehouse_per_client: bool,
+    /// Percent of the customers that are named by last name, and have to be looked up. Other than TPC-C has it is another benchmark.
+    #[arg(long, value_name = "P", default_value_t = NAMED, value_parser = clap::value_parser!(u32).range(0..=100))]
+    by_name: u32,
+    /// Each partition (`--partitions`) of the warehouses has tables of its own.
+    #[arg(long, requires = "partitions")]
+    split: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
 
 #[derive(Args)]
+#[command(after_help = examples::TPCB)]
 pub(crate) struct TpcbArgs {
     /// Branches.
     #[arg(long, visible_alias = "scale", value_name = "B", default_value_t = 10)]
@@ -154,6 +151,7 @@ pub(crate) struct TpcbArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = examples::YCSB)]
 pub(crate) struct YcsbArgs {
     /// Records in the table.
     #[arg(long, visible_alias = "scale", value_name = "N", default_value_t = 1_000_000)]
@@ -170,10 +168,21 @@ pub(crate) struct YcsbArgs {
     /// How records are chosen: uniform, zipf[:EXPONENT], hot[:RECORDS[:PERCENT]].
     #[arg(long, default_value = "uniform", value_parser = parse_distribution)]
     distribution: Distribution,
+    /// Take exactly so many of a transaction's records from the hot set, and the others from outside of it, in place of a
+    /// percentage by chance.
+    #[arg(long, value_name = "N")]
+    hot_operations: Option<u32>,
+    /// When a transaction comes to these.
+    #[arg(long, value_name = "WHEN", requires = "hot_operations", default_value = "first",
+          value_parser = names::<HotPosition>(&["first", "last", "random"]))]
+    hot_position: HotPosition,
     /// From how many of the partitions (`--partitions`) a transaction takes its records, in turn: a number, or random, which is
     /// as it comes.
     #[arg(long, value_name = "N", default_value = "random", value_parser = parse_touched)]
     partitions_per_transaction: Touched,
+    /// Percent of the transactions that take them from so many partitions; the others, from one.
+    #[arg(long, value_name = "P", default_value_t = 100, requires = "partitions_per_transaction")]
+    multi_partition_percent: u32,
     /// Each partition is a table of its own.
     #[arg(long, requires = "partitions")]
     split: bool,
@@ -182,6 +191,7 @@ pub(crate) struct YcsbArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = examples::INSERT)]
 pub(crate) struct InsertArgs {
     /// Records in a transaction.
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -194,6 +204,7 @@ pub(crate) struct InsertArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = examples::SCAN)]
 pub(crate) struct ScanArgs {
     /// Records in the table.
     #[arg(long, visible_alias = "scale", value_name = "N", default_value_t = 1_000_000)]
@@ -250,7 +261,11 @@ pub(crate) struct CommonArgs {
     /// warehouse): each has a control thread of its own [default: by hash, among control_threads].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     partitions: Option<u16>,
-    /// Transactions that each thread has given away and not waited for, at most; for `--execution partitioned` [default: 32].
+    /// Who draws transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own that run them, as in
+    /// the paper; then the others have nothing to do.
+    #[arg(long, value_name = "WHO", default_value = "clients", value_parser = names::<DrawnBy>(&["clients", "engine"]))]
+    pub(crate) drawn_by: DrawnBy,
+    /// Transactions that each of those who draw has under way, at most; for `--execution partitioned` [default: 32].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     in_flight: Option<u16>,
     /// An option of the engine, with its unit: `--set pool_bytes=16MiB`. May be repeated.
@@ -270,20 +285,18 @@ pub(crate) struct CommonArgs {
     quiet: bool,
 }
 
-/// Parses one of a few names, and lists them in the help and in the error.
-pub(crate) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
-}
-
 impl WorkloadArgs {
     pub(crate) fn into_parts(self) -> Result<(Box<dyn Workload>, CommonArgs), BenchError> {
         Ok(match self {
             WorkloadArgs::Tpcc(args) => {
+                let TpccArgs { warehouses, customers, items, .. } = args;
+                let scale = Scale { warehouses, customers, items };
                 let workload =
-                    Tpcc::new(Scale::specified(args.warehouses), args.mix, args.warehouse_per_client)?;
+                    Tpcc::new(scale, args.mix, args.warehouse_per_client)?.with_names(args.by_name)?;
+                let workload = match args.common.partitions {
+                    Some(partitions) if args.split => workload.with_split(partitions),
+                    _ => workload,
+                };
                 (Box::new(workload), args.common)
             }
             WorkloadArgs::Tpcb(args) => {
@@ -303,7 +316,9 @@ impl WorkloadArgs {
                     distribution: args.distribution,
                     partitions: args.common.partitions.map_or(1, u32::from),
                     touched: args.partitions_per_transaction.0,
+                    touched_percent: args.multi_partition_percent,
                     split: args.split,
+                    hot: args.hot_operations.map(|count| HotRecords { count, position: args.hot_position }),
                 })?;
                 (Box::new(workload), args.common)
             }
@@ -326,14 +341,17 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Workload(workload) => run_workload(workload),
         What::Compare(args) => compare::run(&args),
         What::Latch(args) => latch::run(&args),
+        What::Granularity(args) => granularity::run(&args),
         What::Locks(args) => locks::run(&args),
         What::Intent(args) => intent::run(&args),
         What::Ladder(args) => ladder::run(&args),
         What::Log(args) => log::run(args),
         What::Checkpoint(args) => checkpoint::run(args),
         What::Txbench(args) => txbench::run(&args),
-        What::Dreadlocks(args) => deadlocks::run_dreadlocks(&args),
-        What::Nodeadlock(args) => deadlocks::run_nodeadlock(&args),
+        What::Dreadlocks(args) => args.side_by_side()?.run(),
+        What::Nodeadlock(args) => args.side_by_side()?.run(),
+        What::Keyrange(args) => args.side_by_side()?.run(),
+        What::Constants(args) => constants::run(&args),
         What::Elr(args) => commit::run_elr(&args),
         What::Killpolicy(args) => commit::run_kill(&args),
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
 
 fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> Result<(), CliError> {
     let TableDescription { name, key_type, value_type, .. } = table;
-    write_line(out, &Header { table: name, key_type, value_type })?;
+    write_header(out, name, key_type, value_type)?;
     let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
     // Step by step and not by `transact`: what was written to a pipe cannot be written again.
     let mut tx = db.begin_with(&TransactOptions {
@@ -96,9 +96,24 @@ fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> 
     tx.lock_table(table, TableLock::Shared)?;
     let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
     while let Some((key, value)) = cursor.next_encoded(&mut tx)? {
-        write_line(out, &Entry { key: keys.key_to_json(key), value: values.value_to_json(value) })?;
+        write_entry(out, keys.key_to_json(key), values.value_to_json(value))?;
     }
     Ok(tx.commit()?)
+}
+
+/// The line before the entries of a table.
+pub(crate) fn write_header(
+    out: &mut impl Write,
+    table: &str,
+    key_type: &str,
+    value_type: &str,
+) -> Result<(), CliError> {
+    write_line(out, &Header { table, key_type, value_type })
+}
+
+/// The line of an entry.
+pub(crate) fn write_entry(out: &mut impl Write, key: Value, value: Value) -> Result<(), CliError> {
+    write_line(out, &Entry { key, value })
 }
 
 fn write_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {

@@ -1,7 +1,7 @@
 //! `foreshore load`.
 
-mod sink;
-mod source;
+pub(crate) mod sink;
+pub(crate) mod source;
 
 use std::{
     fs,

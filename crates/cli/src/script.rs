@@ -8,7 +8,7 @@ mod session;
 mod stage;
 
 use std::{
-    io::{self, BufReader},
+    io::{self, BufRead, BufReader, Read, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -42,7 +42,7 @@ pub(crate) struct ScriptArgs {
 
 const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, given back with each answer) and a "session" [default: "main"]:
   begin         [label] [isolation: serializable, repeatable_read, read_committed] [read_only] [no_wait]
-                [deadline_ms] [durability: sync, lazy]
+                [deadline_ms] [durability: sync, lazy] [priority: -128 to 127; the lowest of a circle gives way]
   get, get_for_update, delete             key [table]
   put, insert, update                     key value [table]
   scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000] [for_update] [table]
@@ -85,23 +85,33 @@ pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
         builder = builder.set(name, value)?;
     }
     let db = recovery::open(builder, &args.directory)?;
-    let stage = Stage::new(db.clone(), Box::new(io::stdout()));
-    let played = play(&stage);
-    // Whatever happened, nobody may stay waiting.
-    let ended = stage.end();
+    let played = play_all(&db, io::stdin().lock(), Box::new(io::stdout()));
     let closed = db.close();
     let understood = played?;
-    ended?;
     closed?;
     Ok(if understood { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
+/// Does what the input says, and ends all that it has begun; whether every line was a command.
+pub(crate) fn play_all(
+    db: &Database,
+    input: impl Read,
+    output: Box<dyn Write + Send>,
+) -> Result<bool, CliError> {
+    let stage = Stage::new(db.clone(), output);
+    let played = play(&stage, &mut BufReader::with_capacity(1 << 16, input));
+    // Whatever happened, nobody may stay waiting.
+    let ended = stage.end();
+    let understood = played?;
+    ended?;
+    Ok(understood)
+}
+
 /// Takes all commands; whether every line was one.
-fn play(stage: &Stage) -> Result<bool, CliError> {
-    let mut input = BufReader::with_capacity(1 << 16, io::stdin());
+fn play(stage: &Stage, input: &mut impl BufRead) -> Result<bool, CliError> {
     let mut understood = true;
     for number in 1u64.. {
-        let line = input::next_line(&mut input).map_err(CliError::io("read standard input"))?;
+        let line = input::next_line(input).map_err(CliError::io("read standard input"))?;
         let result = match line {
             Line::End => break,
             Line::Blank => continue,

@@ -15,14 +15,20 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
-use foreshore_bench::{BenchError, Txbench, TxbenchOptions, Workload};
+use foreshore_bench::{BenchError, Workload};
 
 use crate::{
     bench::{
         CommonArgs, WorkloadArgs,
         commit::{ElrArgs, KillArgs},
+        deadlocks::{DreadlocksArgs, NodeadlockArgs},
+        granularity::GranularityArgs,
+        intent::IntentArgs,
+        keyrange::KeyrangeArgs,
         ladder::LadderArgs,
         latch::LatchArgs,
+        locks::LocksArgs,
+        txbench::TxbenchWorkload,
     },
     output::CliError,
 };
@@ -114,31 +120,36 @@ enum Simulated {
     Txbench(TxbenchArgs),
     /// Latches: as `bench latch`; virtual time is dear, so give few threads, latches and seconds.
     Latch(LatchArgs),
+    /// How many tuples a latch should guard: as `bench granularity`, on one machine.
+    Granularity(GranularityArgs),
+    /// The lock manager alone: as `bench locks`, on one machine; give few combinations and seconds.
+    Locks(LocksArgs),
     /// Early lock release: as `bench elr`, every run on a machine of its own.
     Elr(ElrArgs),
     /// Deadlocks between pipelines: as `bench killpolicy`, likewise.
     Killpolicy(KillArgs),
     /// The ladder of Shore-MT: as `bench ladder`, on one machine.
     Ladder(LadderArgs),
+    /// Ways of waiting for locks: as `bench dreadlocks`, on one machine.
+    Dreadlocks(DreadlocksArgs),
+    /// Policies against deadlocks: as `bench nodeadlock`, on one machine.
+    Nodeadlock(NodeadlockArgs),
+    /// Key-range modes: as `bench keyrange`, on one machine.
+    Keyrange(KeyrangeArgs),
+    /// Intent locks alone: as `bench intent`, on one machine.
+    Intent(IntentArgs),
 }
 
 #[derive(Args)]
 struct TxbenchArgs {
-    /// Consecutive rows that a transaction reads; one that updates does so to a fifth as many rows of the next table.
-    #[arg(long, value_name = "S", default_value_t = 10)]
-    rows: u32,
-    /// The share of the transactions that update.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    updates: f64,
-    /// The share of the rows that are used at all.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
-    hot: f64,
-    /// Rows of each of the three tables.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    keys: u32,
+    #[command(flatten)]
+    workload: TxbenchWorkload,
     #[command(flatten)]
     common: CommonArgs,
 }
+
+/// Rows of a table of txbench: loading them takes time here.
+const TXBENCH_KEYS: u32 = 10_000;
 
 impl Simulated {
     /// The workload, with how it is run; latches and comparisons are none.
@@ -148,14 +159,19 @@ impl Simulated {
                 let (workload, args) = workload.into_parts()?;
                 Parts::Workload(workload, Box::new(args))
             }
-            Simulated::Txbench(TxbenchArgs { rows, updates, hot, keys, common }) => {
-                let workload = Txbench::new(TxbenchOptions { keys, rows, updates, hot })?;
-                Parts::Workload(Box::new(workload), Box::new(common))
+            Simulated::Txbench(TxbenchArgs { workload, common }) => {
+                Parts::Workload(Box::new(workload.workload(TXBENCH_KEYS)?), Box::new(common))
             }
             Simulated::Latch(args) => Parts::Latches(args),
+            Simulated::Granularity(args) => Parts::Granularity(args),
+            Simulated::Locks(args) => Parts::Locks(args),
             Simulated::Elr(args) => Parts::Elr(Box::new(args)),
             Simulated::Killpolicy(args) => Parts::Killpolicy(Box::new(args)),
             Simulated::Ladder(args) => Parts::Ladder(Box::new(args)),
+            Simulated::Dreadlocks(args) => Parts::Dreadlocks(Box::new(args)),
+            Simulated::Nodeadlock(args) => Parts::Nodeadlock(Box::new(args)),
+            Simulated::Keyrange(args) => Parts::Keyrange(Box::new(args)),
+            Simulated::Intent(args) => Parts::Intent(Box::new(args)),
         })
     }
 }
@@ -165,9 +181,15 @@ impl Simulated {
 enum Parts {
     Workload(Box<dyn Workload>, Box<CommonArgs>),
     Latches(LatchArgs),
+    Granularity(GranularityArgs),
+    Locks(LocksArgs),
     Elr(Box<ElrArgs>),
     Killpolicy(Box<KillArgs>),
     Ladder(Box<LadderArgs>),
+    Dreadlocks(Box<DreadlocksArgs>),
+    Nodeadlock(Box<NodeadlockArgs>),
+    Keyrange(Box<KeyrangeArgs>),
+    Intent(Box<IntentArgs>),
 }
 
 #[derive(Args, Clone)]
@@ -188,8 +210,8 @@ struct MachineArgs {
     /// The cost of everything beyond the own socket, in percent of the machine's.
     #[arg(long, global = true, value_name = "P", default_value_t = 100)]
     remote: u64,
-    /// Run six machines in turn, retention 0 and 50 % by remote costs of half, one and one and a half times, and print what
-    /// each came to: what they agree on may be believed.
+    /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half times, and
+    /// print the least and the most beside each figure: what all agree on may be believed.
     #[arg(long, global = true, conflicts_with_all = ["retention", "remote"])]
     bands: bool,
 }

@@ -8,6 +8,7 @@ use foreshore::{
 use serde::Serialize;
 
 use crate::{
+    dump::cell::escape,
     output::{CliError, json_line, line},
     verify::{PATIENCE, open_to_look},
 };
@@ -124,9 +125,12 @@ fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
 
 fn print(outcome: &Outcome) -> Result<(), CliError> {
     line(outcome.database.display().to_string())?;
-    let width = outcome.tables.iter().map(|table| table.name.chars().count()).max().unwrap_or(0);
+    let width =
+        outcome.tables.iter().map(|table| escape(table.name.as_bytes()).chars().count()).max().unwrap_or(0);
     for Table { name, key_type, value_type, content } in &outcome.tables {
-        let types = format!("{key_type} → {value_type}");
+        // Names may have anything in them, what steers a terminal included.
+        let (name, types) = (escape(name.as_bytes()), format!("{key_type} → {value_type}"));
+        let types = escape(types.as_bytes());
         match content {
             None => line(format!("  {name:width$}  {types}"))?,
             Some(Content { entries, key_bytes, value_bytes }) => line(format!(
@@ -143,7 +147,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     let Retention { used_bytes, work_bytes, capacity_bytes, holders } = &outcome.log;
     line(format!("  log: {used_bytes} bytes needed, changes may fill {work_bytes} of {capacity_bytes}"))?;
     for Hold { holder, held_bytes } in holders {
-        line(format!("    {held_bytes:>16} bytes held by {holder}"))?;
+        line(format!("    {held_bytes:>16} bytes held by {}", escape(holder.as_bytes())))?;
     }
     Ok(())
 }

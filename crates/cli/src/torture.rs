@@ -7,8 +7,12 @@
 //! commits in the ledger is the number that the data shows, catch a transaction that is there in part.
 
 mod cycle;
+mod examine;
+mod fatal;
+mod faults;
 mod ledger;
 mod referee;
+mod watchdog;
 mod worker;
 
 use std::{
@@ -17,6 +21,7 @@ use std::{
     process::ExitCode,
 };
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use foreshore_bench::{Execution, Mix, Scale, Tpcb, Tpcc, Workload};
 use foreshore_env::{
     random::{self, Xorshift},
@@ -25,16 +30,18 @@ use foreshore_env::{
 use serde::Serialize;
 
 use crate::{
-    bench::names,
+    bench::{names, parse_setting},
     directory::Directory,
     output::{CHECK_FAILED, CliError, json_line, line},
 };
+use examine::Findings;
+use faults::{Campaign, ClassReport, FaultClass, FaultClasses};
 use referee::{Referee, Score};
 
 /// Kills a working process again and again and checks that nothing acknowledged was lost.
 ///
 /// A child process runs transactions and reports each acknowledged commit over a pipe. It is killed (SIGKILL) after 50 ms
-/// to 3 s; now and then a second child is killed while it recovers from that. Then the database is opened, verified, and
+/// to 3 s (--life); now and then a second child is killed while it recovers from that. Then the database is opened, verified, and
 /// compared with the reports: nothing acknowledged is lost, nothing is half done, the workload's conditions hold.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,12 +54,24 @@ pub(crate) struct TortureArgs {
     #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle"])]
     workload: String,
     /// Threads of the child.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: u16,
+    /// How long a child works at most before it is killed. In one that works for long a watchdog finds threads that hang.
+    #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    life: u64,
     /// How the child's transactions come to their locks: as `bench` has it.
     #[arg(long, default_value = "dynamic",
           value_parser = names::<Execution>(&["dynamic", "planned", "reconnaissance", "partitioned"]))]
     execution: Execution,
+    /// Let the disk fail, too: `disk-full` (and later it has space again), `eio` (reads and writes fail), `short` (reads give
+    /// less, writes end in the middle), `fsync` (a sync fails, and its data is gone), `kill` (at any moment, and at the n-th write),
+    /// `power` (what was not synced is lost, or torn); `all` of them share the time. All but `kill` use a disk in memory.
+    #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child"],
+          value_parser = PossibleValuesParser::new(FaultClass::NAMES).try_map(|name| name.parse::<FaultClasses>()))]
+    faults: Option<FaultClasses>,
+    /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another one.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
+    set: Vec<(String, String)>,
     /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -74,7 +93,7 @@ pub(crate) struct TortureArgs {
     #[arg(long, hide = true)]
     planted_loss: bool,
     /// What the parent tells the child.
-    #[arg(long, hide = true, value_names = ["SEED", "SETTINGS"], num_args = 2, requires = "dir")]
+    #[arg(long, hide = true, value_names = ["SEED", "SETTINGS", "WRITE"], num_args = 3, requires = "dir")]
     child: Option<Vec<String>>,
 }
 
@@ -82,8 +101,11 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore torture --seconds 600 --threads 8
   foreshore torture --workload cycle --seed 7
+  foreshore torture --threads 500 --life 600 --seconds 3600     does anybody hang?
   foreshore torture --execution partitioned --threads 8
   foreshore torture --workload tpcc --dir /mnt/ssd/torture --json
+  foreshore torture --faults all --seconds 60
+  foreshore torture --faults disk-full --workload cycle --set log_insert=consolidated
 
 Exit status: 0 nothing was lost, 1 something was, 2 it could not be run.";
 
@@ -119,6 +141,21 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let seed = args.seed.unwrap_or_else(random::seed);
     let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
     directory.remove_when_interrupted()?;
+    if let Some(classes) = &args.faults {
+        let campaign = Campaign {
+            workload: workload.as_ref(),
+            threads: usize::from(args.threads),
+            execution: args.execution,
+            set: &args.set,
+            seed,
+            length: Duration::from_secs(args.seconds),
+            quiet: args.json,
+            planted_loss: args.planted_loss,
+            directory: directory.path(),
+        };
+        let classes = campaign.run(classes)?;
+        return finish(&args, seed, directory, classes);
+    }
     let referee = Referee {
         workload: workload.as_ref(),
         threads: usize::from(args.threads),
@@ -126,7 +163,10 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         directory: directory.path(),
         seed,
         length: Duration::from_secs(args.seconds),
+        longest_life: Duration::from_secs(args.life.min(args.seconds)),
         quiet: args.json,
+        set: &args.set,
+        at_writes: false,
         planted_loss: args.planted_loss,
         power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
@@ -152,6 +192,46 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
+/// Tells what came of the classes of faults.
+fn finish(
+    args: &TortureArgs,
+    seed: u64,
+    mut directory: Directory,
+    classes: Vec<ClassReport>,
+) -> Result<ExitCode, CliError> {
+    let passed = classes.iter().all(ClassReport::passed);
+    if !passed {
+        directory.keep();
+    }
+    let kept = directory.kept().filter(|path| path.exists()).map(Path::to_owned);
+    let TortureArgs { workload, threads, execution, .. } = args;
+    let execution = execution.name();
+    if args.json {
+        json_line(&Campaigned { workload, threads: *threads, execution, seed, passed, classes, kept })?;
+    } else {
+        line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
+        faults::print(&classes)?;
+        if let Some(path) = kept {
+            line(format!("the database is in {}", path.display()))?;
+        }
+        line(if passed { "passed" } else { "FAILED" })?;
+    }
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+#[derive(Serialize)]
+struct Campaigned<'o> {
+    workload: &'o str,
+    threads: u16,
+    execution: &'static str,
+    seed: u64,
+    passed: bool,
+    classes: Vec<ClassReport>,
+    /// Where the database was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<PathBuf>,
+}
+
 #[derive(Serialize)]
 struct Outcome {
     workload: String,
@@ -171,11 +251,9 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         cycles,
         kills,
         kills_in_recovery,
+        kills_at_writes: _,
         power_cuts,
-        commits_checked,
-        unreported_kept,
-        losses,
-        problems,
+        found: Findings { commits_checked, unreported_kept, losses, problems },
         seconds,
     } = &outcome.score;
     for problem in problems {

@@ -140,7 +140,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         count => format!("{count} problems"),
     };
     line(format!(
-        "{} is damaged: {count}; restore a backup, or save what `dump` can read",
+        "{} is damaged: {count}; restore a backup, or save what can be read with `salvage`",
         database.display()
     ))
 }

@@ -119,6 +119,30 @@ fn transactions_can_be_given_to_threads_of_the_engine() {
     assert_eq!((&report["commits"], &report["consistent"]), (&300.into(), &true.into()));
 }
 
+/// The engine's threads draw the transactions themselves: of all workloads, foreseen and not, split and not; what they count is
+/// what the checks find.
+#[test]
+fn threads_of_the_engine_can_draw_transactions_themselves() {
+    for workload in [
+        "ycsb --records 500 --read-percent 0 --partitions 3 --partitions-per-transaction 1 --split",
+        "ycsb --records 500 --distribution hot:4:50 --set automatic_threads=true",
+        "tpcb --branches 1 --accounts 100",
+        "tpcc --warehouses 2 --customers 20 --items 50 --by-name 0",
+        "tpcc --warehouses 2 --customers 20 --items 50 --partitions 2 --mix neworder-payment",
+    ] {
+        let report = report(&format!(
+            "bench {workload} --execution partitioned --drawn-by engine --in-flight 3 --set execution_threads=2 --seconds 0.2 \
+             --warm-up 0.05 --durability lazy --set pool_bytes=8MiB --json"
+        ));
+        assert_eq!((&report["consistent"], &report["options"]["drawn_by"]), (&true.into(), &"engine".into()));
+        let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
+        let commits = report["commits"].as_u64().unwrap();
+        assert!(commits > 0 && counter("done") > commits, "{workload}");
+        assert_eq!((counter("in_flight"), counter("queued")), (0, 0));
+        assert_eq!(counter("messages"), counter("visits") + counter("footprints"), "{workload}");
+    }
+}
+
 /// Transactions stay in as many partitions as is asked for, and take one message more; in the other ways of running them, and
 /// with a table for each partition, the same transactions are as consistent.
 #[test]
@@ -144,6 +168,19 @@ fn transactions_touch_as_many_partitions_as_is_asked_for() {
             assert_eq!(report["options"]["partitions"], 4);
         }
     }
+}
+
+/// TPC-C whose warehouses are divided among partitions, with tables of their own: all its conditions hold.
+#[test]
+fn tpcc_can_be_split() {
+    let split = "bench tpcc --warehouses 3 --customers 20 --items 50 --partitions 3 --split --threads 2 --seconds 0.2 \
+                 --warm-up 0 --durability lazy --set pool_bytes=8MiB --json";
+    for execution in ["dynamic", "planned", "partitioned", "partitioned-store"] {
+        let report = report(&format!("{split} --mix neworder-payment --execution {execution}"));
+        assert_eq!((&report["consistent"], &report["options"]["split"]), (&true.into(), &true.into()));
+        assert!(report["commits"].as_u64().unwrap() > 0, "{execution}");
+    }
+    assert_eq!(report(split)["consistent"], true, "with the transactions that have to look rows up");
 }
 
 #[test]
@@ -178,9 +215,14 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench ycsb --execution conventional", "reconnaissance"),
         ("bench ycsb --engine btreemap --execution planned", "leave out --execution"),
         ("bench ycsb --execution planned --in-flight 3", "--execution partitioned"),
+        ("bench ycsb --drawn-by engine", "--execution partitioned"),
+        ("bench ycsb --execution partitioned --drawn-by engine", "--durability lazy"),
+        ("bench ycsb --execution partitioned --drawn-by engine --threads 2", "execution_threads"),
+        ("bench tpcc --by-name 101", "0..=100"),
         ("bench ycsb --execution partitioned-store", "--partitions"),
         ("bench ycsb --partitions 2 --partitions-per-transaction 3", "1..=2"),
         ("bench ycsb --split", "--partitions"),
+        ("bench tpcc --split", "--partitions"),
         ("bench tpcb --partitions 2", "leave out --partitions"),
         ("bench tpcc --seconds=-3", "seconds"),
         ("bench tpcc --iterations 5 --threads 2", "cannot be used with"),
@@ -268,6 +310,32 @@ fn latches_report_a_result_for_each_combination() {
     let output = foreshore("bench latch --latch spinlock");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("queuing_rw"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn granularity_and_constants_are_told() {
+    let compared = report(
+        "bench granularity --latch hybrid,std_rwlock --tuples 1000 --per-latch 10,1000 --writes 0,10 --threads 2 --seconds 0.01 \
+         --rounds 2 --json",
+    );
+    assert_eq!((&compared["experiment"], &compared["consistent"]), (&"granularity".into(), &true.into()));
+    let results = compared["results"].as_array().unwrap();
+    assert_eq!(results.len(), 8);
+    assert!(results.iter().all(|result| result["tuples_per_s"].as_f64().unwrap() > 0.0), "{compared}");
+    let output = foreshore(
+        "bench granularity --tuples 10 --per-latch 5 --writes 10 --seconds 0.002 --rounds 1 --quiet",
+    );
+    assert!(text(&output.stdout).contains("10 % updates"), "{}", text(&output.stdout));
+    for wrong in ["--latch all", "--latch wood", "--tuples 5 --per-latch 6", "--writes 100", "--tuples 0"] {
+        let output = foreshore(&format!("bench granularity --seconds 0.002 {wrong}"));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    let constants = report("bench constants --json");
+    let named = |name: &str| {
+        let all = constants["results"].as_array().unwrap();
+        all.iter().find(|constant| constant["name"] == name).unwrap()["value"].as_f64().unwrap()
+    };
+    assert_eq!((named("parking spaces"), named("longest pipeline")), (512.0, 100_000.0));
 }
 
 #[test]
@@ -506,6 +574,14 @@ fn the_ladder_s_steps_are_compared() {
     let rate = |row: usize| ladder[row]["commits_per_s"].as_f64().unwrap();
     let ratio = |one: f64, other: f64| if other > 0.0 { one / other } else { 0.0 };
     assert!((0..16).any(|row| rate(row) > 0.0), "{report}");
+    let results = report["results"].as_array().unwrap();
+    let commits = |step: &serde_json::Value| {
+        let same = |row: &&serde_json::Value| {
+            (&row["variant"], &row["threads"]) == (&step["step"], &step["threads"])
+        };
+        results.iter().find(same).map(|row| &row["commits"])
+    };
+    assert!(ladder.iter().all(|step| Some(&step["commits"]) == commits(step)), "{report}");
     for (number, row) in ladder.iter().enumerate() {
         let (lowest, before) = (number / 8 * 8, if number % 8 == 0 { number } else { number - 1 });
         let expected = [lowest, before, number % 8].map(|other| ratio(rate(number), rate(other)));
@@ -519,6 +595,6 @@ fn the_ladder_s_steps_are_compared() {
     let output = foreshore(&format!("bench ladder --steps baseline,road {quick} --quiet"));
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(printed.contains("of baseline") && printed.contains("translation=global_mutex"), "{printed}");
+    assert!(printed.contains("of lowest") && printed.contains("translation=global_mutex"), "{printed}");
     assert!(printed.contains("consistent: all 6 checks hold") && !printed.contains("bpool1"), "{printed}");
 }

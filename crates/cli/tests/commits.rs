@@ -21,6 +21,7 @@ fn comparisons_of_commits_have_a_row_for_each_side() {
     assert_eq!((&report["workload"], &report["consistent"], rows.len()), (&"elr".into(), &true.into(), 4));
     assert_eq!((&rows[1]["side"], &rows[1]["read_ratio"]), (&"shared_and_exclusive".into(), &0.0.into()));
     assert!(rows.iter().all(|row| row["commits_per_s"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(rows.iter().all(|row| row["commits"].as_u64().unwrap() > 0), "{report}");
     assert_eq!(rows[0]["ratio"], 1.0);
     let deadlocks = |row: &serde_json::Value| row["deadlocks_per_1000"].as_f64().unwrap();
     assert_eq!(

@@ -456,3 +456,18 @@ fn a_dropped_table_s_space_is_given_back() {
     assert!(length() * 4 < full);
     assert!(scene.fail("compact nowhere").contains("nowhere"));
 }
+
+/// A name may have anything in it, what steers a terminal included: printed, it is text; for a program it is itself.
+#[test]
+fn names_are_printed_as_text() {
+    let scene = Scene::new();
+    let name = "red \u{1b}[31m \u{7}bell";
+    let db = Database::open(scene.path("db")).unwrap();
+    db.transact(|tx| tx.put(TableDefinition::<u8, u8>::new(name), 1, 1).map(drop)).unwrap();
+    db.close().unwrap();
+    let printed = scene.succeed("stat db");
+    assert!(printed.contains(r"red \x1b[31m \x07bell"), "{printed}");
+    assert!(!printed.contains('\u{1b}'), "{printed:?}");
+    let report: Json = serde_json::from_str(&scene.succeed("stat db --json")).unwrap();
+    assert_eq!(report["tables"][0]["name"], name);
+}

@@ -57,9 +57,10 @@ fn comparisons_take_place_on_simulated_machines() {
         let told = run();
         let report: serde_json::Value = serde_json::from_str(&told).unwrap();
         assert_eq!(report["consistent"], true);
-        let rates =
-            report[field].as_array().unwrap().iter().map(|row| row["commits_per_s"].as_f64().unwrap());
+        let found = report[field].as_array().unwrap();
+        let rates = found.iter().map(|row| row["commits_per_s"].as_f64().unwrap());
         assert_eq!(rates.filter(|rate| *rate > 0.0).count(), rows, "{told}");
+        assert!(found.iter().all(|row| row["commits"].as_u64().unwrap() > 0), "{told}");
         assert_eq!(told, run());
     }
 }
@@ -118,6 +119,52 @@ fn seeds_must_be_seeds() {
     }
 }
 
+/// Machines that are a little other stand beside the one that was asked for, each figure with theirs.
+#[cfg(foreshore_sim)]
+#[test]
+fn figures_have_bands() {
+    let run = |args: &str| {
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let report = |args: &str| serde_json::from_str::<serde_json::Value>(&run(args)).unwrap();
+    // Two sockets, so that remote costs count.
+    let tpcb = "bench tpcb --branches 4 --accounts 50 --threads 12 --seconds 0.002 --warm-up 0.0005 --json";
+    let (alone, whole) = (report(tpcb), report(&format!("{tpcb} --bands")));
+    assert!(alone.get("bands").is_none() && alone["commits_per_s"] == whole["commits_per_s"]);
+    let bands = whole["bands"].as_array().unwrap();
+    let machines: Vec<_> = bands
+        .iter()
+        .map(|band| (band["retention_percent"].as_u64().unwrap(), band["remote_percent"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(machines, [(0, 50), (50, 50), (0, 100), (50, 100), (0, 150), (50, 150)]);
+    assert!(bands.iter().any(|band| band["commits_per_s"] != whole["commits_per_s"]));
+    let latch = "bench latch --latch mcs --mix write-only --threads 12 --seconds 0.00005";
+    let latches = report(&format!("{latch} --bands --json"));
+    let bands = latches["results"][0]["bands"].as_array().unwrap();
+    assert!(bands.len() == 6 && bands.iter().all(|band| band["ns"].as_f64().unwrap() > 0.0), "{latches}");
+    let text = run(&format!("{latch} --bands"));
+    assert!(text.contains("the least and most on machines that are a little other"), "{text}");
+}
+
+/// The lock manager alone takes a simulated core some time, and two threads on two cores come to the same again.
+#[cfg(foreshore_sim)]
+#[test]
+fn the_lock_manager_alone_is_simulated() {
+    let args =
+        "bench locks --lock-tables latched --locks 10 --mix x --cold --threads 1,2 --seconds 0.0005 --json";
+    let run = || {
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = run();
+    let report: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(report["consistent"] == true && report["results"].as_array().unwrap().len() == 2, "{told}");
+    assert_eq!(told, run());
+}
+
 /// Of every lock table and all intent locks; what the road saves is seen.
 #[cfg(foreshore_sim)]
 #[test]
@@ -134,7 +181,8 @@ fn the_costs_of_locks_are_counted() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// Some of the planted faults, each of which the campaign finds soon; `--plant all` tries every one.
+/// Some of the planted faults; `--plant all` tries every one. Most are found within a dozen seeds. Which seed is the first
+/// to show a fault changes with whatever the engine does, so the search may go on far beyond that.
 #[cfg(foreshore_sim)]
 #[test]
 fn planted_faults_are_found() {
@@ -145,11 +193,20 @@ fn planted_faults_are_found() {
         "InsertIgnoresGap",
         "ReadUnlocked",
         "DataUnsynced",
+        "ProbeBlind",
+        "SettledBlind",
+        "StaleReadsKept",
+        "LastLeafUnvalidated",
+        "PartitionsUnordered",
+        "FullRingForgets",
+        "ReleaseForgotten",
     ] {
-        let found = simulate(&["--seeds", "0..60", "--plant", fault, "--stop-after", "1"]);
+        let found = simulate(&["--seeds", "0..600", "--plant", fault, "--stop-after", "1"]);
         assert_eq!(found.status.code(), Some(1), "{fault} is not found");
     }
-    assert_eq!(simulate(&["--seeds", "0", "--plant", "Nothing"]).status.code(), Some(2));
+    for seeds in ["0", "0..3"] {
+        assert_eq!(simulate(&["--seeds", seeds, "--plant", "Nothing"]).status.code(), Some(2));
+    }
 }
 
 /// The simulator is measured: by all patterns, on all numbers of cores.

@@ -4,21 +4,11 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-fn torture(workload: &str, more: &[&str], status: i32) -> Json {
+/// Runs the program for so many seconds; its report.
+fn torture(seconds: &str, more: &[&str], status: i32) -> Json {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-        .args([
-            "torture",
-            "--json",
-            "--seconds",
-            "6",
-            "--threads",
-            "4",
-            "--seed",
-            "3",
-            "--workload",
-            workload,
-        ])
+        .args(["torture", "--json", "--threads", "4", "--seconds", seconds])
         .args(more)
         .arg("--dir")
         .arg(directory.path().join("db"))
@@ -30,6 +20,11 @@ fn torture(workload: &str, more: &[&str], status: i32) -> Json {
     serde_json::from_str(printed.lines().last().unwrap()).unwrap()
 }
 
+/// Kills, and no other faults.
+fn kills(workload: &str, more: &[&str], status: i32) -> Json {
+    torture("6", &[&["--seed", "3", "--workload", workload], more].concat(), status)
+}
+
 fn assert_passed(report: &Json) {
     assert_eq!((&report["passed"], &report["losses"]), (&true.into(), &0.into()), "{report}");
     assert!(report["kills"].as_u64().unwrap() >= 2, "{report}");
@@ -38,30 +33,30 @@ fn assert_passed(report: &Json) {
 
 #[test]
 fn tpcb_survives_kills() {
-    assert_passed(&torture("tpcb", &[], 0));
+    assert_passed(&kills("tpcb", &[], 0));
 }
 
 #[test]
 fn tpcc_survives_kills() {
-    assert_passed(&torture("tpcc", &[], 0));
+    assert_passed(&kills("tpcc", &[], 0));
 }
 
 #[test]
 fn cycle_survives_kills() {
-    assert_passed(&torture("cycle", &[], 0));
+    assert_passed(&kills("cycle", &[], 0));
 }
 
 /// Threads of the engine run the transactions, and the control threads' locks go before the disk has the commit.
 #[test]
 fn partitioned_execution_survives_kills() {
-    let report = torture("tpcb", &["--execution", "partitioned"], 0);
+    let report = kills("tpcb", &["--execution", "partitioned"], 0);
     assert_passed(&report);
     assert_eq!(report["execution"], "partitioned");
 }
 
 #[test]
 fn commits_promised_too_early_are_found_to_be_lost() {
-    let report = torture("tpcb", &["--planted-loss"], 1);
+    let report = kills("tpcb", &["--planted-loss"], 1);
     assert_eq!(report["passed"], false);
     assert!(report["losses"].as_u64().unwrap() > 0, "{report}");
     assert!(report["problems"][0].as_str().unwrap().starts_with("LOST"), "{report}");
@@ -73,7 +68,7 @@ fn each_kill_has_its_power_cut() {
     let log = directory.path().join("log");
     let [cut, after] = ["kill -0 $FORESHORE_WORKER && echo cut", "echo after"]
         .map(|command| format!("{command} >>'{}'", log.display()));
-    let report = torture("tpcb", &["--power-cut", &cut, "--after-kill", &after], 0);
+    let report = kills("tpcb", &["--power-cut", &cut, "--after-kill", &after], 0);
     assert_passed(&report);
     assert_eq!(report["power_cuts"], report["kills"]);
     let cuts = report["power_cuts"].as_u64().unwrap() as usize;
@@ -112,4 +107,75 @@ fn an_occupied_directory_is_refused() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("is not empty"));
+}
+
+/// One class of faults, briefly.
+fn faults(class: &str, more: &[&str], status: i32) -> Json {
+    torture("4", &[&["--seed", "5", "--faults", class], more].concat(), status)
+}
+
+/// The class passes, has met these faults, and a planted loss is found out.
+fn assert_class(class: &str, workload: &str, met: &[&str]) {
+    let report = faults(class, &["--workload", workload], 0);
+    assert_eq!(report["passed"], true, "{report}");
+    let only = &report["classes"][0];
+    assert_eq!((&only["faults"], &only["losses"]), (&class.into(), &0.into()), "{report}");
+    assert!(only["commits_checked"].as_u64().unwrap() > 0, "{report}");
+    for met in met {
+        let counts = only["met"].as_object().unwrap().iter();
+        let count: u64 =
+            counts.filter(|(what, _)| what.starts_with(met)).map(|(_, count)| count.as_u64().unwrap()).sum();
+        assert!(count > 0, "{met} was not met: {report}");
+    }
+    let report = faults(class, &["--workload", "tpcb", "--planted-loss"], 1);
+    let only = &report["classes"][0];
+    assert!(report["passed"] == false && only["losses"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_stops_nothing() {
+    assert_class("disk-full", "tpcb", &["no space: data file", "no space: log"]);
+}
+
+#[test]
+fn failing_reads_and_writes_lose_nothing() {
+    assert_class("eio", "cycle", &["read failed", "write failed"]);
+}
+
+#[test]
+fn short_reads_and_writes_lose_nothing() {
+    assert_class("short", "tpcb", &["short read", "write failed"]);
+}
+
+#[test]
+fn failing_syncs_lose_nothing() {
+    assert_class("fsync", "tpcc", &["sync failed"]);
+}
+
+#[test]
+fn kills_at_writes_lose_nothing() {
+    assert_class("kill", "tpcb", &["kill at a write"]);
+}
+
+#[test]
+fn power_failures_lose_nothing() {
+    assert_class("power", "tpcb", &["power failed"]);
+}
+
+#[test]
+fn faults_and_options_that_are_none_are_refused() {
+    for (arguments, why) in [
+        (&["--faults", "flood"][..], "disk-full"),
+        (&["--faults", "power", "--set", "pool_bytes"], "option=value"),
+        (&["--faults", "power", "--set", "pool=1"], "there is no option"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(["torture", "--seconds", "1"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
 }

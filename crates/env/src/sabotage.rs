@@ -74,11 +74,27 @@ pub enum Fault {
     DeadlockUnseen,
     /// A lock on a table does not see those who work below it.
     TableLockBlind,
+    /// Reads without locks do not ask who has locked what they read.
+    ProbeBlind,
+    /// The log counts as settled whoever is open.
+    SettledBlind,
+    /// What was read without locks is not validated.
+    StaleReadsKept,
+    /// The last leaf that was read without locks is not validated.
+    LastLeafUnvalidated,
+    /// A footprint visits its partitions out of order.
+    PartitionsUnordered,
+    /// A message that finds its ring full is lost.
+    FullRingForgets,
+    /// A ring tells of a message before it is in its place.
+    RingToldEarly,
+    /// A partition does not give locks back when it is told to.
+    ReleaseForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 41] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -112,6 +128,14 @@ impl Fault {
         Fault::WithdrawalUnnoticed,
         Fault::DeadlockUnseen,
         Fault::TableLockBlind,
+        Fault::ProbeBlind,
+        Fault::SettledBlind,
+        Fault::StaleReadsKept,
+        Fault::LastLeafUnvalidated,
+        Fault::PartitionsUnordered,
+        Fault::FullRingForgets,
+        Fault::RingToldEarly,
+        Fault::ReleaseForgotten,
     ];
 
     /// The fault's name, as it stands in the source.

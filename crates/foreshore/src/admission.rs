@@ -14,6 +14,8 @@
 
 mod limit;
 
+use std::cell::RefCell;
+
 use foreshore_env::{
     sync::{
         Condvar, Mutex,
@@ -22,7 +24,6 @@ use foreshore_env::{
     thread, thread_local,
     time::{Duration, Instant},
 };
-use std::cell::RefCell;
 
 use limit::Limit;
 
@@ -193,12 +194,15 @@ impl Admission {
         let mut state = self.state.lock();
         if !state.has_room() {
             self.waits.fetch_add(1, Ordering::Relaxed);
-            let came = Instant::now();
+            // Moves on whenever somebody leaves.
+            let end = |state: &State| {
+                let patience = state.last_leave.max(now) + PATIENCE;
+                deadline.map_or(patience, |deadline| deadline.min(patience))
+            };
             state.waiting += 1;
             loop {
-                let patience = state.last_leave.max(came) + PATIENCE;
-                let end = deadline.map_or(patience, |deadline| deadline.min(patience));
-                state = self.vacancy.wait_until(state, end);
+                let until = end(&state);
+                state = self.vacancy.wait_until(state, until);
                 state.woken = false;
                 if state.granted > 0 {
                     state.granted -= 1;
@@ -206,9 +210,7 @@ impl Admission {
                     state.running -= 1;
                     break;
                 }
-                let now = Instant::now();
-                let patience = state.last_leave.max(came) + PATIENCE;
-                if state.has_room() || now >= patience || deadline.is_some_and(|deadline| now >= deadline) {
+                if state.has_room() || Instant::now() >= end(&state) {
                     break;
                 }
             }

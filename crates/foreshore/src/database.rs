@@ -11,7 +11,7 @@ use std::{
 use foreshore_base::StorageError;
 use foreshore_env::{
     disk::{Disk, RealDisk},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
 use foreshore_orthrus::Partitions;
@@ -25,7 +25,7 @@ use crate::{
     error::{Error, Result},
     options::Options,
     pipeline::Pipeline,
-    plan::{Execution, Plan, Planner},
+    plan::{Execution, Plan, Planner, Steps},
     report::{Stats, VerifyReport},
     retention::LogRetention,
     table::{TableCache, TableDescription},
@@ -50,9 +50,10 @@ pub(crate) struct Inner {
     /// Who lets transactions in, unless the options say that nobody does.
     pub(crate) admission: Option<Admission>,
     pub(crate) path: PathBuf,
-    /// The threads of partitioned execution, from their first transaction on. Guarded by the mutex, which is held while they
-    /// are started.
-    pub(crate) partitions: Mutex<Option<Arc<Partitions>>>,
+    /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no mutex.
+    pub(crate) partitions: OnceLock<Arc<Partitions>>,
+    /// Held while they are started, and by whoever closes until they are.
+    pub(crate) starts_partitions: Mutex<()>,
 }
 
 impl Inner {
@@ -68,7 +69,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(partitions) = &*self.partitions.lock() {
+        if let Some(partitions) = self.partitions.get() {
             partitions.stop();
         }
         // Nobody is left to tell. What was not written is in the log; the next opening recovers it.
@@ -152,7 +153,8 @@ impl Builder {
             admission: self.options.admission_control.then(Admission::new),
             options: self.options,
             path,
-            partitions: Mutex::new(None),
+            partitions: OnceLock::new(),
+            starts_partitions: Mutex::new(()),
         };
         Ok(Database { inner: Arc::new(inner) })
     }
@@ -283,6 +285,7 @@ impl Database {
         let default = Some(self.inner.options.lock_timeout).filter(|timeout| !timeout.is_zero());
         txn.set_lock_timeout(options.lock_timeout.or(default));
         txn.set_no_wait(options.no_wait);
+        txn.set_read_mode(options.read_mode.unwrap_or_default());
         txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));
     }
 
@@ -290,7 +293,7 @@ impl Database {
     pub(crate) fn planner(&self, options: &TransactOptions) -> Option<Planner<'static>> {
         match options.execution.unwrap_or(self.inner.options.execution) {
             Execution::Dynamic => None,
-            Execution::Planned => Some(Planner::new(Vec::new())),
+            Execution::Planned => Some(Planner::new(Steps::default())),
         }
     }
 
@@ -380,7 +383,8 @@ impl Database {
     /// opening would have to recover. Everything that is called later fails with [`Error::Closed`], but for
     /// [`Database::stats`]: `cut_off` says how many transactions had written and were still open. They are undone.
     pub fn close(&self) -> Result<()> {
-        if let Some(partitions) = &*self.inner.partitions.lock() {
+        drop(self.inner.starts_partitions.lock());
+        if let Some(partitions) = self.inner.partitions.get() {
             partitions.stop();
         }
         self.inner.engine.close().map_err(|error| self.inner.error(error))

@@ -1,5 +1,6 @@
 //! The one error type of the facade.
 
+mod code;
 mod convert;
 mod lock;
 
@@ -33,6 +34,10 @@ pub enum Error {
         "touched what is not in the plan while others have it locked; roll back, and name it in the plan"
     )]
     PlanMiss,
+    /// The transaction read without locks ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and others have changed what it has
+    /// read. [`Database::transact`](crate::Database::transact) runs such a transaction again by itself, with locks.
+    #[error("others have changed what the transaction has read without locks; roll back and run it again")]
+    StaleReads,
     /// The transaction's deadline passed while it waited for a lock, or it waited for as long as `lock_timeout` lets it.
     #[error("{}", .0.timed_out())]
     LockTimeout(Box<RefusedLock>),
@@ -194,6 +199,18 @@ pub enum Error {
         /// What it takes.
         expected: String,
     },
+    /// There is no space on the disk, or none for this user: a quota, or a limit on the size of files. The operation is undone.
+    /// What has begun can be committed or rolled back, and the database can be read, closed and opened; changes are accepted
+    /// again as soon as there is space.
+    #[error("the disk is full: cannot {action} {}: {reason}; make room there and go on", path.display())]
+    DiskFull {
+        /// What was attempted, as a verb phrase.
+        action: String,
+        /// The file, or the directory.
+        path: PathBuf,
+        /// What the system says, which tells a full disk from a quota and from a limit on the size of files.
+        reason: String,
+    },
     /// An operation of the operating system failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -339,56 +356,9 @@ impl Error {
     }
 
     /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
-    /// the victim is, and for [`Error::PlanMiss`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
+    /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
     /// transaction ended.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock(_) | Error::PlanMiss)
-    }
-
-    /// A word for programs in other languages. It stays the same from version to version, and so do the words of the
-    /// variants: theirs, in small letters.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::Deadlock(_) => "deadlock",
-            Error::PlanMiss => "plan_miss",
-            Error::LockTimeout(_) => "lock_timeout",
-            Error::WouldBlock(_) => "would_block",
-            Error::Cancelled => "cancelled",
-            Error::RetriesExhausted { .. } => "retries_exhausted",
-            Error::TransactionFailed => "transaction_failed",
-            Error::PipelineBusy => "pipeline_busy",
-            Error::InvalidGlobalId { .. } => "invalid_global_id",
-            Error::GlobalIdInUse { .. } => "global_id_in_use",
-            Error::UnknownGlobalId { .. } => "unknown_global_id",
-            Error::GlobalIdBusy { .. } => "global_id_busy",
-            Error::NotOfThisTransaction { .. } => "not_of_this_transaction",
-            Error::OutcomeUnknown { .. } => "outcome_unknown",
-            Error::TooManyLocks { .. } => "too_many_locks",
-            Error::TooManyTransactions { .. } => "too_many_transactions",
-            Error::KeyTooLong { .. } => "key_too_long",
-            Error::ValueTooLong { .. } => "value_too_long",
-            Error::TypeMismatch { .. } => "type_mismatch",
-            Error::NoSuchTable { .. } => "no_such_table",
-            Error::NotBehind { .. } => "not_behind",
-            Error::Undecodable { .. } => "undecodable",
-            Error::UnknownOption { .. } => "unknown_option",
-            Error::InvalidOption { .. } => "invalid_option",
-            Error::Io { .. } => "io",
-            Error::Corrupted { .. } => "corrupted",
-            Error::UpgradeRequired { .. } => "upgrade_required",
-            Error::NotADatabase { .. } => "not_a_database",
-            Error::AlreadyOpen { .. } => "already_open",
-            Error::Poisoned { .. } => "poisoned",
-            Error::LogFull { .. } => "log_full",
-            Error::LogHeld => "log_held",
-            Error::PoolExhausted { .. } => "pool_exhausted",
-            Error::LimitExceeded { .. } => "limit_exceeded",
-            Error::ReadOnly { .. } => "read_only",
-            Error::BackupStopped { .. } => "backup_stopped",
-            Error::Busy { .. } => "busy",
-            Error::Closed { .. } => "closed",
-            Error::Application(_) => "application",
-            Error::Other(_) => "other",
-        }
+        matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
     }
 }

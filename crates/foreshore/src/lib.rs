@@ -79,7 +79,8 @@
 //! locks are granted in one order before the transaction runs, and transactions that do so never deadlock with each other.
 //! [`Execution::Planned`] lets [`Database::transact`] find that out by itself, in a first run without locks and without
 //! effect. This pays where many threads want the same few records. [`Plan::submit`] gives such a transaction to threads of the
-//! database, and hands back a [`Submitted`] to wait for, or to `await`.
+//! database, and hands back a [`Submitted`] to wait for, or to `await`; with [`Database::serve`] these threads draw the
+//! transactions themselves, from a [`Procedure`].
 //!
 //! ```
 //! # use foreshore::{Database, TableDefinition};
@@ -173,6 +174,7 @@ mod plan;
 mod range;
 mod report;
 mod retention;
+mod salvage;
 mod submit;
 mod table;
 mod transact;
@@ -189,8 +191,9 @@ pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats a
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
     Durability, EarlyLockRelease, FreeSpaceKind as FreeSpace, Holder, IntentLockKind, IntentMode, Isolation,
-    KeyRangeModes, LatchMode, LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, RecoveryPhase,
-    RecoveryProgress, TransitKind as Transit, TranslationKind as Translation, VictimPolicy, VictimReason,
+    KeyRangeModes, LatchMode, LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode,
+    RecoveryPhase, RecoveryProgress, TransitKind as Transit, TranslationKind as Translation, VictimPolicy,
+    VictimReason,
 };
 
 pub use crate::{
@@ -202,7 +205,8 @@ pub use crate::{
     range::{Cursor, Range},
     report::{CompactReport, Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},
-    submit::{Submitted, WaitError},
+    salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvageTable, SalvagedRows},
+    submit::{Procedure, Serving, Submitted, WaitError},
     table::{TableDefinition, TableDescription, TableLock},
     transact::TransactOptions,
     transaction::{CancelHandle, Savepoint, Transaction},
@@ -212,3 +216,12 @@ pub use crate::{
         MAX_LOCKS_SHOWN, TransactionView, WaitGraph, WaitView,
     },
 };
+
+/// Pages of the book whose blocks of Rust are compiled and run here; its commands are run by the tests of the program.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/src/start.md")]
+    struct Start;
+    #[doc = include_str!("../../../docs/src/choosing.md")]
+    struct Choosing;
+}

@@ -14,7 +14,8 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
+    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, ReadMode, Transit,
+    Translation,
     error::{Error, Result},
 };
 
@@ -49,16 +50,21 @@ pub struct Options {
     /// Pages that are read ahead of a scan at most, in the background; 0 for none. A small pool takes an eighth of itself.
     /// Default: 32.
     pub read_ahead: usize,
+    /// Threads that write changed pages to the file before their room in the pool is needed, 1 to 64. More than one helps where many threads
+    /// change much more data than fits the pool, and processors are idle. Default: 1.
+    pub cleaners: usize,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
     /// Most bytes that the log may take. Transactions that are open at the same time must fit in three eighths of
     /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
-    /// Size of a file of the log, rounded up to a power of two; fixed when the database is made. Default: 16 MiB.
+    /// Size of a file of the log, rounded up to a power of two; fixed when the database is made. There are as many
+    /// as hold what may come next and what would take it back if the disk were full, so with the defaults at least two: eight thirds
+    /// of half of [`Options::log_buffer_bytes`], and half a segment. Default: 16 MiB.
     pub log_segment_bytes: u64,
     /// Memory for log records on their way to the disk; a power of two. Default: 8 MiB.
     pub log_buffer_bytes: usize,
-    /// How threads agree on where their records go in the log. Default: compare_exchange.
+    /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,
     /// What is done when the log is full and an open transaction needs it. Default: throttle.
     pub log_full: LogFullPolicy,
@@ -77,7 +83,7 @@ pub struct Options {
     /// How many transactions a [`Pipeline`](crate::Pipeline) completes before it waits for the disk: 1 to 100,000. Default:
     /// 100,000.
     pub pipeline_length: u32,
-    /// Who gives way in a deadlock. Default: youngest.
+    /// Who gives way in a deadlock, of those with the lowest [`priority`](crate::TransactOptions::priority). Default: youngest.
     pub victim_policy: VictimPolicy,
     /// Lets every sync of the log take so much longer: measures what a slower disk would do. Default: 0s.
     pub log_latency: Duration,
@@ -126,6 +132,11 @@ pub struct Options {
     pub durability: Durability,
     /// The isolation of transactions, unless they say otherwise. Default: serializable.
     pub isolation: Isolation,
+    /// How [`Database::transact`](crate::Database::transact) reads, unless the call says otherwise. Transactions that are
+    /// planned, and those of [`Database::begin`](crate::Database::begin), read under locks. With another lock table than the
+    /// latched one, [`ReadMode::Hybrid`] saves few locks: the mutex cannot be looked behind, and what is released in the staged
+    /// table is seen for a while, so only pages that nobody has changed lately are read without. Default: locking.
+    pub read_mode: ReadMode,
     /// How [`Database::transact`](crate::Database::transact) comes to its locks, unless the call says otherwise. Default:
     /// dynamic.
     pub execution: Execution,
@@ -148,6 +159,10 @@ pub struct Options {
     /// False grants every lock to everybody. Only for tests, which must see that isolation is then gone.
     #[doc(hidden)]
     pub locking: bool,
+    /// False lets transactions that read without locks commit whatever others have changed meanwhile. Only for tests, which must
+    /// see what happens then.
+    #[doc(hidden)]
+    pub read_validation: bool,
     /// False lets readers of early released locks forget what they depend on. Only for tests, which must see what happens then.
     #[doc(hidden)]
     pub release_tags: bool,
@@ -166,6 +181,7 @@ impl Options {
         "transit",
         "free_space",
         "read_ahead",
+        "cleaners",
         "latch_mode",
         "log_bytes",
         "log_segment_bytes",
@@ -196,6 +212,7 @@ impl Options {
         "max_locks",
         "durability",
         "isolation",
+        "read_mode",
         "execution",
         "control_threads",
         "execution_threads",
@@ -227,6 +244,7 @@ impl Options {
             "transit" => self.transit = choice(name, value)?,
             "free_space" => self.free_space = choice(name, value)?,
             "read_ahead" => self.read_ahead = count()?,
+            "cleaners" => self.cleaners = count()?,
             "latch_mode" => self.latch_mode = choice(name, value)?,
             "log_bytes" => self.log_bytes = bytes()?,
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
@@ -275,6 +293,7 @@ impl Options {
                     }
                 }
             }
+            "read_mode" => self.read_mode = choice(name, value)?,
             "execution" => self.execution = choice(name, value)?,
             "control_threads" => self.control_threads = count()?,
             "execution_threads" => self.execution_threads = count()?,
@@ -299,6 +318,7 @@ impl Options {
             "transit" => self.transit.name(),
             "free_space" => self.free_space.name(),
             "read_ahead" => self.read_ahead.to_string(),
+            "cleaners" => self.cleaners.to_string(),
             "latch_mode" => self.latch_mode.name(),
             "log_bytes" => units::format_bytes(self.log_bytes),
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
@@ -339,6 +359,7 @@ impl Options {
                 Isolation::ReadCommitted => "read_committed",
             }
             .to_owned(),
+            "read_mode" => self.read_mode.name(),
             "execution" => self.execution.name(),
             "control_threads" => self.control_threads.to_string(),
             "execution_threads" => self.execution_threads.to_string(),
@@ -393,6 +414,8 @@ mod tests {
         }
         options.set("read_ahead", "7").unwrap();
         assert_eq!(options.engine().pool.read_ahead, 7);
+        options.set("cleaners", "3").unwrap();
+        assert_eq!(options.engine().pool.cleaners, 3);
     }
 
     #[test]
@@ -422,6 +445,8 @@ mod tests {
         assert_eq!(options, Options::default());
         for (name, value) in [
             ("pool_bytes", "64KiB"),
+            ("cleaners", "0"),
+            ("cleaners", "65"),
             ("log_segment_bytes", "1KiB"),
             ("log_bytes", "16MiB"),
             ("log_buffer_bytes", "3MiB"),

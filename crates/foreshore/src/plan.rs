@@ -1,22 +1,24 @@
 //! Transactions whose locks are known before they run.
 
+mod steps;
+
 use std::{
-    borrow::Cow,
     ops::RangeBounds,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use foreshore_base::key::Key;
-use foreshore_txn::{Direction, Footprint, IntentMode, LockKind, TableInfo};
+use foreshore_txn::{Footprint, LockKind};
+
+pub(crate) use steps::Steps;
 
 use crate::{
     database::Database,
     error::{Error, Result},
-    range::Bounds,
     submit::{self, Submitted},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
-    transaction::{Transaction, encode_bound, encode_key},
+    transaction::{Transaction, encode_bound},
     value::Value,
 };
 
@@ -37,8 +39,8 @@ pub enum Execution {
 ///
 /// All locks are granted before the transaction runs: the tables first, then keys and the gaps between them, in one order
 /// for all plans. So planned transactions never deadlock with each other. With others
-/// ([`Database::begin`], [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, the youngest of a circle
-/// gives way, and is run again.
+/// ([`Database::begin`], [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, one of a circle gives way, and is
+/// run again.
 ///
 /// A plan need not be exact. What is in it and not touched was locked in vain. What is touched and not in it is locked when
 /// it is touched, if it is free; if it is not, the transaction does not wait (it might close a circle): it is undone and
@@ -53,15 +55,7 @@ pub struct Plan<'d> {
     database: &'d Database,
     options: TransactOptions,
     /// Or what was wrong with one of them.
-    steps: Result<Vec<Step<'d>>>,
-}
-
-/// A part of a plan.
-#[derive(Debug)]
-pub(crate) enum Step<'d> {
-    Key { table: Cow<'d, TableInfo>, key: Vec<u8>, kind: LockKind },
-    Range { table: Cow<'d, TableInfo>, bounds: Bounds, kind: LockKind },
-    Table { table: Cow<'d, TableInfo>, mode: IntentMode },
+    steps: Result<Steps<'d>>,
 }
 
 #[allow(
@@ -70,7 +64,17 @@ pub(crate) enum Step<'d> {
 )]
 impl<'d> Plan<'d> {
     pub(crate) fn new(database: &'d Database) -> Plan<'d> {
-        Plan { database, options: TransactOptions::default(), steps: Ok(Vec::new()) }
+        Plan { database, options: TransactOptions::default(), steps: Ok(Steps::default()) }
+    }
+
+    /// A plan that names nothing yet, in the memory of another one.
+    pub(crate) fn over(database: &'d Database, options: TransactOptions, steps: Steps<'static>) -> Plan<'d> {
+        Plan { database, options, steps: Ok(steps.emptied()) }
+    }
+
+    /// How it runs, and what it names, or what was wrong with that.
+    pub(crate) fn into_parts(self) -> (TransactOptions, Result<Steps<'static>>) {
+        (self.options, self.steps.map(Steps::into_owned))
     }
 
     /// How it runs. [`TransactOptions::execution`] is of no effect.
@@ -109,10 +113,13 @@ impl<'d> Plan<'d> {
 
     /// It will use much of this table: see [`Transaction::lock_table`].
     pub fn lock_table<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, lock: TableLock) -> Plan<'d> {
-        self.step(|database| {
-            let table = table_info(database, &table)?;
-            Ok(Step::Table { table, mode: lock.mode() })
-        })
+        self.step(|steps, database| steps.add_table(database, &table, lock.mode()))
+    }
+
+    /// It cannot be told what it will touch: what was named is forgotten, and found out by a first run.
+    pub fn by_reconnaissance(mut self) -> Plan<'d> {
+        self.steps = self.steps.map(Steps::emptied);
+        self
     }
 
     /// Runs it: gets the locks, calls `body`, commits, as [`Database::transact`] does; `body` runs again after a deadlock or a
@@ -167,18 +174,13 @@ impl<'d> Plan<'d> {
         self,
         body: impl FnMut(&mut Transaction) -> Result<R> + Send + 'static,
     ) -> Result<Submitted<R>> {
-        let Plan { database, options, steps } = self;
-        let steps = steps?.into_iter().map(Step::into_owned).collect();
-        submit::submit(database, options, Planner::new(steps), body)
+        let database = self.database;
+        let (options, steps) = self.into_parts();
+        submit::submit(database, options, Planner::new(steps?), body)
     }
 
     fn key<K: Key, V: Value>(self, table: TableDefinition<'_, K, V>, key: &K, kind: LockKind) -> Plan<'d> {
-        self.step(|database| {
-            let mut encoded = Vec::new();
-            encode_key(key, &mut encoded)?;
-            let table = table_info(database, &table)?;
-            Ok(Step::Key { table, key: encoded, kind })
-        })
+        self.step(|steps, database| steps.add_key(database, &table, key, kind))
     }
 
     fn range<K: Key, V: Value>(
@@ -187,19 +189,17 @@ impl<'d> Plan<'d> {
         range: impl RangeBounds<K>,
         kind: LockKind,
     ) -> Plan<'d> {
-        self.step(|database| {
+        self.step(|steps, database| {
             let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-            let table = table_info(database, &table)?;
-            Ok(Step::Range { table, bounds, kind })
+            steps.add_range(database, &table, bounds, kind)
         })
     }
 
-    fn step(mut self, step: impl FnOnce(&'d Database) -> Result<Step<'d>>) -> Plan<'d> {
-        if let Ok(steps) = &mut self.steps {
-            match step(self.database) {
-                Ok(step) => steps.push(step),
-                Err(error) => self.steps = Err(error),
-            }
+    fn step(mut self, step: impl FnOnce(&mut Steps<'d>, &'d Database) -> Result<()>) -> Plan<'d> {
+        if let Ok(steps) = &mut self.steps
+            && let Err(error) = step(steps, self.database)
+        {
+            self.steps = Err(error);
         }
         self
     }
@@ -207,15 +207,25 @@ impl<'d> Plan<'d> {
 
 /// Plans the runs of one transaction.
 pub(crate) struct Planner<'p> {
-    steps: Vec<Step<'p>>,
+    steps: Steps<'p>,
     /// Of the last run, with what it met beside it.
     footprint: Option<Footprint>,
+    /// What was wrong with the plan: the first run is told.
+    refused: Option<Error>,
 }
 
 impl<'p> Planner<'p> {
     /// `steps`: what the caller declares; if nothing, the body is asked.
-    pub(crate) fn new(steps: Vec<Step<'p>>) -> Planner<'p> {
-        Planner { steps, footprint: None }
+    pub(crate) fn new(steps: Steps<'p>) -> Planner<'p> {
+        Planner { steps, footprint: None, refused: None }
+    }
+
+    /// The same, of a plan that something may be wrong with.
+    pub(crate) fn checked(steps: Result<Steps<'p>>) -> Planner<'p> {
+        match steps {
+            Ok(steps) => Planner::new(steps),
+            Err(error) => Planner { refused: Some(error), ..Planner::new(Steps::default()) },
+        }
     }
 
     /// What the next run is to lock. What went wrong with the body in reconnaissance is for the run to find out again, under
@@ -228,16 +238,25 @@ impl<'p> Planner<'p> {
         if let Some(footprint) = self.footprint.take() {
             return Ok(footprint);
         }
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
             // A body that is broken off by a panic is left as it would be by an error that it passes on.
             let _ = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop)));
             Ok(())
         } else {
-            self.steps.iter().try_for_each(|step| step.foresee(tx))
+            self.steps.foresee(tx)
         };
         let footprint = tx.txn().end_reconnaissance();
         declared.map(|()| footprint)
+    }
+
+    /// Of a transaction that has ended: what it named, for the memory of another one's plan.
+    pub(crate) fn take_steps(&mut self) -> Steps<'p> {
+        self.footprint = None;
+        std::mem::take(&mut self.steps)
     }
 
     /// Keeps a footprint for another run.
@@ -255,52 +274,4 @@ impl<'p> Planner<'p> {
 /// Asks for all locks of a footprint.
 pub(crate) fn follow(tx: &mut Transaction, footprint: Footprint) -> Result<()> {
     tx.txn().follow(footprint).map_err(|error| tx.fail(error))
-}
-
-/// The table of a definition, borrowed from the cache of tables if it is there.
-fn table_info<'d, K: Key, V: Value>(
-    database: &'d Database,
-    table: &TableDefinition<'_, K, V>,
-) -> Result<Cow<'d, TableInfo>> {
-    Ok(match database.inner().table(table)? {
-        Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
-        Cow::Owned(cached) => Cow::Owned(cached.info),
-    })
-}
-
-impl Step<'_> {
-    fn into_owned(self) -> Step<'static> {
-        match self {
-            Step::Key { table, key, kind } => Step::Key { table: Cow::Owned(table.into_owned()), key, kind },
-            Step::Range { table, bounds, kind } => {
-                Step::Range { table: Cow::Owned(table.into_owned()), bounds, kind }
-            }
-            Step::Table { table, mode } => Step::Table { table: Cow::Owned(table.into_owned()), mode },
-        }
-    }
-
-    fn foresee(&self, tx: &mut Transaction) -> Result<()> {
-        let foreseen = match self {
-            Step::Key { table, key, kind } => tx.txn().foresee(table, key, *kind),
-            Step::Table { table, mode } => tx.txn().lock_table(table, *mode),
-            Step::Range { table, bounds, kind } => {
-                return foresee_range(tx, table, bounds, *kind);
-            }
-        };
-        foreseen.map_err(|error| tx.fail(error))
-    }
-}
-
-/// Goes through the range, so that the names of its keys and gaps are known.
-fn foresee_range(tx: &mut Transaction, table: &TableInfo, bounds: &Bounds, kind: LockKind) -> Result<()> {
-    let mut cursor =
-        crate::range::Cursor::<&[u8], &[u8]>::new(tx, table.clone(), bounds, Direction::Ascending, kind)?;
-    loop {
-        match cursor.next_encoded(tx) {
-            Ok(Some(_)) => {}
-            // A long value that is being replaced may not be readable. The run takes the rest when it comes to it.
-            Ok(None) | Err(Error::Corrupted { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
 }

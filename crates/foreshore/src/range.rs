@@ -1,6 +1,9 @@
 //! Going through a range.
 
-use std::{marker::PhantomData, ops::Bound};
+use std::{
+    marker::PhantomData,
+    ops::{Bound, ControlFlow},
+};
 
 use foreshore_base::key::Key;
 use foreshore_txn::{Direction, LockKind, TableInfo, TxnCursor};
@@ -34,10 +37,8 @@ fn as_slices((low, high): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
 #[derive(Debug)]
 pub struct Cursor<K, V> {
     table: TableInfo,
-    /// `None` when the range is empty or was gone through.
+    /// `None` when the range is empty.
     position: Option<TxnCursor>,
-    key: Vec<u8>,
-    value: Vec<u8>,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -55,32 +56,53 @@ impl<K: Key, V: Value> Cursor<K, V> {
             let cursor = tx.txn().cursor(&table, as_slices(bounds), direction, lock);
             Some(cursor.map_err(|error| tx.fail(error))?)
         };
-        Ok(Cursor { table, position, key: Vec::new(), value: Vec::new(), types: PhantomData })
+        Ok(Cursor { table, position, types: PhantomData })
     }
 
     /// The next entry; `None` at the end of the range.
     pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<(K::Owned, V::Owned)>> {
-        if !self.step(tx)? {
-            return Ok(None);
-        }
-        let key =
-            K::decode(&self.key).map_err(|error| undecodable(&self.table, error.expected.to_owned()))?;
-        Ok(Some((key, decode_value::<V>(&self.table, &self.value)?)))
+        let Some((key, value)) = self.step(tx)?.then(|| self.entry()) else { return Ok(None) };
+        let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.to_owned()))?;
+        Ok(Some((key, decode_value::<V>(&self.table, value)?)))
     }
 
     /// The next entry, encoded.
+    #[inline]
     pub fn next_encoded(&mut self, tx: &mut Transaction) -> Result<Option<(&[u8], &[u8])>> {
-        Ok(self.step(tx)?.then_some((&self.key, &self.value)))
+        Ok(self.step(tx)?.then(|| self.entry()))
     }
 
+    /// Calls `visit` with the encoded entries from the next one on, until it breaks off.
+    #[inline]
+    pub(crate) fn visit(
+        &mut self,
+        tx: &mut Transaction,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let Some(position) = &mut self.position else { return Ok(()) };
+        while let Some(flow) = tx.txn().visit(position, &mut visit).map_err(|error| tx.fail(error))? {
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
     fn step(&mut self, tx: &mut Transaction) -> Result<bool> {
         let Some(position) = &mut self.position else { return Ok(false) };
-        let found = tx.txn().next(position, &mut self.key, &mut self.value);
-        let found = found.map_err(|error| tx.fail(error))?;
-        if !found {
-            self.position = None;
-        }
-        Ok(found)
+        tx.txn().advance(position).map_err(|error| tx.fail(error))
+    }
+
+    /// The encoded entry where it stands, as long as it stands there.
+    #[inline]
+    fn entry(&self) -> (&[u8], &[u8]) {
+        self.position.as_ref().map_or((&[], &[]), |position| (position.key(), position.value()))
+    }
+
+    /// The encoded key of the last entry that it gave; empty if there is none.
+    fn key(&self) -> &[u8] {
+        self.entry().0
     }
 }
 
@@ -126,8 +148,8 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         let entry = cursor.next(self.tx)?;
         // The ends have met when one comes to what the other gave last.
         let met = far.as_ref().is_some_and(|far| match direction {
-            Direction::Ascending => cursor.key >= far.key,
-            Direction::Descending => cursor.key <= far.key,
+            Direction::Ascending => cursor.key() >= far.key(),
+            Direction::Descending => cursor.key() <= far.key(),
         });
         Ok(entry.filter(|_| !met))
     }

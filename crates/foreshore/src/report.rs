@@ -164,6 +164,9 @@ stats! {
     plan_misses: |stats| stats.plan_misses,
     /// Planned transactions that missed so often that they locked whole tables.
     plan_fallbacks: |stats| stats.plan_fallbacks,
+    /// Transactions that read without locks and ran again with locks, because others had changed what they had read: see
+    /// [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
+    stale_reads: |stats| stats.stale_reads,
     /// Locks on keys that became one on their table.
     lock_escalations: |stats| stats.locks.escalations,
     /// Times that they could not, because others were in the way.

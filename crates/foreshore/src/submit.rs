@@ -1,11 +1,13 @@
 //! Transactions that other threads run: partitioned execution.
 
+mod procedure;
+mod task;
 mod threads;
 
 use std::{
     any::Any,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::resume_unwind,
     path::Path,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -15,18 +17,18 @@ use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
-use foreshore_orthrus::{Job, Next, Partitions};
-use foreshore_txn::{LockError, Parted};
+use foreshore_orthrus::Partitions;
 
 use crate::{
-    Durability,
     database::Database,
     error::{Error, Result},
     pipeline::CommitTicket,
     plan::Planner,
-    transact::{Session, TransactOptions},
+    transact::TransactOptions,
     transaction::Transaction,
 };
+pub use procedure::{Procedure, Serving};
+use task::{Client, Task};
 
 /// A transaction that was given to the threads of partitioned execution. Made by [`Plan::submit`](crate::Plan::submit).
 ///
@@ -65,8 +67,8 @@ enum State<R> {
 
 /// How it ended.
 enum Ended<R> {
-    /// The ticket, if the result waits for it.
-    Committed(R, Option<CommitTicket>),
+    /// With the ticket, and whether the result waits for it.
+    Committed(R, CommitTicket, bool),
     Failed(Error),
     Panicked(Box<dyn Any + Send>),
     /// The threads ended before it was done.
@@ -89,14 +91,8 @@ impl<R> Cell<R> {
         *self.state.lock() = State::Ended(ended);
     }
 
-    /// What is wrong with threads that end before their work is done.
     fn lost(&self) -> Error {
-        let path = self.path.to_path_buf();
-        if self.partitions.is_poisoned() {
-            Error::Poisoned { path, cause: "a thread of partitioned execution has died".to_owned() }
-        } else {
-            Error::Closed { path }
-        }
+        lost(&self.path, &self.partitions)
     }
 
     /// Takes the end out, if it has come, before `deadline` if there is one.
@@ -119,7 +115,7 @@ impl<R> Cell<R> {
     /// The result, of what is not a commit that may still be on its way.
     fn result(&self, ended: Ended<R>) -> Result<R> {
         match ended {
-            Ended::Committed(value, _) => Ok(value),
+            Ended::Committed(value, ..) => Ok(value),
             Ended::Failed(error) => Err(error),
             Ended::Panicked(panic) => resume_unwind(panic),
             Ended::Lost => Err(self.lost()),
@@ -137,7 +133,7 @@ impl<R> Submitted<R> {
     /// If the body has panicked under locks, with what it said. It has left no trace.
     pub fn wait(self) -> Result<R> {
         let Some(ended) = self.cell.take(None) else { return Err(self.cell.lost()) };
-        if let Ended::Committed(_, Some(ticket)) = &ended {
+        if let Ended::Committed(_, ticket, true) = &ended {
             ticket.wait()?;
         }
         self.cell.result(ended)
@@ -147,7 +143,7 @@ impl<R> Submitted<R> {
     /// goes on; [`TransactOptions::deadline`] bounds how long it waits for locks.
     pub fn wait_until(self, deadline: Instant) -> Result<R, WaitError<R>> {
         let Some(ended) = self.cell.take(Some(deadline)) else { return Err(WaitError::TimedOut(self)) };
-        if let Ended::Committed(_, Some(ticket)) = &ended
+        if let Ended::Committed(_, ticket, true) = &ended
             && !ticket.wait_until(deadline).map_err(WaitError::Failed)?
         {
             self.cell.put_back(ended);
@@ -187,7 +183,7 @@ impl<R> Future for Submitted<R> {
                 State::Running { .. } | State::Taken => Ended::Lost,
             }
         };
-        if let Ended::Committed(_, Some(ticket)) = &mut ended {
+        if let Ended::Committed(_, ticket, true) = &mut ended {
             match Pin::new(ticket).poll(context) {
                 Poll::Pending => {
                     cell.put_back(ended);
@@ -200,22 +196,45 @@ impl<R> Future for Submitted<R> {
     }
 }
 
-/// A submitted transaction, on the side of those who run it.
-struct Task<R, F> {
-    /// Until it has ended: it keeps the database open.
-    database: Option<Database>,
-    options: TransactOptions,
-    deadline: Option<Instant>,
-    planner: Planner<'static>,
+/// What is wrong with threads that end before their work is done.
+fn lost(path: &Path, partitions: &Partitions) -> Error {
+    let path = path.to_path_buf();
+    if partitions.is_poisoned() {
+        Error::Poisoned { path, cause: "a thread of partitioned execution has died".to_owned() }
+    } else {
+        Error::Closed { path }
+    }
+}
+
+/// One transaction, and where its result goes.
+struct Once<R, F> {
     body: F,
-    /// While its locks are away.
-    tx: Option<Transaction>,
-    age: Option<u64>,
-    attempts: u32,
-    /// Since when a table that it needs is locked by others.
-    refused: Option<Instant>,
     cell: Arc<Cell<R>>,
-    ended: bool,
+}
+
+impl<R, F> Client for Once<R, F>
+where
+    R: Send,
+    F: FnMut(&mut Transaction) -> Result<R> + Send,
+{
+    type Output = R;
+
+    fn run(&mut self, tx: &mut Transaction) -> Result<R> {
+        (self.body)(tx)
+    }
+
+    fn end(
+        &mut self,
+        ended: Ended<R>,
+        database: Option<Database>,
+        _: &mut Planner<'static>,
+        _: &mut TransactOptions,
+    ) -> Option<Database> {
+        // Who waits may open the database anew.
+        drop(database);
+        self.cell.end(ended);
+        None
+    }
 }
 
 pub(crate) fn submit<R, F>(
@@ -233,138 +252,9 @@ where
         state: Mutex::new(State::Running { waker: None, sleeps: false }),
         changed: Condvar::default(),
         path: Arc::from(database.path()),
-        partitions: Arc::clone(&partitions),
+        partitions: Arc::clone(partitions),
     });
-    partitions.submit(Box::new(Task {
-        database: Some(database.clone()),
-        deadline: options.deadline_from_now(),
-        options,
-        planner,
-        body,
-        tx: None,
-        age: None,
-        attempts: 0,
-        refused: None,
-        cell: Arc::clone(&cell),
-        ended: false,
-    }));
+    let client = Once { body, cell: Arc::clone(&cell) };
+    partitions.submit(Box::new(Task::new(database.clone(), options, planner, client)));
     Ok(Submitted { cell })
-}
-
-impl<R, F> Task<R, F>
-where
-    R: Send,
-    F: FnMut(&mut Transaction) -> Result<R> + Send,
-{
-    /// Tells how it ended, after it has let go of everything: who waits may open the database anew.
-    fn end(&mut self, ended: Ended<R>) {
-        self.tx = None;
-        self.database = None;
-        self.ended = true;
-        self.cell.end(ended);
-    }
-
-    fn fail(&mut self, error: Error) -> Next {
-        self.end(Ended::Failed(error));
-        Next::Done(None)
-    }
-
-    /// Its locks, or none yet because a table is locked by others.
-    fn try_begin(&mut self, database: &Database) -> Result<Option<Box<Parted>>> {
-        let mut session = Session::Alone(database);
-        let mut tx = session.begin(&self.options, self.deadline, self.age)?;
-        self.age = Some(tx.age());
-        let footprint = self.planner.footprint(&mut tx, &mut self.body);
-        session.set_up(&mut tx, &self.options, self.deadline);
-        let since = *self.refused.get_or_insert_with(Instant::now);
-        match tx.txn().part(footprint?, since).map_err(|error| tx.fail(error))? {
-            Ok(parted) => {
-                self.refused = None;
-                self.tx = Some(tx);
-                Ok(Some(parted))
-            }
-            Err(footprint) => {
-                self.planner.keep(footprint);
-                tx.rollback()?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// What becomes of it after a run that failed.
-    fn after(&mut self, error: Error) -> Next {
-        if !error.is_retryable() {
-            return self.fail(error);
-        }
-        if self.attempts > self.options.retries {
-            return self.fail(Error::RetriesExhausted { attempts: self.attempts, last: Box::new(error) });
-        }
-        Next::Later
-    }
-}
-
-impl<R, F> Job for Task<R, F>
-where
-    R: Send,
-    F: FnMut(&mut Transaction) -> Result<R> + Send,
-{
-    fn begin(&mut self) -> Next {
-        let Some(database) = self.database.take() else { return Next::Done(None) };
-        let begun = self.try_begin(&database);
-        self.database = Some(database);
-        match begun {
-            Ok(Some(parted)) => Next::Locks(parted),
-            Ok(None) => Next::Later,
-            Err(error) => self.fail(error),
-        }
-    }
-
-    fn locked(&mut self, parted: Box<Parted>, outcome: Result<(), LockError>) -> Next {
-        let Some(mut tx) = self.tx.take() else { return Next::Done(None) };
-        let result = match tx.txn().rejoin(*parted, outcome) {
-            Ok(()) => match catch_unwind(AssertUnwindSafe(|| (self.body)(&mut tx))) {
-                Ok(result) => result,
-                Err(panic) => {
-                    drop(tx);
-                    self.end(Ended::Panicked(panic));
-                    return Next::Done(None);
-                }
-            },
-            Err(error) => Err(tx.fail(error)),
-        };
-        if self.planner.has_missed(&mut tx) {
-            // DB-8.
-            return match tx.rollback() {
-                Ok(()) => self.begin(),
-                Err(error) => self.fail(error),
-            };
-        }
-        self.attempts += 1;
-        let error = match (result, tx.take_victim()) {
-            (Ok(value), None) => {
-                let durability = tx.durability();
-                return match tx.commit_parting() {
-                    Ok((ticket, parted)) => {
-                        let ticket = (durability == Durability::Sync).then_some(ticket);
-                        self.end(Ended::Committed(value, ticket));
-                        Next::Done(parted)
-                    }
-                    Err(error) => self.fail(error),
-                };
-            }
-            (Err(error), None) => tx.rollback().err().unwrap_or(error),
-            (_, Some(report)) => tx.rollback().err().unwrap_or(Error::Deadlock(report)),
-        };
-        self.after(error)
-    }
-}
-
-impl<R, F> Drop for Task<R, F> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.tx = None;
-            self.database = None;
-            self.cell.end(Ended::Lost);
-        }
-    }
 }

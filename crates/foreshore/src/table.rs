@@ -83,7 +83,7 @@ fn type_names(key: &str, value: &str) -> String {
     format!("{key}\n{value}")
 }
 
-fn split_type_names(meta: &[u8]) -> (String, String) {
+pub(crate) fn split_type_names(meta: &[u8]) -> (String, String) {
     let names = String::from_utf8_lossy(meta);
     let (key, value) = names.split_once('\n').unwrap_or((&names, ""));
     (key.to_owned(), value.to_owned())

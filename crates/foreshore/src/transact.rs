@@ -10,10 +10,10 @@ use foreshore_env::{
 use foreshore_txn::BeginOptions;
 
 use crate::{
-    Durability, Isolation,
+    Durability, Isolation, ReadMode,
     admission::Admission,
     database::Database,
-    error::{Error, Result},
+    error::{Error, Result, Victim},
     plan::{self, Execution, Planner},
     transaction::Transaction,
 };
@@ -37,7 +37,7 @@ use crate::{
 pub struct TransactOptions {
     /// How often [`Database::transact`] runs a deadlock's victim again. Default: 1000, which is to say, as often as it
     /// takes: a victim keeps its age, the youngest of a circle gives way, so only transactions that began before
-    /// this one can make it give way.
+    /// this one, or have a higher priority, can make it give way.
     pub retries: u32,
     /// How long it may wait for locks, from its beginning, over all attempts. Default: as long as it takes.
     pub deadline: Option<Duration>,
@@ -47,6 +47,10 @@ pub struct TransactOptions {
     pub durability: Option<Durability>,
     /// What it is kept apart from.
     pub isolation: Option<Isolation>,
+    /// Whether it reads without locks where it can. By default transactions of [`Database::begin`] do not: who chooses
+    /// [`ReadMode::Hybrid`] for one has to be ready for [`Error::StaleReads`] from each read and from the commit, where
+    /// [`Database::transact`] runs the transaction again. What is planned locks in any case.
+    pub read_mode: Option<ReadMode>,
     /// How [`Database::transact`] comes to its locks. Without effect on [`Database::begin`], which is always dynamic, and on
     /// [`Database::plan`].
     pub execution: Option<Execution>,
@@ -54,6 +58,13 @@ pub struct TransactOptions {
     pub label: Option<Arc<str>>,
     /// Fail with [`Error::WouldBlock`] instead of waiting for a lock.
     pub no_wait: bool,
+    /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and among
+    /// equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that would be
+    /// expensive to run again. It moves nobody forward in a queue, and has no effect under
+    /// [`DeadlockPolicy::Timeout`](crate::DeadlockPolicy::Timeout) and [`DeadlockPolicy::NoWait`](crate::DeadlockPolicy::NoWait),
+    /// where nobody is chosen, nor where [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever
+    /// suspects a circle gives way. A stream of more important ones may keep a transaction from its end. Default: 0.
+    pub priority: i8,
 }
 
 impl TransactOptions {
@@ -71,9 +82,11 @@ impl Default for TransactOptions {
             lock_timeout: None,
             durability: None,
             isolation: None,
+            read_mode: None,
             execution: None,
             label: None,
             no_wait: false,
+            priority: 0,
         }
     }
 }
@@ -99,7 +112,7 @@ impl<'a> Session<'a> {
         deadline: Option<Instant>,
         age: Option<u64>,
     ) -> Result<Transaction> {
-        let begin = BeginOptions { age, label: options.label.clone() };
+        let begin = BeginOptions { age, priority: options.priority, label: options.label.clone() };
         let (database, begun) = match self {
             Session::Alone(database) => (*database, database.engine().begin(begin)),
             Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
@@ -118,6 +131,12 @@ impl<'a> Session<'a> {
     fn commits(&self) -> u64 {
         let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
         database.engine().commits()
+    }
+
+    /// How its transactions read when they run for the first time.
+    fn read_mode(&self, options: &TransactOptions) -> ReadMode {
+        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
+        options.read_mode.unwrap_or(database.options().read_mode)
     }
 
     /// Undoes what reconnaissance may have set.
@@ -140,12 +159,17 @@ pub(crate) fn run<R, C>(
     let deadline = options.deadline_from_now();
     // Planned transactions are not in each other's way, and who does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
+    let mut read_mode = session.read_mode(options);
     let mut age = None;
     let mut attempts = 0;
     loop {
         // DB-9: before it has any lock.
-        let permit = admission.and_then(|admission| admission.enter(deadline));
+        let mut permit = admission.and_then(|admission| admission.enter(deadline));
         let mut tx = session.begin(options, deadline, age)?;
+        // What is planned locks what it reads, whatever the mode.
+        if planner.is_none() {
+            tx.txn().set_read_mode(read_mode);
+        }
         // DB-4.
         age = Some(tx.age());
         let result = match &mut planner {
@@ -156,31 +180,22 @@ pub(crate) fn run<R, C>(
                 footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
             }
         };
-        if let Some(planner) = &mut planner
-            && planner.has_missed(&mut tx)
-        {
-            // DB-8: whatever the body made of it. No pause: the next run waits for what this one met.
-            tx.rollback()?;
-            continue;
-        }
-        attempts += 1;
-        // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
-        let victim = tx.take_victim();
-        let error = match (result, victim) {
-            (Ok(value), None) => {
-                // It asks for no more locks: the next one may come in while this one waits for the disk.
-                drop(permit);
-                match commit(tx) {
-                    Ok(committed) => return Ok((value, committed)),
-                    Err(error) => error,
-                }
+        let ended = end_run(tx, result, planner.as_mut(), |tx| {
+            // It asks for no more locks: the next one may come in while this one waits for the disk.
+            drop(permit.take());
+            commit(tx)
+        });
+        let error = match ended? {
+            // No pause: the next run waits for what this one met.
+            Run::Missed => continue,
+            // What was read is locked now, so this happens once.
+            Run::Stale => {
+                read_mode = ReadMode::Locking;
+                continue;
             }
-            (Err(error), None) => {
-                tx.rollback()?;
-                error
-            }
-            (_, Some(report)) => {
-                tx.rollback()?;
+            Run::Committed(committed) => return Ok(committed),
+            Run::Failed(error) => error,
+            Run::Victim(report) => {
                 match (permit, admission) {
                     (Some(permit), _) => permit.end(true),
                     (None, Some(admission)) => admission.note_victim(|| session.commits()),
@@ -189,14 +204,69 @@ pub(crate) fn run<R, C>(
                 Error::Deadlock(report)
             }
         };
-        if !error.is_retryable() {
-            return Err(error);
-        }
-        if attempts > options.retries {
-            return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
-        }
+        attempts += 1;
+        runs_again(error, attempts, options)?;
         pause(attempts, deadline);
     }
+}
+
+/// What came of a run of the body.
+pub(crate) enum Run<R> {
+    /// It left its plan, and is undone; the planner knows what it met.
+    Missed,
+    /// What it had read without locks was changed by others, and it is undone.
+    Stale,
+    /// It is committed.
+    Committed(R),
+    /// It is undone.
+    Failed(Error),
+    /// It is undone, because somebody had to give way.
+    Victim(Arc<Victim>),
+}
+
+/// Ends a run whose body gave `result`: by `commit`, if it may.
+///
+/// # Errors
+/// What undoing it met.
+pub(crate) fn end_run<R, C>(
+    mut tx: Transaction,
+    result: Result<R>,
+    planner: Option<&mut Planner<'_>>,
+    commit: impl FnOnce(Transaction) -> Result<C>,
+) -> Result<Run<(R, C)>> {
+    // Whatever the body made of it (DB-8).
+    let run = if planner.is_some_and(|planner| planner.has_missed(&mut tx)) {
+        Run::Missed
+    } else if tx.txn().has_stale_reads() {
+        Run::Stale
+    } else {
+        // A body may have swallowed the error: what it then computed is worth nothing (DB-3).
+        match (result, tx.take_victim()) {
+            (Ok(value), None) => {
+                return Ok(match commit(tx) {
+                    Ok(committed) => Run::Committed((value, committed)),
+                    Err(Error::StaleReads) => Run::Stale,
+                    Err(error) => Run::Failed(error),
+                });
+            }
+            (Err(error), None) => Run::Failed(error),
+            (_, Some(report)) => Run::Victim(report),
+        }
+    };
+    tx.rollback()?;
+    Ok(run)
+}
+
+/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: if not, how it ends
+/// (DB-5).
+pub(crate) fn runs_again(error: Error, attempts: u32, options: &TransactOptions) -> Result<()> {
+    if !error.is_retryable() {
+        return Err(error);
+    }
+    if attempts > options.retries {
+        return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
+    }
+    Ok(())
 }
 
 /// Lets those who won go on before this thread is in their way again. Jittered, so that two victims of each other do not

@@ -325,15 +325,9 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,
         direction: Direction,
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut cursor = self.cursor(table, range, direction)?;
-        while let Some((key, value)) = cursor.next_encoded(self)? {
-            if visit(key, value).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.cursor(table, range, direction)?.visit(self, visit)
     }
 
     /// The entry with the lowest key.

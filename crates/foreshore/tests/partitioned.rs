@@ -4,25 +4,18 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
     time::{Duration, Instant},
 };
 
 use foreshore::{
-    Database, Durability, Error, Execution, Options, PartitionRole, Result, Submitted, TableDefinition,
-    TableLock, TransactOptions, Transaction, WaitError,
+    Database, Durability, Error, Options, PartitionRole, Result, Submitted, TableDefinition, TableLock,
+    TransactOptions, Transaction, WaitError,
 };
 use foreshore_env::random::Xorshift;
-use foreshore_testkit::{
-    CrashMode, FaultyDisk,
-    history::{History, Op},
-};
+use foreshore_testkit::{CrashMode, FaultyDisk};
 
 const NUMBERS: TableDefinition<u32, u64> = TableDefinition::new("numbers");
 
@@ -249,80 +242,6 @@ fn a_partitioner_keeps_keys_together() {
     assert!(matches!(refused.wait(), Err(Error::WouldBlock(_))));
     holder.rollback().unwrap();
     assert_at_rest(&db);
-}
-
-/// Submitted, planned and dynamic transactions at the same time, replayed in the order of their commits.
-#[test]
-fn histories_of_all_executions_replay_in_commit_order() {
-    const TABLE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("table");
-    fn step(tx: &mut Transaction, random: &mut Xorshift, serial: u64, ops: &mut Vec<Op>) -> Result<()> {
-        let key = vec![b'a' + random.below(12) as u8];
-        let value = serial.to_be_bytes().to_vec();
-        ops.push(match random.below(5) {
-            0 => Op::Get { table: 0, result: tx.get(TABLE, &key)?, key },
-            1 => Op::Insert { table: 0, inserted: tx.insert(TABLE, &key, &value[..])?, key, value },
-            2 => Op::Put { table: 0, existed: tx.put(TABLE, &key, &value[..])?, key, value },
-            3 => Op::Delete { table: 0, existed: tx.delete(TABLE, &key)?, key },
-            _ => {
-                let result = tx.range(TABLE, &key[..]..)?.collect::<Result<Vec<_>>>()?;
-                let (low, high) = (std::ops::Bound::Included(key), std::ops::Bound::Unbounded);
-                Op::Scan { table: 0, low, high, descending: false, complete: true, result }
-            }
-        });
-        Ok(())
-    }
-    for seed in 0..3u64 {
-        let disk = FaultyDisk::new();
-        disk.set_sync_delay(Duration::from_micros(300));
-        let db = open_on(disk, SHAPES[1 + seed as usize], &[]);
-        db.transact(|tx| tx.get(TABLE, b"a")).unwrap();
-        let (history, order) = (Arc::new(History::new()), Arc::new(AtomicU64::new(1)));
-        thread::scope(|scope| {
-            for client in 0..4u64 {
-                let (db, history, order) = (&db, Arc::clone(&history), Arc::clone(&order));
-                scope.spawn(move || {
-                    let mut random =
-                        Xorshift::new((seed * 10 + client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                    let mut submitted = Vec::new();
-                    for number in 0..80 {
-                        random.next_u64();
-                        let (drawn, order) = (random.clone(), Arc::clone(&order));
-                        let body = move |tx: &mut Transaction| {
-                            let (mut random, mut ops) = (drawn.clone(), Vec::new());
-                            for _ in 0..=random.below(5) {
-                                step(tx, &mut random, client * 1000 + number, &mut ops)?;
-                            }
-                            Ok((order.fetch_add(1, Ordering::SeqCst), ops))
-                        };
-                        let (position, ops) = match client {
-                            0 | 1 => {
-                                submitted.push(db.plan().submit(body).unwrap());
-                                if submitted.len() < 8 {
-                                    continue;
-                                }
-                                submitted.remove(0).wait().unwrap()
-                            }
-                            2 => {
-                                let planned = Some(Execution::Planned);
-                                let options =
-                                    TransactOptions { execution: planned, ..TransactOptions::default() };
-                                db.transact_with(&options, body).unwrap()
-                            }
-                            _ => db.transact(body).unwrap(),
-                        };
-                        history.record(position, ops);
-                    }
-                    for submitted in submitted {
-                        let (position, ops) = submitted.wait().unwrap();
-                        history.record(position, ops);
-                    }
-                });
-            }
-        });
-        let replayed = history.replay_onto(BTreeMap::new());
-        assert!(replayed.is_ok(), "seed {seed}: {}", replayed.unwrap_err());
-        assert!(db.verify().unwrap().is_sound());
-    }
 }
 
 /// Each transaction counts the entries and adds one under their number: a phantom would make two of the same number.

@@ -11,6 +11,7 @@ use foreshore::{
     Database, DeadlockView, Direction, Durability, Error, LockTarget, TableDefinition, TableLock,
     TransactOptions, Transaction, VictimReason,
 };
+use foreshore_env::random::Xorshift;
 use serde_json::Value as Json;
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
@@ -70,18 +71,12 @@ fn storm_under_views(settings: &[(&str, &str)]) {
 
 /// Transactions of a few steps until the time is over; how many were committed.
 fn storm_worker(db: &Database, number: u64, until: Instant) -> u64 {
-    let mut state = number + 1;
-    let mut below = |bound: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % bound
-    };
+    let mut random = Xorshift::new(number + 1);
     let mut commits = 0;
     while Instant::now() < until {
         let mut tx = begin(db, "\"storm\" \\");
         tx.set_lock_timeout(Some(Duration::from_millis(50)));
-        let mut steps = (0..4).map(|_| (below(12), below(8)));
+        let mut steps = (0..4).map(|_| (random.below(12), random.below(8)));
         let done = steps.try_for_each(|(action, key)| {
             let key = [key as u8, 0, b'\\', b'"'];
             match action {

@@ -435,3 +435,28 @@ fn table_locks_get_along(db: &Database) {
     assert!(matches!(reader.get(TABLE, 20), Err(Error::WouldBlock(_))));
     assert!(matches!(reader.put(TABLE, 10, 1), Err(Error::WouldBlock(_))));
 }
+
+/// LOCK-18, for what begins by itself and what begins in a pipeline.
+#[test]
+fn the_less_important_gives_way_though_it_is_older() {
+    let (_directory, db) = open();
+    let important = TransactOptions { priority: 1, ..labelled("important") };
+    let mut pipeline = db.pipeline();
+    for piped in [false, true] {
+        let mut older = db.begin().unwrap();
+        let younger = if piped { pipeline.begin_with(&important) } else { db.begin_with(&important) };
+        let mut younger = younger.unwrap();
+        older.put(TABLE, 10, 1).unwrap();
+        younger.put(TABLE, 20, 2).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || older.put(TABLE, 20, 1).unwrap_err());
+            younger.put(TABLE, 10, 2).unwrap();
+            let error = waiter.join().unwrap();
+            assert!(matches!(error, Error::Deadlock(_)), "{error}");
+        });
+        younger.commit().unwrap();
+        assert_eq!(db.transact(|tx| tx.get(TABLE, 10)).unwrap(), Some(2));
+    }
+    pipeline.flush().unwrap();
+    assert_no_lock_is_left(&db);
+}

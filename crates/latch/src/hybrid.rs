@@ -60,6 +60,14 @@ const HOLDERS: u64 = !(PARKED | WAKING);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Version(u64);
 
+impl Version {
+    /// Whether `next` came of this one by a single exclusive holder.
+    #[inline]
+    pub fn precedes(self, next: Version) -> bool {
+        self.0 + 1 == next.0
+    }
+}
+
 /// Why a wait ended without the latch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitEnded {

@@ -27,8 +27,8 @@ use parker::{Bed, Parker};
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Parking spaces. More are not needed: there are never more contended addresses than threads. Few in models, which
-/// also makes addresses meet.
-const SPACES: usize = if cfg!(foreshore_loom) { 2 } else { 512 };
+/// also makes addresses meet (Böttcher et al. 2020, §3.4).
+pub const SPACES: usize = if cfg!(foreshore_loom) { 2 } else { 512 };
 
 /// Sleepers taken out of a queue at one time, so that they are woken after its mutex is released, without allocation.
 const BATCH: usize = 16;
@@ -71,6 +71,11 @@ pub(crate) struct Wait {
     pub(crate) due: bool,
 }
 
+impl Wait {
+    /// For a word that is no latch's.
+    const FOR_A_WORD: Wait = Wait { wish: None, favoured: false, due: false };
+}
+
 /// How a wait for a latch ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
@@ -84,6 +89,17 @@ pub(crate) enum Ended {
     Deadline,
     /// As [`Parked::GaveUp`].
     GaveUp,
+}
+
+impl From<Ended> for Parked {
+    fn from(ended: Ended) -> Parked {
+        match ended {
+            Ended::Woken | Ended::Granted => Parked::Woken,
+            Ended::NotNeeded => Parked::NotNeeded,
+            Ended::Deadline => Parked::Deadline,
+            Ended::GaveUp => Parked::GaveUp,
+        }
+    }
 }
 
 /// The sleepers that come next at an address.
@@ -136,20 +152,21 @@ pub fn park(
     deadline: Option<Instant>,
     mut look: impl FnMut() -> bool,
 ) -> Parked {
-    let wait = Wait { wish: None, favoured: false, due: false };
-    let (ended, panicked) = park_for(address, wait, validate, deadline, Some(&mut look));
+    let (ended, panicked) = park_for(address, Wait::FOR_A_WORD, validate, deadline, Some(&mut look));
     if let Some(panic) = panicked {
         if matches!(ended, Ended::Woken | Ended::Granted) {
             unpark_one(address, |_| {});
         }
         panic::resume_unwind(panic);
     }
-    match ended {
-        Ended::Woken | Ended::Granted => Parked::Woken,
-        Ended::NotNeeded => Parked::NotNeeded,
-        Ended::Deadline => Parked::Deadline,
-        Ended::GaveUp => Parked::GaveUp,
-    }
+    ended.into()
+}
+
+/// [`park`] for those who need not look around: it sleeps until it is woken or the deadline has passed.
+#[track_caller]
+pub fn park_until(address: usize, validate: impl FnOnce() -> bool, deadline: Instant) -> Parked {
+    let (ended, _) = park_for(address, Wait::FOR_A_WORD, validate, Some(deadline), None);
+    ended.into()
 }
 
 /// Wakes everybody who sleeps at `address` now, in order. Returns how many.

@@ -9,6 +9,7 @@ mod dreadlocks;
 mod history;
 mod report;
 
+pub use baseline::{BLOOM_BITS, BLOOM_FINGERPRINT};
 pub(crate) use circle::{edge, waiting};
 pub(crate) use detector::{Detector, Pause};
 pub(crate) use digest::{Digest, SlotSet};

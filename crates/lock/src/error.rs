@@ -133,6 +133,10 @@ pub enum LockError {
     /// again with a larger plan. Never given by the lock manager itself.
     #[error("a lock that is not in the transaction's plan is not free")]
     PlanMiss,
+    /// What a transaction has read without locks was changed by others: it has to be rolled back, and run again with locks.
+    /// Never given by the lock manager itself.
+    #[error("what the transaction has read without locks was changed by others")]
+    StaleReads,
     /// The wait was cancelled.
     #[error("cancelled while waiting for a lock")]
     Cancelled,
@@ -151,9 +155,9 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the victim, and
-    /// for plans, which grow.
+    /// Whether the same work, begun anew, can be expected to succeed: true for deadlocks, which are gone with the victim, for
+    /// plans, which grow, and for stale reads, which will be locked.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, LockError::Deadlock(_) | LockError::PlanMiss)
+        matches!(self, LockError::Deadlock(_) | LockError::PlanMiss | LockError::StaleReads)
     }
 }

@@ -7,6 +7,7 @@
 //! Invariant: this crate knows no pages and not what the log holds; an LSN is an opaque tag.
 #![forbid(unsafe_code)]
 
+mod age;
 #[cfg(foreshore_sim)]
 pub mod costs;
 mod deadlock;
@@ -25,7 +26,8 @@ mod table;
 mod view;
 mod wait;
 
-pub use deadlock::{DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
+pub use age::age;
+pub use deadlock::{BLOOM_BITS, BLOOM_FINGERPRINT, DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
 pub use error::{Holder, LockError, LockMode, Refusal};
 pub use intent::IntentMode;
 pub use manager::LockManager;
@@ -38,4 +40,4 @@ pub use owner::LockOwner;
 pub use partitioner::Partitioner;
 pub use stats::LockStats;
 pub use view::{BlockerView, LockTarget, LockView, MAX_BLOCKERS, TxnView, WaitView};
-pub use wait::{CancelToken, WaitPolicy};
+pub use wait::{CancelToken, NAP, WaitPolicy};

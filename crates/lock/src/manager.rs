@@ -99,8 +99,8 @@ impl LockManager {
         name::intent_name(self.seed, entry.0)
     }
 
-    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks. `label`: for reports, which
-    /// also name the caller of this.
+    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks ([`crate::age()`]). `label`: for
+    /// reports, which also name the caller of this.
     #[track_caller]
     pub fn begin(
         self: &Arc<Self>,
@@ -124,6 +124,16 @@ impl LockManager {
     /// is. [`Lsn::ZERO`] if there was none.
     pub fn tag(&self, table: TableId, key: KeyRef<'_>) -> Lsn {
         self.table.tag(self.name(table, key))
+    }
+
+    /// Whether nobody holds or wants a lock where this name is, and if so, the highest commit LSN of early releases there.
+    /// Writes nothing to shared memory; `None` when in doubt: other names may share the place, and not every table can tell.
+    ///
+    /// Of somebody whose lock was granted before what the caller has seen of its changes (by an acquire), this sees the lock
+    /// or, if that was released, the tag that it left.
+    #[inline]
+    pub fn probe(&self, table: TableId, key: KeyRef<'_>) -> Option<Lsn> {
+        self.table.probe(self.name(table, key))
     }
 
     /// The newest deadlocks, and waits that were ended lest they become part of one, oldest first:

@@ -173,7 +173,7 @@ pub enum DigestKind {
     Bloom,
 }
 
-/// Who gives way in a deadlock.
+/// Who gives way in a deadlock, of those with the lowest priority ([`crate::age()`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VictimPolicy {

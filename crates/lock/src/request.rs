@@ -33,13 +33,13 @@ pub(crate) const SEGMENT: usize = if cfg!(foreshore_loom) { 2 } else { OWN_REQUE
 /// Room for free requests that a slot keeps from one transaction to the next.
 const KEPT: usize = 16 * SEGMENT;
 
-/// The number of a request, of 31 bits: lists need one for themselves.
+/// The number of a request, of 30 bits: lists need two for themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestIndex(pub(crate) u32);
 
 impl RequestIndex {
     /// No request.
-    pub(crate) const NONE: RequestIndex = RequestIndex(u32::MAX >> 1);
+    pub(crate) const NONE: RequestIndex = RequestIndex(u32::MAX >> 2);
 }
 
 /// The modes of a request. It is granted when both are equal; a conversion that waits has both.
@@ -75,6 +75,11 @@ impl Modes {
         self.granted != self.requested && !self.claimed
     }
 
+    /// Granted, and nothing exclusively.
+    pub(crate) fn is_shared(self) -> bool {
+        self.granted == self.requested && !self.granted.is_exclusive() && !self.claimed
+    }
+
     /// What must be taken to be granted by who may be granted past it: a claim may have looked already.
     #[inline]
     pub(crate) fn standing(self) -> Mode {
@@ -105,7 +110,6 @@ const OBSOLETE: u32 = 1 << 17;
 pub(crate) struct Request {
     name: AtomicU64,
     next: AtomicU32,
-    previous: AtomicU32,
     /// The slot of its owner. Constant while it is in a queue.
     slot: AtomicU32,
     /// See above. Stored with Release; partners are the Acquire loads of those who find a lock free and go on to what it
@@ -198,16 +202,6 @@ impl Request {
     pub(crate) fn set_next(&self, next: RequestIndex) {
         self.next.store(next.0, Relaxed);
     }
-
-    #[inline]
-    pub(crate) fn previous(&self) -> RequestIndex {
-        RequestIndex(self.previous.load(Relaxed))
-    }
-
-    #[inline]
-    pub(crate) fn set_previous(&self, previous: RequestIndex) {
-        self.previous.store(previous.0, Relaxed);
-    }
 }
 
 /// Requests that are allocated together.
@@ -243,7 +237,7 @@ struct Spare {
 impl Requests {
     /// `staged`: with so many buckets.
     pub(crate) fn new(max_locks: usize, staged: Option<usize>) -> Requests {
-        // Numbers are 31 bits; the last is NONE. Staged, as many again are for what is on its way back.
+        // Numbers are 30 bits; the last is NONE. Staged, as many again are for what is on its way back.
         let most = (RequestIndex::NONE.0 as usize / SEGMENT) >> u32::from(staged.is_some());
         let shares = SLOTS + max_locks.div_ceil(SEGMENT).min(most - SLOTS);
         let segments = shares << u32::from(staged.is_some());

@@ -5,6 +5,7 @@
 mod buckets;
 mod check;
 mod global;
+mod holds;
 mod latched;
 mod list;
 mod look;
@@ -262,7 +263,7 @@ impl LockTable {
     #[inline]
     pub(crate) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
         match &self.queues {
-            Queues::Latched(latched) => latched.is_alone(name, request),
+            Queues::Latched(latched) => latched.is_alone(&self.requests, name, request),
             Queues::GlobalMutex(_) | Queues::Staged(_) => false,
         }
     }
@@ -284,6 +285,13 @@ impl LockTable {
             Queues::GlobalMutex(_) => false,
             Queues::Staged(staged) => staged.is_place_empty(staged.buckets.place(name)),
         }
+    }
+
+    /// The tag that early releases left where the name is, if nobody holds or wants any name there. The emptiness is read
+    /// first, by an acquire: who left the place empty had raised the tag before (LOCK-9).
+    #[inline]
+    pub(crate) fn probe(&self, name: LockName) -> Option<Lsn> {
+        self.is_bucket_empty(name).then(|| self.tag(name))
     }
 
     /// The tag that early releases left where the name is.

@@ -100,7 +100,8 @@ pub struct WaitView {
     pub number: u64,
     /// How long it has waited.
     pub waited: Duration,
-    /// Who is in the way, oldest request first: the first [`MAX_BLOCKERS`].
+    /// Who is in the way: those who hold what conflicts, oldest transaction first, and then those who have come before, oldest
+    /// request first. The first [`MAX_BLOCKERS`] of them.
     pub blockers: Vec<BlockerView>,
     /// How many more there are.
     pub omitted: usize,
@@ -252,7 +253,9 @@ impl LockManager {
     fn wait_view(&self, slot: SlotId, known: &Known) -> Option<WaitView> {
         (0..ATTEMPTS).find_map(|_| {
             let wait = self.wait_in(slot)?;
-            let obstacles = self.obstacles(&wait)?;
+            let mut obstacles = self.obstacles(&wait)?;
+            // Who shares stands in its queue in no order that means anything.
+            obstacles.sort_by_key(|other| (!other.holds, if other.holds { other.txn } else { TxnId(0) }));
             let now = Instant::now();
             let omitted = obstacles.len().saturating_sub(MAX_BLOCKERS);
             let shown = obstacles.into_iter().take(MAX_BLOCKERS);

@@ -15,8 +15,20 @@ use crate::slot::{SlotId, WaitWord};
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
 const SPINS: u64 = 100;
 
-/// Between two looks: bounds how late a cancellation is seen.
-const NAP: Duration = Duration::from_millis(10);
+/// Between two looks of a waiter: bounds how late a cancellation is seen. The sleep of Kimura et al. 2012, §4.2.
+pub const NAP: Duration = Duration::from_millis(10);
+
+/// Between two looks of who has nothing to look for: should LOCK-11 ever be wrong, a deadlock lasts that long. Hundreds who wait
+/// for one key, and look around every 10 ms, keep its holder from the processor.
+const LONGEST_NAP: Duration = Duration::from_millis(160);
+
+/// How long somebody sleeps who has slept for `last`, at most.
+fn next_nap(last: Option<Duration>, pause: Pause, cancellable: bool) -> Duration {
+    match last {
+        Some(last) if pause == Pause::Sleep && !cancellable => (last * 2).min(LONGEST_NAP),
+        _ => NAP,
+    }
+}
 
 /// How a request waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +97,7 @@ impl LockManager {
         let deadline = policy.deadline_from(began);
         let own = self.slots.wait_of(slot);
         spin_until(if self.processors > 1 { SPINS } else { 0 }, || own.word() != word);
-        let mut again = false;
+        let mut nap = None;
         let stopped = loop {
             if let Some(stopped) = self.has_stopped(slot, word, deadline, policy.cancel) {
                 break stopped;
@@ -93,18 +105,19 @@ impl LockManager {
             let now = Instant::now();
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
             // must not wait for one.
-            let pause = self.detector.look(self, slot, word, began, again);
-            again = true;
+            let pause = self.detector.look(self, slot, word, began, nap.is_some());
+            let next = next_nap(nap, pause, policy.cancel.is_some());
+            nap = Some(next);
             if pause == Pause::Spin {
                 for _ in 0..SPINS {
                     spin_loop();
                 }
                 continue;
             }
-            let wake_up = deadline.map_or(now + NAP, |deadline| deadline.min(now + NAP));
+            let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
             // the address then, so a sleeper is either seen or sees the change.
-            parking::park(own.address(), || own.word() == word, Some(wake_up), || true);
+            parking::park_until(own.address(), || own.word() == word, wake_up);
         };
         self.has_waited(slot, began);
         stopped
@@ -133,5 +146,22 @@ impl LockManager {
     pub(crate) fn has_waited(&self, slot: SlotId, began: Instant) {
         self.detector.leave(slot);
         self.counters.waited(began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_get_longer_where_nothing_is_to_be_seen() {
+        let mut naps = vec![next_nap(None, Pause::Sleep, false)];
+        for _ in 0..6 {
+            naps.push(next_nap(naps.last().copied(), Pause::Sleep, false));
+        }
+        assert_eq!(naps.iter().map(Duration::as_millis).collect::<Vec<_>>(), [10, 20, 40, 80, 160, 160, 160]);
+        for (pause, cancellable) in [(Pause::Nap, false), (Pause::Nap, true), (Pause::Sleep, true)] {
+            assert_eq!(next_nap(Some(LONGEST_NAP), pause, cancellable), NAP);
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! A partition: whoever looks after it locks and unlocks in it, for transactions that others run (Ren et al. 2016, §3.1).
 
-use foreshore_env::sync::Arc;
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    sync::Arc,
+};
 use foreshore_txn::{Advance, LockError, Parted};
 
 use crate::{
@@ -105,6 +108,10 @@ impl Control {
     }
 
     fn release(&mut self, mut parted: Box<Parted>) {
+        if planted(Fault::ReleaseForgotten) {
+            // Dropped, it would give them back.
+            return std::mem::forget(parted);
+        }
         let Control { partition, shared, higher, .. } = self;
         if let Advance::Next(next) = parted.release(*partition, shared.partitions()) {
             let counts = shared.counts(Actor::Control(*partition));

@@ -6,7 +6,7 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::Advance;
+use foreshore_txn::{Advance, Parted};
 
 use crate::{
     job::{Job, Next},
@@ -30,6 +30,8 @@ pub(crate) struct Execution {
     pub(crate) away: HashMap<u64, Box<dyn Job>>,
     /// Those to be begun again, with the time.
     pub(crate) later: VecDeque<(Instant, Box<dyn Job>)>,
+    /// Those that have ended one transaction and are to begin another.
+    pub(crate) again: VecDeque<Box<dyn Job>>,
     pub(crate) next_number: u64,
     /// The queue that it takes from next, modulo their number.
     pub(crate) next_queue: usize,
@@ -44,12 +46,18 @@ impl Execution {
     /// Whether somebody has sent it something, or it has room for a transaction that is there, and `takes` any.
     pub(crate) fn has_work(&mut self, takes: bool) -> bool {
         self.answers.iter_mut().any(|ring| !ring.is_empty())
+            || !self.again.is_empty()
             || (takes && self.has_room() && self.shared.has_jobs())
     }
 
     /// The window: no more is begun than can be kept in mind.
     pub(crate) fn has_room(&self) -> bool {
-        self.away.len() + self.later.len() < self.shared.options().window
+        self.has_room_beside(0)
+    }
+
+    /// The same, if so many more were begun.
+    fn has_room_beside(&self, more: usize) -> bool {
+        self.away.len() + self.later.len() + self.again.len() + more < self.shared.options().window
     }
 
     /// Does what there is to do; whether there was anything. Whether it `takes` transactions that nobody has begun.
@@ -71,16 +79,38 @@ impl Execution {
             worked |= self.begin_again();
         }
         // What came back goes first.
-        if takes
-            && self.has_room()
-            && let Some(job) = self.shared.take_job(self.next_queue)
-        {
-            self.next_queue = self.next_queue.wrapping_add(1);
+        if !takes {
+            // Others begin what is begun from now on.
+            for job in self.again.drain(..) {
+                worked = true;
+                self.shared.submit(job);
+            }
+        } else if let Some(job) = self.next_job() {
             worked = true;
             count(&self.shared.counts(Actor::Execution(self.number)).begun);
             self.begin(job);
         }
         worked
+    }
+
+    /// What to begin next: what is new, as long as there is room for it; else what was here before.
+    fn next_job(&mut self) -> Option<Box<dyn Job>> {
+        if self.has_room()
+            && let Some(job) = self.shared.take_job(self.next_queue)
+        {
+            self.next_queue = self.next_queue.wrapping_add(1);
+            return Some(job);
+        }
+        self.again.pop_front()
+    }
+
+    /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them.
+    fn repeat(&mut self, job: Box<dyn Job>) {
+        if !self.has_room_beside(1) && !self.shared.queues[self.number].is_empty() {
+            self.shared.submit(job);
+        } else {
+            self.again.push_back(job);
+        }
     }
 
     /// Begins what waits for its time; whether anything.
@@ -125,17 +155,25 @@ impl Execution {
                     later.push_back((Instant::now() + LATER, job));
                     return;
                 }
-                Next::Done(left) => {
-                    count(&counts.done);
-                    if let Some(mut parted) = left
-                        && let Advance::Next(partition) = parted.next_release(shared.partitions())
-                    {
-                        count(&counts.releases);
-                        orders[partition].send(Order::Release(parted), shared, counts);
-                    }
-                    return;
+                Next::Done(left) => return self.end(left),
+                Next::Again(left) => {
+                    self.end(left);
+                    return self.repeat(job);
                 }
             }
+        }
+    }
+
+    /// A transaction has ended; what it leaves is given back.
+    fn end(&mut self, left: Option<Box<Parted>>) {
+        let Execution { number, shared, orders, .. } = self;
+        let counts = shared.counts(Actor::Execution(*number));
+        count(&counts.done);
+        if let Some(mut parted) = left
+            && let Advance::Next(partition) = parted.next_release(shared.partitions())
+        {
+            count(&counts.releases);
+            orders[partition].send(Order::Release(parted), shared, counts);
         }
     }
 }

@@ -21,4 +21,6 @@ pub enum Next {
     Later,
     /// Nothing; it may leave locks to be given back.
     Done(Option<Box<Parted>>),
+    /// To begin again, as another transaction; this one has ended, and may leave locks to be given back.
+    Again(Option<Box<Parted>>),
 }

@@ -7,7 +7,10 @@
 
 use std::collections::VecDeque;
 
-use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 use foreshore_txn::{LockError, Parted};
 
 use crate::{
@@ -93,7 +96,9 @@ impl<T> Outbox<T> {
             None => shared.ring(self.to),
             Some(message) => {
                 count(&counts.full);
-                self.waiting.push_back(message);
+                if !planted(Fault::FullRingForgets) {
+                    self.waiting.push_back(message);
+                }
             }
         }
     }

@@ -66,11 +66,13 @@ pub(crate) struct Shared {
     poisoned: AtomicBool,
     pub(crate) roles: Roles,
     /// One for each thread that may run transactions.
-    queues: Box<[CachePadded<Queue>]>,
+    pub(crate) queues: Box<[CachePadded<Queue>]>,
     /// Of the partitions, then of those that may run transactions.
     counts: Box<[CachePadded<Counts>]>,
     /// One for each thread.
     bells: Box<[CachePadded<Bell>]>,
+    /// Those that stay on one processor. Each is set by its thread, for whoever asks; no order.
+    pinned: Box<[AtomicBool]>,
     /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
 }
@@ -173,6 +175,16 @@ impl Shared {
         Some(number)
     }
 
+    /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
+    pub(crate) fn submit(&self, job: Box<dyn Job>) {
+        let Some(number) = self.put_job(job) else { return };
+        fence(Ordering::SeqCst);
+        let bells = &self.bells[self.options.first_execution()..];
+        // One that sleeps and has room is enough; those that are awake look by themselves.
+        let _woken =
+            (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_hungry_after_fence());
+    }
+
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -227,6 +239,7 @@ impl Partitions {
             queues: (0..executions).map(|_| CachePadded::default()).collect(),
             counts: (0..partitions + executions).map(|_| CachePadded::default()).collect(),
             bells: (0..threads).map(|_| CachePadded::default()).collect(),
+            pinned: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicUsize::new(0),
         });
         let started = Partitions { shared: Arc::clone(&shared) };
@@ -279,6 +292,7 @@ impl Partitions {
                 orders,
                 away: HashMap::new(),
                 later: VecDeque::new(),
+                again: VecDeque::new(),
                 next_number: 0,
                 next_queue: number,
             });
@@ -296,9 +310,9 @@ impl Partitions {
         let fuse = Fuse(Arc::clone(&self.shared));
         let pinned = self.shared.options.pin_threads;
         thread::Builder::new().name(name).spawn(move || {
-            let _fuse = fuse;
-            if pinned {
-                thread::pin(number);
+            let fuse = fuse;
+            if pinned && thread::pin(number) {
+                fuse.0.pinned[number].store(true, Ordering::Relaxed);
             }
             life();
         })?;
@@ -307,14 +321,7 @@ impl Partitions {
 
     /// Gives the threads a job. After their end it is dropped.
     pub fn submit(&self, job: Box<dyn Job>) {
-        let shared = &self.shared;
-        let Some(number) = shared.put_job(job) else { return };
-        fence(Ordering::SeqCst);
-        let first = shared.options.first_execution();
-        let bells = &shared.bells[first..];
-        // One that sleeps and has room is enough; those that are awake look by themselves.
-        let _woken =
-            (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_hungry_after_fence());
+        self.shared.submit(job);
     }
 
     /// Lets so many threads control, in automatic mode, until it is decided anew; for tests.
@@ -340,7 +347,8 @@ impl Partitions {
                 let done = thread.checked_sub(options.first_execution()).map_or(0, |number| {
                     self.shared.counts(Actor::Execution(number)).done.load(Ordering::Relaxed)
                 });
-                ThreadStats { role, partitions, done }
+                let pinned = self.shared.pinned[thread].load(Ordering::Relaxed);
+                ThreadStats { role, partitions, done, pinned }
             })
             .collect()
     }

@@ -26,6 +26,11 @@ impl Queue {
         job
     }
 
+    /// Whether there is none, as far as can be told by looking.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// Drops all: each tells so.
     pub(crate) fn clear(&self) {
         let jobs = std::mem::take(&mut *self.jobs.lock());

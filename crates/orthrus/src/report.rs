@@ -49,4 +49,6 @@ pub struct ThreadStats {
     pub partitions: usize,
     /// Transactions that it has run to their end.
     pub done: u64,
+    /// Whether it stays on one processor, as it was told to.
+    pub pinned: bool,
 }

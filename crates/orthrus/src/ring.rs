@@ -12,6 +12,7 @@
 use foreshore_env::{
     CachePadded,
     cell::UnsafeCell,
+    sabotage::{Fault, planted},
     sync::{
         Arc,
         atomic::{
@@ -86,11 +87,15 @@ impl<T> Sender<T> {
                 return Err(message);
             }
         }
-        self.shared.place(self.tail).with_mut(|place| {
+        let place = self.shared.place(self.tail);
+        self.tail = self.tail.wrapping_add(1);
+        if planted(Fault::RingToldEarly) {
+            self.shared.tail.store(self.tail, Release);
+        }
+        place.with_mut(|place| {
             // SAFETY: the place is empty, so it belongs to the only sender, who has `&mut self`.
             unsafe { *place = Some(message) }
         });
-        self.tail = self.tail.wrapping_add(1);
         self.shared.tail.store(self.tail, Release);
         Ok(())
     }

@@ -64,8 +64,8 @@ pub(crate) enum Decision {
     MoreExecution,
 }
 
-/// By the share of the time that threads of both stages were busy, in percent, and the number of those that control: fewest,
-/// now, most.
+/// By the share of the time that threads of both stages were busy, in percent, and the number of those that control: now, and
+/// at most.
 pub(crate) fn decide(control: u64, execution: u64, controllers: usize, most: usize) -> Decision {
     let now = controllers as u64;
     if control > FULL && execution < FULL && controllers < most {

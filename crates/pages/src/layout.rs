@@ -23,9 +23,9 @@
 //! From byte 64 on: the slots of a slotted page (see `slotted`), the bits of an allocation bitmap (see `space`), or the
 //! body of the header page (see `space`).
 
-use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, limits::PAGE_BYTES};
 
-use crate::words::PageWords;
+use crate::{raw::Unshift, words::PageWords};
 
 /// Bytes of the header.
 pub const PAGE_HEADER_BYTES: usize = 64;
@@ -117,6 +117,12 @@ pub(crate) fn lsn_of(page: &[u8; PAGE_BYTES]) -> Lsn {
     Lsn(u64::from_le_bytes(number(page, PAGE_LSN)))
 }
 
+/// Table and flags of a private copy of a page, if it is a node.
+pub(crate) fn node_of(page: &[u8; PAGE_BYTES]) -> Option<(TableId, u16)> {
+    let node = page[KIND] == PageKind::Node as u8;
+    node.then(|| (TableId(u32::from_le_bytes(number(page, TABLE))), u16::from_le_bytes(number(page, FLAGS))))
+}
+
 /// The image LSN in a private copy.
 #[cfg(test)]
 pub(crate) fn image_lsn_of(page: &[u8; PAGE_BYTES]) -> Lsn {
@@ -132,6 +138,16 @@ pub(crate) struct Seal {
 impl Seal {
     pub(crate) fn new(database_id: u64) -> Seal {
         Seal { seed: crc32c::crc32c(&database_id.to_le_bytes()) }
+    }
+
+    pub(crate) fn from_seed(seed: u32) -> Seal {
+        Seal { seed }
+    }
+
+    /// The seed for which the checksum of this page is right (`raw.rs`).
+    pub(crate) fn seed_of(page: &[u8; PAGE_BYTES], undo: &Unshift) -> u32 {
+        let stored = u32::from_le_bytes(number(page, CHECKSUM));
+        undo.apply(stored ^ crc32c::crc32c(&page[PAGE_ID..]))
     }
 
     fn checksum(self, page: &[u8; PAGE_BYTES]) -> u32 {

@@ -4,12 +4,14 @@
 //!   writers without undefined behaviour;
 //! - [`SlottedView`], [`SlottedMut`], [`PageBuilder`]: sorted records in a page;
 //! - [`BufferPool`]: frames, translation, eviction, cleaning, checkpoint sweeps, images against torn pages, redo;
+//! - [`RawPages`]: the pages of a file that is too damaged to be opened;
 //! - [`NewPage`], [`FreeingPage`]: allocation by bitmap pages; [`Compaction`]: giving space back.
 //!
 //! Invariant: this crate knows neither locks nor transactions. The rules (`PAGE-n`) are in the crate's README.
 
 mod layout;
 mod pool;
+mod raw;
 mod slotted;
 mod space;
 #[cfg(test)]
@@ -18,12 +20,16 @@ mod words;
 
 pub use layout::{PAGE_HEADER_BYTES, PageKind};
 pub use pool::{
-    BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PoolOptions, PoolStats, SharedPage,
-    TransitKind, TranslationKind,
+    BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PageStamp, PoolOptions, PoolStats,
+    SharedPage, TransitKind, TranslationKind,
 };
+pub use raw::RawPages;
 pub use slotted::{
-    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Slot, SlottedMut,
+    Fence, NodeHeader, PageBuilder, PageFull, RECORD_OVERHEAD_BYTES, RecordFlags, Records, Slot, SlottedMut,
     SlottedView,
 };
-pub use space::{BITMAP_SPAN, Compaction, FORMAT_VERSION, FreeSpaceKind, FreeingPage, NewEnd, NewPage};
+pub use space::{
+    BITMAP_SPAN, Compaction, FORMAT_VERSION, FREE_IN_USE, FreeSpaceKind, FreeingPage, NewEnd, NewPage,
+    Urgency,
+};
 pub use words::{PageBuffer, PageWords};

@@ -19,6 +19,7 @@ mod memory;
 mod page;
 mod read_ahead;
 mod redo;
+mod stamp;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use foreshore_wal::Log;
 
 pub use image::{BITMAP_FORMAT, PAGE_IMAGE};
 pub use page::{ExclusivePage, OptimisticPage, SharedPage};
+pub use stamp::PageStamp;
 pub use stats::PoolStats;
 pub use transit::TransitKind;
 pub use translation::TranslationKind;
@@ -81,8 +83,8 @@ const QUIESCENCE_LOOK: Duration = Duration::from_millis(1);
 pub struct PoolOptions {
     /// Memory for pages. At least eight frames are made of it; below 64 threads will wait for frames.
     pub bytes: usize,
-    /// Whether a thread in the background writes dirty pages before the clock hand comes to them.
-    pub cleaner: bool,
+    /// Threads in the background, 64 at most, that write dirty pages before the clock hand comes to them.
+    pub cleaners: usize,
     /// How long a thread looks for a frame before it gives up with [`StorageError::PoolExhausted`].
     pub frame_wait: Duration,
     /// Pages that one bitmap page covers, when a file is made: a multiple of 64, at most [`space::BITMAP_SPAN`]. An
@@ -96,19 +98,22 @@ pub struct PoolOptions {
     pub free_space: FreeSpaceKind,
     /// Pages that are read ahead of a scan at most, at most an eighth of the pool; 0: none.
     pub read_ahead: usize,
+    /// For salvage: pages may be newer than the log, redo passes over those that cannot be read, and the header page is not needed.
+    pub salvage: bool,
 }
 
 impl Default for PoolOptions {
     fn default() -> PoolOptions {
         PoolOptions {
             bytes: 64 << 20,
-            cleaner: true,
+            cleaners: 1,
             frame_wait: Duration::from_secs(10),
             bitmap_span: space::BITMAP_SPAN,
             translation: TranslationKind::default(),
             transit: TransitKind::default(),
             free_space: FreeSpaceKind::default(),
             read_ahead: 32,
+            salvage: false,
         }
     }
 }
@@ -136,6 +141,8 @@ pub struct BufferPool {
     pub(crate) space: Space,
     pub(crate) counters: Counters,
     frame_wait: Duration,
+    /// See [`PoolOptions::salvage`].
+    salvage: bool,
     /// Held by whoever sweeps, or cuts the file: one at a time.
     pub(crate) sweeping: Mutex<()>,
     /// Nothing is written any more. Set once, under `sweeping`; read by whoever is about to write.
@@ -188,7 +195,7 @@ impl BufferPool {
             }
             Err(error) => return Err(StorageError::io("open", path)(error)),
         };
-        let opened = Space::open(&*file, path, Seal::new(log.id()), options.free_space)?;
+        let opened = Space::open(&*file, path, Seal::new(log.id()), options.free_space, options.salvage)?;
         BufferPool::start(file, path, log, opened, options)
     }
 
@@ -222,6 +229,7 @@ impl BufferPool {
             space,
             counters: Counters::default(),
             frame_wait: options.frame_wait,
+            salvage: options.salvage,
             sweeping: Mutex::new(()),
             closed: AtomicBool::new(false),
             awaiting: Mutex::new(BTreeMap::new()),
@@ -229,9 +237,7 @@ impl BufferPool {
             cleaner: Cleaner::default(),
             readers: Readers::new(options.read_ahead, count),
         });
-        if options.cleaner {
-            Cleaner::start(&pool)?;
-        }
+        Cleaner::start(&pool, options.cleaners)?;
         Readers::start(&pool)?;
         Ok(pool)
     }

@@ -27,6 +27,7 @@
 mod build;
 mod edit;
 mod inspect;
+mod records;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use foreshore_base::limits::PAGE_BYTES;
 
 pub use build::{NodeHeader, PageBuilder};
 pub use edit::{PageFull, SlottedMut};
+pub use records::Records;
 pub use slot::Slot;
 pub use view::{Fence, SlottedView};
 
@@ -45,11 +47,11 @@ use crate::layout::PAGE_HEADER_BYTES;
 pub(crate) const SLOT_BYTES: usize = 8;
 /// Slots that a page has room for: no slot count above it is believed.
 pub(crate) const MAX_SLOTS: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / SLOT_BYTES;
-/// Bytes of a record's value length.
-const LENGTH_BYTES: usize = 2;
+/// Bytes of the length of a record's value, between its key and the value.
+const RECORD_LENGTH_BYTES: usize = 2;
 
 /// Bytes that a record takes in a page beside its key (after the prefix) and its value.
-pub const RECORD_OVERHEAD_BYTES: usize = SLOT_BYTES + LENGTH_BYTES;
+pub const RECORD_OVERHEAD_BYTES: usize = SLOT_BYTES + RECORD_LENGTH_BYTES;
 
 /// What a record is, beside its key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

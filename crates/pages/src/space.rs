@@ -21,7 +21,7 @@
 //! is a hint: the bit, under its bitmap page's exclusive latch, decides.
 
 mod alloc;
-mod bitmap;
+pub(crate) mod bitmap;
 mod census;
 mod compact;
 mod reserve;
@@ -34,7 +34,7 @@ use std::{
 };
 
 use foreshore_base::{
-    Lsn, PageId, Result, StorageError, TxnId,
+    Lsn, PageId, Result, StorageError, TxnId, is_disk_full,
     limits::{MAX_PAGES, PAGE_BYTES},
 };
 use foreshore_env::{
@@ -46,9 +46,9 @@ use foreshore_env::{
 };
 use foreshore_wal::RecordHeader;
 
-pub use alloc::{FreeingPage, NewPage};
+pub use alloc::{FREE_IN_USE, FreeingPage, NewPage};
 pub use compact::{Compaction, NewEnd};
-pub use reserve::FreeSpaceKind;
+pub use reserve::{FreeSpaceKind, Urgency};
 
 use self::reserve::Reservations;
 use crate::{
@@ -153,13 +153,30 @@ impl Space {
         file.write_all_at(&page.0, 0)
     }
 
-    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too.
+    /// Reads the header page of an existing file; gives the horizon of its newest sweep, too. For salvage a header page that cannot
+    /// be read is what such a page usually is.
     pub(crate) fn open(
         file: &dyn DiskFile,
         path: &Path,
         seal: Seal,
         kind: FreeSpaceKind,
+        salvage: bool,
     ) -> Result<(Space, Lsn)> {
+        let bytes = file.len().map_err(StorageError::io("measure", path))?;
+        let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
+        let (span, horizon) = match Space::read_header(file, path, seal) {
+            Err(_) if salvage => (BITMAP_SPAN, Lsn::MAX),
+            header => header?,
+        };
+        let space = Space::new(u64::from(span), pages, kind);
+        if !salvage {
+            space.forget_unformatted_span(file, path)?;
+        }
+        Ok((space, horizon))
+    }
+
+    /// Pages that a bitmap page covers, and the horizon of the newest sweep.
+    fn read_header(file: &dyn DiskFile, path: &Path, seal: Seal) -> Result<(u32, Lsn)> {
         let mut page = PageBuffer::zeroed();
         match file.read_exact_at(&mut page.0, 0) {
             Ok(()) => {}
@@ -189,11 +206,7 @@ impl Space {
         if header.u32(PAGE_BYTES_AT) != PAGE_BYTES as u32 || !span_fits {
             return Err(StorageError::corrupt_page(PageId(0), "its page size or span makes no sense"));
         }
-        let bytes = file.len().map_err(StorageError::io("measure", path))?;
-        let pages = (bytes / PAGE_BYTES as u64).min(MAX_PAGES) / EXTENT_PAGES * EXTENT_PAGES;
-        let space = Space::new(u64::from(span), pages, kind);
-        space.forget_unformatted_span(file, path)?;
-        Ok((space, Lsn(header.u64(HORIZON_AT))))
+        Ok((span, Lsn(header.u64(HORIZON_AT))))
     }
 
     /// A crash between the growth into a new span and the record that formats its bitmap page leaves a span that
@@ -299,6 +312,22 @@ impl Space {
         }
         Ok(())
     }
+}
+
+impl BufferPool {
+    /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only, and a crash
+    /// before may leave the file its length and holes in it. Before recovery writes.
+    pub fn fill_holes(&self) -> Result<()> {
+        match reserve(self, self.page_count()) {
+            Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+/// The bitmap page of `page` in a file whose spans are of the usual length: for who cannot read its header.
+pub(crate) fn bitmap_page(page: PageId) -> PageId {
+    PageId(page.0 / BITMAP_SPAN * BITMAP_SPAN + BITMAP_INDEX as u32)
 }
 
 /// Reserves space for `pages` pages; returns them.

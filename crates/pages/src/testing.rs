@@ -22,7 +22,8 @@ use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{Log, LogOptions, RecordKind};
 
 use crate::{
-    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, layout,
+    BufferPool, ExclusivePage, FreeSpaceKind, PageWords, PoolOptions, TransitKind, TranslationKind, Urgency,
+    layout,
 };
 
 pub(crate) const DATA: &str = "/db/data";
@@ -229,13 +230,14 @@ fn over(variants: &[(TranslationKind, TransitKind)], test: impl Fn()) {
 pub(crate) fn options(frames: usize) -> PoolOptions {
     PoolOptions {
         bytes: frames * PAGE_BYTES,
-        cleaner: true,
+        cleaners: 1,
         frame_wait: Duration::from_secs(20),
         bitmap_span: 128,
         translation: VARIANT.get().0,
         transit: VARIANT.get().1,
         read_ahead: 32,
         free_space: FreeSpaceKind::default(),
+        salvage: false,
     }
 }
 
@@ -326,7 +328,11 @@ impl World {
     }
 
     pub(crate) fn allocate_logged(&self, number: u64) -> Result<(PageId, Lsn)> {
-        let mut page = self.pool.allocate(PageId::NONE)?;
+        self.allocate_for(number, Urgency::Forward)
+    }
+
+    pub(crate) fn allocate_for(&self, number: u64, urgency: Urgency) -> Result<(PageId, Lsn)> {
+        let mut page = self.pool.allocate_for(PageId::NONE, urgency)?;
         let id = page.id();
         let lsn = self.append(ALLOCATE, &[&id.0.to_le_bytes(), &number.to_le_bytes()])?;
         page.page().words().set_u64(64, number);

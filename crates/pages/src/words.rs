@@ -157,14 +157,39 @@ impl PageWords {
     /// Fills `target` from `offset` on; with zeros past the page's end.
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &mut [u8]) {
-        let mut next = self.words_from(offset);
+        let (index, shift) = (offset / WORD_BYTES, (offset % WORD_BYTES * 8) as u32);
+        let whole = target.len() / WORD_BYTES;
+        // Each chunk at an odd offset takes from two words: one more than there are chunks. All in the page, as a rule, so that
+        // there is one check for all of them.
+        let Some((first, others)) = self.0.get(index..=index + whole).and_then(<[_]>::split_first) else {
+            return self.copy_across_the_end(offset, target);
+        };
         let (chunks, rest) = target.as_chunks_mut::<WORD_BYTES>();
-        for chunk in chunks {
-            *chunk = next().to_le_bytes();
+        let mut current = first.load(Ordering::Relaxed);
+        if shift == 0 {
+            for (chunk, next) in chunks.iter_mut().zip(others) {
+                *chunk = current.to_le_bytes();
+                current = next.load(Ordering::Relaxed);
+            }
+        } else {
+            for (chunk, next) in chunks.iter_mut().zip(others) {
+                let next = next.load(Ordering::Relaxed);
+                *chunk = (current >> shift | next << (u64::BITS - shift)).to_le_bytes();
+                current = next;
+            }
         }
         if !rest.is_empty() {
-            let word = next().to_le_bytes();
+            let next = self.load(index + whole + 1);
+            let word = (current >> shift | next << (63 - shift) << 1).to_le_bytes();
             rest.copy_from_slice(&word[..rest.len()]);
+        }
+    }
+
+    #[cold]
+    fn copy_across_the_end(&self, offset: usize, target: &mut [u8]) {
+        let mut next = self.words_from(offset);
+        for chunk in target.chunks_mut(WORD_BYTES) {
+            chunk.copy_from_slice(&next().to_le_bytes()[..chunk.len()]);
         }
     }
 

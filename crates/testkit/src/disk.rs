@@ -61,6 +61,8 @@ struct State {
     locks: BTreeMap<PathBuf, usize>,
     faults: Faults,
     counts: Counts,
+    /// Faults that somebody has met.
+    met: BTreeMap<(Met, PathBuf), u64>,
     crashed: bool,
 }
 
@@ -74,6 +76,8 @@ struct Faults {
     fail_writes: HashSet<u64>,
     /// Blocks that may still be taken.
     free_blocks: Option<u64>,
+    /// Reads with these numbers fail.
+    fail_reads: HashSet<u64>,
     /// Reads give at most this many bytes.
     longest_read: Option<usize>,
     /// Reads that touch these places fail.
@@ -84,6 +88,23 @@ struct Faults {
     syncs_held: bool,
     /// Syncs of files in this directory, and below it, do nothing and say that they did.
     lying: Option<PathBuf>,
+}
+
+/// A fault that somebody has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Met {
+    /// There was no space.
+    Full,
+    /// A write ended in the middle, with an error.
+    Write,
+    /// A read failed.
+    Read,
+    /// A read gave less than was asked for and there is.
+    ShortRead,
+    /// A sync failed, and what it should have made durable is gone.
+    Sync,
+    /// The power failed.
+    Power,
 }
 
 /// How often the disk was used.
@@ -137,9 +158,38 @@ impl FaultyDisk {
         self.state.lock().faults.fail_writes.insert(number);
     }
 
+    /// Lets read `number` (counted as [`Counts::reads`], from 1) fail with EIO.
+    pub fn fail_read(&self, number: u64) {
+        self.state.lock().faults.fail_reads.insert(number);
+    }
+
+    /// Takes back the failures of reads, writes and syncs that have not come yet.
+    pub fn fail_no_more(&self) {
+        let faults = &mut self.state.lock().faults;
+        (faults.fail_reads, faults.fail_writes, faults.fail_syncs) = Default::default();
+    }
+
+    /// The faults that somebody has met, with the file or directory, and how often.
+    pub fn met(&self) -> Vec<(Met, PathBuf, u64)> {
+        let state = self.state.lock();
+        state.met.iter().map(|((met, path), count)| (*met, path.clone(), *count)).collect()
+    }
+
     /// Leaves room for `bytes` more (in blocks of 4 KiB); what needs more fails with `StorageFull`. `None`: no end.
     pub fn set_free_space(&self, bytes: Option<u64>) {
         self.state.lock().faults.free_blocks = bytes.map(|bytes| bytes / BLOCK_BYTES as u64);
+    }
+
+    /// What [`FaultyDisk::set_free_space`] has left, in bytes.
+    pub fn free_space(&self) -> Option<u64> {
+        self.state.lock().faults.free_blocks.map(|blocks| blocks * BLOCK_BYTES as u64)
+    }
+
+    /// Bytes that files take, in blocks of 4 KiB.
+    pub fn used_space(&self) -> u64 {
+        let state = self.state.lock();
+        let files = state.names.files().filter_map(|file| state.files.get(&file));
+        files.map(|content| content.blocks() * BLOCK_BYTES as u64).sum()
     }
 
     /// Lets each read give at most `bytes` bytes (at least one).
@@ -233,6 +283,10 @@ impl FaultyDisk {
 }
 
 impl State {
+    fn note(&mut self, met: Met, path: &Path) {
+        *self.met.entry((met, path.to_owned())).or_default() += 1;
+    }
+
     fn new_file(&mut self) -> u64 {
         self.next_file += 1;
         self.files.insert(self.next_file, Content::default());

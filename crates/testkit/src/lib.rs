@@ -8,5 +8,5 @@ pub mod disk;
 pub mod history;
 mod running;
 
-pub use disk::{CrashMode, FaultyDisk};
+pub use disk::{CrashMode, FaultyDisk, Met};
 pub use running::{Running, RunningGuard};

@@ -27,7 +27,7 @@ use foreshore_env::sync::{
 use foreshore_lock::{IntentMode, KeyRef, Mode};
 
 use self::drop::Dropped;
-pub(crate) use self::drop::drop_table;
+pub(crate) use self::drop::{drop_table, dropped_table};
 
 use crate::{
     engine::Engine,
@@ -74,6 +74,11 @@ impl TableInfo {
     /// What [`Engine::create_table`] was given for it.
     pub fn meta(&self) -> &[u8] {
         &self.0.meta
+    }
+
+    /// Whether both are the same table: neither a copy in another database nor what was made anew under its name.
+    pub fn is_same(&self, other: &TableInfo) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether the table was dropped. Exact for whoever holds a lock on it.
@@ -124,7 +129,7 @@ impl Catalog {
         let mut next_table = next_table.max(TableId::FIRST_USER.0);
         while cursor.next(&mut session, &mut name, &mut row).map_err(without_locks)? {
             let damaged = |detail: &str| StorageError::corrupt_page(self.tree.root(), detail);
-            if let Some(table) = drop::dropped_table(&name) {
+            if let Some(table) = dropped_table(&name) {
                 let (_, root, name) =
                     decode_row(&row).ok_or_else(|| damaged("a row of a dropped table is too short"))?;
                 let name = String::from_utf8_lossy(&name).into_owned();
@@ -218,7 +223,8 @@ pub(crate) fn create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Res
 
 fn try_create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
     let core = engine.core();
-    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("create table")) })?;
+    let mut txn =
+        engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
     // Whoever made it meanwhile put it into memory before giving up this lock.
@@ -282,7 +288,7 @@ fn encode_row(table: TableId, root: PageId, meta: &[u8]) -> Vec<u8> {
     row
 }
 
-fn decode_row(row: &[u8]) -> Option<(TableId, PageId, Vec<u8>)> {
+pub(crate) fn decode_row(row: &[u8]) -> Option<(TableId, PageId, Vec<u8>)> {
     let mut fields = Fields { rest: row };
     Some((TableId(fields.u32()?), PageId(fields.u32()?), fields.rest.to_vec()))
 }

@@ -54,6 +54,8 @@ pub(crate) struct Growth {
     /// Where recovery would begin to redo. Written under the mutex of the control file when that says so; read for reports,
     /// relaxed.
     redo: AtomicU64,
+    /// From this LSN on the log is told what it need not keep space for to take it back. Relaxed, as `since`.
+    floor_at: AtomicU64,
     /// A checkpoint was asked for and not begun: saves the others the mutex. Relaxed, for the same reason.
     asked: AtomicBool,
     wanted: Mutex<Wanted>,
@@ -87,17 +89,24 @@ impl Growth {
             target,
             since: AtomicU64::new(redo.0),
             redo: AtomicU64::new(redo.0),
+            floor_at: AtomicU64::new(redo.0),
             asked: AtomicBool::new(false),
             wanted: Mutex::default(),
             wake: Condvar::new(),
         }
     }
 
+    /// Whether it is time to look who is open.
     #[inline]
-    pub(crate) fn note(&self, lsn: Lsn) {
+    pub(crate) fn note(&self, lsn: Lsn) -> bool {
         if lsn.0.saturating_sub(self.since.load(Ordering::Relaxed)) >= self.target.interval() {
             self.ask();
         }
+        lsn.0 >= self.floor_at.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn raise_floor_again(&self, at: u64) {
+        self.floor_at.store(at, Ordering::Relaxed);
     }
 
     #[cold]
@@ -278,6 +287,7 @@ impl Core {
         self.stats.count(Event::Checkpoint);
         self.growth.wanted.lock().failure = None;
         let needed = if planted(Fault::LogReleasedEarly) { checkpoint } else { log_from };
+        self.raise_undo_floor();
         // TXN-31.
         self.log.release_before(self.backups.keep(needed, self.log.capacity_bytes()))
     }

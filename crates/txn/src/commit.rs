@@ -36,6 +36,8 @@ impl Txn {
     /// As [`Txn::commit`], for all ways that lead here.
     pub(crate) fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.check_usable()?;
+        // READ-4: while all its locks are held, and before its commit has a place in the log.
+        self.validate_reads()?;
         if self.session.has_records() {
             self.commit_changes(durability)
         } else {
@@ -48,6 +50,18 @@ impl Txn {
         let core = self.session.engine.share_core();
         let lsn = self.commit(Durability::Pipelined)?;
         Ok(CommitTicket::new(core, lsn))
+    }
+
+    /// READ-4, for all ways to a commit.
+    #[inline]
+    pub(crate) fn validate_reads(&mut self) -> Result<(), TxnError> {
+        match self.session.validate_reads() {
+            Ok(()) => {
+                self.session.end_reads();
+                Ok(())
+            }
+            Err(error) => Err(self.note(error.into())),
+        }
     }
 
     fn commit_changes(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
@@ -115,7 +129,7 @@ impl Txn {
         self.finished = true;
         self.session.release_slot();
         let before = self.pipeline.as_ref().map_or(Lsn::ZERO, |place| place.newest());
-        let tag = self.session.owner.max_tag().max(before);
+        let tag = self.session.owner.max_tag().max(self.session.reads.tag()).max(before);
         let inherits = self.inherits();
         if inherits {
             // Those before it have changed what the others cover.

@@ -104,7 +104,9 @@ impl<'e> Work<'e> {
 
     /// A transaction that changes no row. It has the volume as a writer has it, and waits for no table.
     fn slice(&self) -> Result<Txn, TxnError> {
-        let mut txn = self.engine.begin(BeginOptions { age: None, label: Some(Arc::from("compact")) })?;
+        let mut txn = self
+            .engine
+            .begin(BeginOptions { label: Some(Arc::from("compact")), ..BeginOptions::default() })?;
         txn.set_deadline(Some(Instant::now() + SLICE_WAIT));
         txn.session.intent(VOLUME, IntentMode::IX)?;
         txn.set_no_wait(true);

@@ -180,6 +180,18 @@ impl ControlFile {
         Ok(ControlFile { file, path: path.to_owned(), content })
     }
 
+    /// What the newest slot says that can be read and is sound, whatever became of the other: for salvage.
+    pub(crate) fn read_slots(disk: &dyn Disk, path: &Path) -> Option<Control> {
+        let file = disk.open(path, OpenMode::Read).ok()?;
+        let slots = (0..SLOTS).filter_map(|index| {
+            // All that a slot says lies in its first sector.
+            let mut slot = [0; SECTOR_BYTES];
+            file.read_exact_at(&mut slot, (index * SLOT_BYTES) as u64).ok()?;
+            if let Slot::Valid(control) = Control::decode(&slot) { Some(control) } else { None }
+        });
+        slots.max_by_key(|control| control.sequence)
+    }
+
     /// Whether a file begins like a control file, or like one whose first write was lost.
     pub(crate) fn may_be_ours(disk: &dyn Disk, path: &Path) -> Result<bool> {
         let file = disk.open(path, OpenMode::Read).map_err(StorageError::io("open", path))?;

@@ -20,9 +20,14 @@ use crate::{
     options::{EarlyLockRelease, LogFullPolicy},
     prepared::PreparedTable,
     recovery::RecoveryReport,
+    settled::Settled,
     stats::Counters,
     table::TxnTable,
+    transaction::Heats,
 };
+
+/// So often in a segment the log is told what it need not keep space for.
+const FLOOR_STEPS: u64 = 16;
 
 /// What all transactions of a database share.
 #[derive(Debug)]
@@ -49,6 +54,12 @@ pub(crate) struct Core {
     pub(crate) recovery: RecoveryReport,
     /// Whether transactions lock; off only in tests that prove that they would notice.
     pub(crate) locking: bool,
+    /// How far readers may trust pages without asking for locks.
+    pub(crate) settled: Settled,
+    /// Where reads without locks fail.
+    pub(crate) heats: Heats,
+    /// Whether reads without locks are validated; off only in tests that prove that they would notice.
+    pub(crate) read_validation: bool,
     pub(crate) early_lock_release: EarlyLockRelease,
     /// Whether an early release leaves tags; off only in tests that prove that they would notice.
     pub(crate) release_tags: bool,
@@ -87,6 +98,17 @@ impl Core {
     /// Tells the checkpointer when the log has grown enough.
     #[inline]
     pub(crate) fn note_log_growth(&self, lsn: Lsn) {
-        self.growth.note(lsn);
+        if self.growth.note(lsn) {
+            self.raise_undo_floor();
+        }
+    }
+
+    /// Tells the log from where on the oldest open transaction may have to be taken back (WAL-13).
+    #[cold]
+    pub(crate) fn raise_undo_floor(&self) {
+        let tail = self.log.tail();
+        self.growth.raise_floor_again(tail.0 + self.log.segment_bytes() / FLOOR_STEPS);
+        // Who begins while this looks appends behind the tail.
+        self.log.keep_before(self.transactions.oldest().min(tail));
     }
 }

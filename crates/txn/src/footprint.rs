@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use foreshore_base::TableId;
+use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{IntentMode, KeyRef, LockName, Mode};
 
 use crate::transaction::{covers, join};
@@ -102,6 +103,9 @@ impl Footprint {
             }
             same
         });
+        if planted(Fault::PartitionsUnordered) {
+            self.keys.reverse();
+        }
         if escalation > 0 && self.keys.len() >= escalation {
             self.escalate(escalation);
         }

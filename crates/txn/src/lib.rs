@@ -48,6 +48,10 @@ mod retention;
 #[cfg(not(foreshore_loom))]
 mod rollback;
 #[cfg(not(foreshore_loom))]
+mod salvage;
+#[cfg(not(foreshore_loom))]
+mod settled;
+#[cfg(not(foreshore_loom))]
 mod stats;
 mod table;
 #[cfg(not(foreshore_loom))]
@@ -83,11 +87,13 @@ mod api {
         footprint::{Footprint, PLAN_MISSES},
         options::{
             BeginOptions, Durability, EarlyLockRelease, EngineOptions, LogFullPolicy, MAX_PIPELINE_LENGTH,
+            ReadMode,
         },
         pipeline::Pipeline,
         prepared::PreparedTransaction,
         recovery::{RecoveryObserver, RecoveryPhase, RecoveryProgress, RecoveryReport},
         retention::{LogHold, LogHolder, LogRetention},
+        salvage::{EachRecord, KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvagedRows, SalvagedTable},
         stats::{EngineStats, StuckTable},
         ticket::CommitTicket,
         transaction::{Advance, MAX_SAVEPOINTS, Parted, Position, Savepoint, Txn, TxnCursor},

@@ -51,6 +51,9 @@ pub struct EngineOptions {
     /// Most records in a node of a tree: `usize::MAX`, or a handful in tests, so that nodes split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
+    /// Whether what was read without locks is validated: for tests that prove that they would notice.
+    #[doc(hidden)]
+    pub read_validation: bool,
     /// Whether transactions lock at all: for tests that prove that they would notice.
     #[doc(hidden)]
     pub locking: bool,
@@ -75,6 +78,7 @@ impl Default for EngineOptions {
             escalation_locks: 100_000,
             escalation_bytes: 16 << 20,
             node_capacity: usize::MAX,
+            read_validation: true,
             locking: true,
         }
     }
@@ -109,12 +113,32 @@ impl LogFullPolicy {
     pub const ALL: [LogFullPolicy; 2] = [LogFullPolicy::Throttle, LogFullPolicy::EndOldest];
 }
 
+/// How a transaction reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Under locks (Kimura et al. 2012).
+    #[default]
+    Locking,
+    /// Without locks until it writes, where what it reads is committed: it remembers the leaves that it has read, and validates
+    /// at its commit that nobody has changed them. If somebody has, it fails with
+    /// [`LockError::StaleReads`](crate::LockError::StaleReads), and has to run again.
+    Hybrid,
+}
+
+impl ReadMode {
+    /// All of them.
+    pub const ALL: [ReadMode; 2] = [ReadMode::Locking, ReadMode::Hybrid];
+}
+
 /// How a transaction begins.
 #[derive(Clone, Debug, Default)]
 pub struct BeginOptions {
     /// Its age for the choice of deadlock victims, smaller is older: [`crate::Txn::age`] of the attempt that it
     /// repeats. By default it is the youngest.
     pub age: Option<u64>,
+    /// Whether others give way rather than this one, where one of several has to: the lowest priority does, and among equals the
+    /// age decides. Default: 0.
+    pub priority: i8,
     /// A name that deadlock reports show.
     pub label: Option<Arc<str>>,
 }

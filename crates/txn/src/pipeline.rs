@@ -14,7 +14,7 @@
 
 use foreshore_base::Lsn;
 use foreshore_env::sync::{Arc, Mutex, MutexGuard};
-use foreshore_lock::LockOwner;
+use foreshore_lock::{LockOwner, age as lock_age};
 
 use crate::{
     committer::Waiter, core::Core, engine::Engine, error::TxnError, options::BeginOptions, transaction::Txn,
@@ -73,14 +73,15 @@ impl Pipeline {
         let (owner, completed) = self.shared.begin(core);
         let txn = core.transactions.draw();
         let age = options.age.unwrap_or(txn.0);
+        let lock_age = lock_age(age, options.priority);
         let inherits = owner.is_some();
         let owner = match owner {
             Some(owner) => Ok(owner),
-            None => core.locks.begin(txn, age, options.label.clone()),
+            None => core.locks.begin(txn, lock_age, options.label.clone()),
         };
         let mut owner = owner.inspect_err(|_| self.shared.lock().open = false)?;
         if completed > 0 || inherits {
-            owner.renew(txn, age, options.label, completed);
+            owner.renew(txn, lock_age, options.label, completed);
         }
         let place = Place { shared: Arc::clone(&self.shared), inherits };
         Ok(Txn::in_pipeline(Arc::clone(&self.engine), owner, age, place))

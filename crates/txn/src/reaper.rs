@@ -12,7 +12,7 @@ use foreshore_env::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy, age};
 
 use crate::{
     catalog::without_locks,
@@ -85,7 +85,8 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
 
 /// The volume, as a writer has it; given back on drop.
 fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
-    let mut owner = core.locks.begin(txn, txn.0, Some(Arc::from("reaper"))).ok()?;
+    // Nobody gives way to housekeeping.
+    let mut owner = core.locks.begin(txn, age(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
     let wait = WaitPolicy { timeout: Some(LOCK_WAIT), ..WaitPolicy::default() };
     owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
     Some(owner)

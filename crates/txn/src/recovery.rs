@@ -129,6 +129,9 @@ pub(crate) fn repeat_history(
         return Err(StorageError::corrupt_log(control.checkpoint, detail));
     }
     pool.set_redo_horizon(checkpoint.redo);
+    if !control.clean {
+        pool.fill_holes()?;
+    }
     let mut history = History::new(&checkpoint);
     let mut reader = log.reader(checkpoint.analysis);
     let mut newest = Lsn::ZERO;
@@ -150,7 +153,8 @@ pub(crate) fn repeat_history(
     Ok(history)
 }
 
-fn redo(pool: &BufferPool, trees: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> {
+/// Applies a record to the pages that do not show it yet.
+pub(crate) fn redo(pool: &BufferPool, trees: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Result<()> {
     match records::owner(header.kind) {
         Owner::Pages => {
             if !pool.redo_record(header, payload)? {

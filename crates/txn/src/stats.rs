@@ -1,9 +1,12 @@
 //! What happened so far, in numbers.
 
+use std::cell::Cell;
+
 use foreshore_base::TableId;
 use foreshore_env::{
-    CachePadded,
-    sync::atomic::{AtomicU64, Ordering},
+    CachePadded, hint,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread_local,
     time::Duration,
 };
 use foreshore_lock::LockStats;
@@ -21,24 +24,54 @@ pub(crate) enum Event {
     PlanMiss,
     PlanFallback,
     Ended,
+    StaleReads,
 }
 
-const EVENTS: usize = 7;
+const EVENTS: usize = 8;
 
-/// Counters, one line each. They order nothing, so they are relaxed.
-#[derive(Debug, Default)]
+/// Copies of the counters, a line each, so that threads count beside each other.
+const COPIES: usize = if cfg!(foreshore_loom) { 2 } else { 64 };
+
+thread_local! {
+    /// The copy in which this thread counts, in all databases of the process: it is chosen by the first in which it counts. So
+    /// two threads whose first databases differ may share a copy, which costs time and no count.
+    #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
+    static COPY: Cell<usize> = Cell::new(usize::MAX);
+}
+
+/// Counters: what was counted is the sum of the copies. They order nothing, so they are relaxed.
+#[derive(Debug)]
 pub(crate) struct Counters {
-    counts: [CachePadded<AtomicU64>; EVENTS],
+    copies: Box<[CachePadded<[AtomicU64; EVENTS]>]>,
+    /// The copy of the next thread that comes.
+    next: AtomicUsize,
 }
 
 impl Counters {
+    pub(crate) fn new() -> Counters {
+        let copy = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let copies: Box<[_]> = (0..COPIES).map(|_| copy()).collect();
+        hint::name(&copies, "counters of transactions");
+        Counters { copies, next: AtomicUsize::new(0) }
+    }
+
     #[inline]
     pub(crate) fn count(&self, event: Event) {
-        self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
+        // A thread that is ending counts somewhere, too.
+        let copy = COPY.try_with(Cell::get).unwrap_or(0);
+        let copy = self.copies.get(copy).unwrap_or_else(|| self.assign());
+        copy[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn assign(&self) -> &CachePadded<[AtomicU64; EVENTS]> {
+        let copy = self.next.fetch_add(1, Ordering::Relaxed) % COPIES;
+        let _ = COPY.try_with(|chosen| chosen.set(copy));
+        &self.copies[copy]
     }
 
     fn of(&self, event: Event) -> u64 {
-        self.counts[event as usize].load(Ordering::Relaxed)
+        self.copies.iter().map(|copy| copy[event as usize].load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -71,6 +104,9 @@ pub struct EngineStats {
     pub plan_misses: u64,
     /// Planned transactions that missed so often that they locked whole tables.
     pub plan_fallbacks: u64,
+    /// Transactions whose reads without locks were changed by others, so that they had to run again: see
+    /// [`ReadMode::Hybrid`](crate::ReadMode::Hybrid).
+    pub stale_reads: u64,
     /// What a recovery would take if the power failed now, as far as one can tell (see
     /// [`EngineOptions::recovery_target`](crate::EngineOptions::recovery_target)).
     pub recovery_estimate: Duration,
@@ -124,6 +160,7 @@ impl Core {
             checkpoints: self.stats.of(Event::Checkpoint),
             plan_misses: self.stats.of(Event::PlanMiss),
             plan_fallbacks: self.stats.of(Event::PlanFallback),
+            stale_reads: self.stats.of(Event::StaleReads),
             recovery_estimate: self.growth.recovery_estimate(self.log.tail()),
             checkpoint_failure: self.growth.failure(),
             writers_open: self.transactions.open_count(),

@@ -251,6 +251,13 @@ impl TxnTable {
         seen.map(|seen| (seen.txn, Lsn(seen.first))).collect()
     }
 
+    /// The first records of all open transactions lie here or later, but for those that begin while this looks;
+    /// [`Lsn::MAX`] when there is none.
+    pub(crate) fn oldest(&self) -> Lsn {
+        let firsts = self.slots.iter().map(|slot| slot.first.load(Ordering::Acquire));
+        firsts.filter(|first| *first != 0).min().map_or(Lsn::MAX, Lsn)
+    }
+
     /// Tells a transaction that it has to go.
     pub(crate) fn end(&self, txn: TxnId) {
         if let Some(index) = self.index_of(txn) {

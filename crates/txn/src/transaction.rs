@@ -1,6 +1,7 @@
 //! A transaction as its owner uses it.
 
 mod change;
+mod cursor;
 mod escalation;
 mod log_room;
 mod parted;
@@ -8,11 +9,10 @@ mod planned;
 mod reconnaissance;
 mod savepoint;
 mod session;
-
-use std::ops::Bound;
+mod unlocked;
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
-use foreshore_btree::{BTree, Cursor, Direction, Isolation, LockKind, TreeError};
+use foreshore_btree::{BTree, Isolation, TreeError};
 use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
@@ -21,10 +21,12 @@ use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
+pub use cursor::TxnCursor;
 pub use parted::{Advance, Parted};
-use reconnaissance::{Merged, Wish};
+use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
 pub(crate) use session::{TxnSession, VOLUME, covers, join};
+pub(crate) use unlocked::Heats;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
 pub(crate) const LOG_FULL_RETRIES: usize = 4;
@@ -39,10 +41,12 @@ pub struct Txn {
     pub(crate) session: TxnSession,
     age: u64,
     isolation: Isolation,
-    /// A deadlock victim, or one that has left its plan: it must be rolled back.
+    /// A deadlock victim, one that has left its plan, or one with stale reads: it must be rolled back.
     failed: bool,
     /// It has left its plan.
     missed: bool,
+    /// What it has read without locks was changed by others.
+    stale: bool,
     /// Its locks are away; it has done nothing yet.
     away: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
@@ -53,15 +57,6 @@ pub struct Txn {
     pub(crate) pipeline: Option<Place>,
 }
 
-/// A position in a range of a table, used through [`Txn::next`]. It holds no latch between two calls.
-#[derive(Debug)]
-pub struct TxnCursor {
-    txn: TxnId,
-    cursor: Cursor,
-    /// In reconnaissance.
-    merged: Option<Box<Merged>>,
-}
-
 impl Txn {
     pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner, age: u64) -> Txn {
         Txn {
@@ -70,6 +65,7 @@ impl Txn {
             isolation: Isolation::Serializable,
             failed: false,
             missed: false,
+            stale: false,
             away: false,
             finished: false,
             savepoints: Vec::new(),
@@ -192,43 +188,6 @@ impl Txn {
         self.change(table, key, Wish::Delete, |tree, session| tree.delete(session, key))
     }
 
-    /// A cursor over a range, before its first entry.
-    pub fn cursor(
-        &mut self,
-        table: &TableInfo,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
-        locks: LockKind,
-    ) -> Result<TxnCursor, TxnError> {
-        let intent = match locks {
-            LockKind::Shared => IntentMode::IS,
-            LockKind::Exclusive => IntentMode::IX,
-        };
-        self.enter(table, intent)?;
-        let cursor = table.tree().cursor(range, direction, locks, self.isolation);
-        Ok(TxnCursor { txn: self.id(), cursor, merged: self.merged(table, range, direction) })
-    }
-
-    /// Moves a cursor of this transaction on and copies the entry; `false` at the end of the range.
-    #[inline]
-    pub fn next(
-        &mut self,
-        cursor: &mut TxnCursor,
-        key: &mut Vec<u8>,
-        value: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
-        self.check_usable()?;
-        if cursor.txn != self.id() {
-            return Err(TxnError::ForeignCursor);
-        }
-        if cursor.merged.is_some() {
-            return self.next_ahead(cursor, key, value);
-        }
-        let result = cursor.cursor.next(&mut self.session, key, value);
-        self.check_not_ended()?;
-        result.map_err(|error| self.note(error.into()))
-    }
-
     /// Locks a table as a whole.
     pub fn lock_table(&mut self, table: &TableInfo, mode: IntentMode) -> Result<(), TxnError> {
         self.enter(table, mode)
@@ -279,8 +238,7 @@ impl Txn {
     ) -> Result<R, TxnError> {
         self.enter(table, intent)?;
         let result = read(table.tree(), &mut self.session);
-        self.check_not_ended()?;
-        result.map_err(|error| self.note(error.into()))
+        self.read_beside(result)
     }
 
     /// One operation that may change one key. `wish`: the same for reconnaissance.
@@ -343,9 +301,10 @@ impl Txn {
 
     /// Remembers an error after which only a rollback is possible.
     #[cold]
-    fn note(&mut self, error: TxnError) -> TxnError {
+    pub(crate) fn note(&mut self, error: TxnError) -> TxnError {
         self.missed |= matches!(error, TxnError::Lock(LockError::PlanMiss));
-        self.failed |= self.missed || matches!(error, TxnError::Lock(LockError::Deadlock(_)));
+        self.stale |= matches!(error, TxnError::Lock(LockError::StaleReads));
+        self.failed |= self.missed || self.stale || matches!(error, TxnError::Lock(LockError::Deadlock(_)));
         error
     }
 

@@ -76,7 +76,8 @@ impl VerifyReport {
 
 /// Checks the database while nobody writes: an S lock on the volume sees to that.
 pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
-    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("verify")) })?;
+    let mut txn =
+        engine.begin(BeginOptions { label: Some(Arc::from("verify")), ..BeginOptions::default() })?;
     txn.set_deadline(Instant::now().checked_add(wait));
     txn.session.intent(VOLUME, IntentMode::S)?;
     let mut report = VerifyReport::default();

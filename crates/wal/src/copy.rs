@@ -7,7 +7,7 @@ use foreshore_env::disk::{Disk, OpenMode};
 
 use crate::{
     log::Log,
-    segment::{self, HEADER_USED_BYTES, SEGMENT_HEADER_BYTES, no_record},
+    segment::{self, HEADER_USED_BYTES, NOTE_OFFSET, SEGMENT_HEADER_BYTES, no_record},
 };
 
 /// Bytes copied at once.
@@ -44,6 +44,10 @@ impl Log {
             file.allocate(geometry.segment_bytes()).map_err(failed("reserve space for"))?;
             let header: [u8; HEADER_USED_BYTES] = segment::encode_header(core.store.log_id(), base, geometry);
             file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
+            if base + geometry.segment_bytes() < end {
+                file.write_all_at(&segment::encode_note(core.store.log_id(), base), NOTE_OFFSET)
+                    .map_err(failed("write the header of"))?;
+            }
             let last = end.min(base + geometry.segment_bytes());
             let mut position = base + SEGMENT_HEADER_BYTES;
             while position < last {

@@ -12,6 +12,7 @@ mod append;
 mod flusher;
 mod gather;
 mod read;
+mod reserve;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -58,6 +59,18 @@ pub(crate) struct Core {
     flushes: AtomicU64,
     /// Below this nothing is needed. Advanced by checkpoints.
     low_water: AtomicU64,
+    /// Nothing before this is ever taken back. Advanced by whoever knows who is open.
+    undo_floor: AtomicU64,
+    /// Work may be appended up to here: space on the disk for it, and for taking it back (WAL-13). Written by the flusher;
+    /// relaxed, for who claims by an old value claims less.
+    space_limit: AtomicU64,
+    /// Held to tell how far the space goes.
+    telling_space: Mutex<()>,
+    /// Work has begun, so space is taken for it. Not before: what space there is may be needed to recover. Relaxed: it is seen
+    /// by the flusher that is woken after it was set.
+    takes_space: AtomicBool,
+    /// There was no space for more. Written by the flusher, relaxed: it chooses between two refusals.
+    disk_is_full: AtomicBool,
     /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
     gate: AtomicU8,
     /// The first failure; set before the gate says `POISONED`.
@@ -102,6 +115,11 @@ impl Core {
             durable: CachePadded::new(AtomicU64::new(tail)),
             flushes: AtomicU64::new(0),
             low_water: AtomicU64::new(low),
+            undo_floor: AtomicU64::new(low),
+            space_limit: AtomicU64::new(u64::MAX),
+            telling_space: Mutex::default(),
+            takes_space: AtomicBool::new(low == tail),
+            disk_is_full: AtomicBool::new(false),
             gate: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             write_wanted: AtomicBool::new(false),

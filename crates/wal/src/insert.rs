@@ -8,7 +8,7 @@
 //!   rest of a segment and the next one's header. Who claims the first place of a new segment also ends the one before.
 //! - WAL-12: the tail is advanced by read-modify-writes that acquire and release, by the one who claims or by somebody who
 //!   acts for him and with whom he is ordered. So who sees a tail sees what was stored before the claims below it.
-//! - Nobody who claims waits for the disk, but for room in the ring when that is full.
+//! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or when space is to be taken on the disk.
 
 mod baseline;
 mod compare_exchange;
@@ -26,11 +26,11 @@ use fetch_add::FetchAdd;
 /// How those who append agree on where their records go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogInsert {
-    /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
-    #[default]
-    CompareExchange,
     /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into the segment begins the next.
+    #[default]
     FetchAdd,
+    /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
+    CompareExchange,
     /// Who finds the tail in use joins a group, and one claims for the whole group.
     Consolidated,
     /// One mutex around the tail: a baseline to measure against.
@@ -40,7 +40,7 @@ pub enum LogInsert {
 impl LogInsert {
     /// All of them.
     pub const ALL: [LogInsert; 4] =
-        [LogInsert::CompareExchange, LogInsert::FetchAdd, LogInsert::Consolidated, LogInsert::Mutex];
+        [LogInsert::FetchAdd, LogInsert::CompareExchange, LogInsert::Consolidated, LogInsert::Mutex];
 }
 
 /// Who appends, as to how much of the capacity it may use.
@@ -123,8 +123,8 @@ impl Inserter {
         }
     }
 
-    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then; under
-    /// [`LogInsert::FetchAdd`] others may claim between its answer and the claim, so there may be no room *yet*.
+    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, or somewhat behind that;
+    /// under [`LogInsert::FetchAdd`] others may claim between its answer and the claim, so there may be no room *yet*.
     #[inline]
     pub(crate) fn claim(
         &self,

@@ -24,6 +24,8 @@ mod scan;
 mod segment;
 #[cfg(not(foreshore_loom))]
 mod store;
+#[cfg(not(foreshore_loom))]
+mod survey;
 
 pub use frame::{MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, RecordHeader, RecordKind};
 pub use insert::LogInsert;

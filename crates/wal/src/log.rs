@@ -19,6 +19,7 @@ use crate::{
     scan,
     segment::Geometry,
     store::{self, Segment, Store},
+    survey,
 };
 
 /// The write-ahead log: records are appended by any number of threads, and become durable in the order of their LSNs.
@@ -87,9 +88,33 @@ impl Log {
         Log::start(core, found.last, found.sealed)
     }
 
+    /// Opens a log from the segment of `from` on as far as it can be read, and says why it ends there if that is not its end: for
+    /// salvage, on a disk that keeps nothing of what is written to it. The log is for reading; it may lack a segment's header.
+    ///
+    /// # Errors
+    /// `Corrupted` without that segment.
+    pub fn open_damaged(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        log_id: u64,
+        from: Lsn,
+        options: &LogOptions,
+    ) -> Result<(Arc<Log>, Option<StorageError>)> {
+        let (found, damage) = scan::open_damaged(disk, directory, log_id, from)?;
+        let core = Core::new(found.store, found.geometry, Seal::new(log_id), from.0, found.end, options);
+        Ok((Log::start(core, found.last, found.sealed)?, damage))
+    }
+
+    /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins that leads up
+    /// to its newest one, as their headers say; `None` if no header is sound. Reads only. For salvage.
+    pub fn survey(disk: &dyn Disk, directory: &Path) -> Result<Option<(u64, Lsn)>> {
+        survey::survey(disk, directory)
+    }
+
     fn start(core: Core, segment: Segment, sealed: bool) -> Result<Arc<Log>> {
         let core = Arc::new(core);
         core.name_for_simulation();
+        core.reserve(true)?;
         let flusher = Flusher::new(Arc::clone(&core), segment, sealed);
         let handle = thread::Builder::new()
             .name("foreshore-log".to_owned())
@@ -98,11 +123,11 @@ impl Log {
         Ok(Arc::new(Log { core, flusher: Mutex::new(Some(handle)) }))
     }
 
-    /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for room in
-    /// the circular buffer, that is, for the flusher.
+    /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for the
+    /// flusher, for room in the circular buffer and for space on the disk that work may use (WAL-13).
     ///
     /// # Errors
-    /// `LogFull` past [`Log::work_bytes`]; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
+    /// `LogFull` past [`Log::work_bytes`], or where there is no space on the disk for more that could be taken back; `LimitExceeded` for a payload above `MAX_PAYLOAD_BYTES`, a transaction id
     /// above 48 bits, or one of the two kinds that the log keeps for itself; `Poisoned`; `Closed`. Nothing is appended then.
     #[inline]
     pub fn append(&self, txn: TxnId, prev: Lsn, kind: RecordKind, payload: &[&[u8]]) -> Result<Lsn> {
@@ -177,11 +202,22 @@ impl Log {
             return Err(poisoned);
         }
         let low_water = self.core.raise_low_water(lsn.0);
-        let result = self.core.store.release_before(low_water);
+        let result = self.core.release_space(low_water);
         if let Err(error) = &result {
             self.core.poison(&error.to_string());
         }
         result
+    }
+
+    /// Says that nothing before `lsn` will be taken back: no open transaction has a record there. Space for that need not be
+    /// kept on the disk any more. Never goes back; a late word costs space, nothing else.
+    pub fn keep_before(&self, lsn: Lsn) {
+        self.core.raise_undo_floor(lsn.0);
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.core.geometry.segment_bytes()
     }
 
     /// What [`Log::release_before`] has said, or where the log was opened.

@@ -10,13 +10,23 @@
 //! - a mark after the gap, a sound record that says that everything below some LSN was durable when it was made, if
 //!   that LSN lies beyond the gap.
 //!
+//! - a note in the gap's own segment that another one follows (WAL-14).
+//!
+//! A log that ends where a segment ends, and not one byte later, is damaged as well if that segment has the note: what follows it
+//! is gone.
+//!
 //! With proof the log is damaged. Without, the gap is the end. What follows it in its segment is then overwritten, so
 //! that no later append can make it part of the log again (WAL-4).
 //!
 //! Damage inside the last batch cannot be told from a torn tail if the crash came within a flush interval of it; a log
 //! that was quiet for longer, or closed, ends with a mark for all of it.
 
-use std::{collections::VecDeque, path::Path};
+mod damaged;
+
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
@@ -29,6 +39,8 @@ use crate::{
     segment::{self, Geometry, HEADER_USED_BYTES},
     store::{self, Listing, Segment, Store},
 };
+
+pub(crate) use damaged::open as open_damaged;
 
 /// What overwrites a torn tail. No zero, so that it is known again.
 const CUT: u8 = 0xC5;
@@ -50,7 +62,17 @@ pub(crate) struct Found {
 pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn) -> Result<Found> {
     let Listing { segments, spares } = store::list(&*disk, directory)?;
     let first = segments.iter().rposition(|&(base, _)| base <= from.0);
-    let first = first.ok_or_else(|| missing(from, "its segment is missing"))?;
+    let Some(first) = first else {
+        // Any segment tells how the log is cut; without one the directory is what is damaged.
+        let geometry = segments.first().map(|(base, path)| read_geometry(&*disk, path, log_id, *base));
+        return Err(match geometry {
+            Some(geometry) => gone(directory, geometry?.base(from.0)),
+            None => StorageError::corrupt_file(
+                directory,
+                format!("its segments are missing, and with them committed transactions{REMEDY}"),
+            ),
+        });
+    };
     let mut scan = Scan {
         seal: Seal::new(log_id),
         geometry: read_geometry(&*disk, &segments[first].1, log_id, segments[first].0)?,
@@ -61,15 +83,17 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     };
     let geometry = scan.geometry;
     if geometry.base(from.0) != segments[first].0 {
-        return Err(missing(from, "its segment is missing"));
+        return Err(gone(directory, geometry.base(from.0)));
     }
     if !geometry.is_start(geometry.next_start(from.0)) || !(from.0.is_multiple_of(8)) {
         return Err(missing(from, "no record can start there"));
     }
     let mut live = VecDeque::new();
+    // Whoever made their successors died before it could say so, or its version did not.
+    let mut unnoted: Vec<Segment> = Vec::new();
     let mut rest = segments[first..].iter().peekable();
     loop {
-        let Some((base, path)) = rest.next() else { return Err(missing(from, "its segment is missing")) };
+        let Some((base, path)) = rest.next() else { return Err(gone(directory, scan.position)) };
         if read_geometry(&*disk, path, log_id, *base)?.segment_bytes() != geometry.segment_bytes() {
             return Err(StorageError::corrupt_file(path, "its segment size is not that of the log"));
         }
@@ -78,25 +102,62 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
         let segment = &live[live.len() - 1];
         scan.load(segment)?;
         let complete = scan.run(segment.base);
-        if complete && let Some((next, _)) = rest.peek() {
-            if *next != base + geometry.segment_bytes() {
-                return Err(missing(Lsn(scan.position), "the next segment is missing"));
+        let followed = segment::has_note(&scan.bytes, log_id, segment.base);
+        if complete {
+            match rest.peek() {
+                Some((next, _)) if *next == scan.position => {
+                    if !followed {
+                        unnoted.push(segment.clone());
+                    }
+                    continue;
+                }
+                None if !followed => {}
+                _ => return Err(gone(directory, scan.position)),
             }
-            continue;
-        }
-        if !complete {
-            scan.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base))?;
+        } else {
+            scan.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base), followed)?;
         }
         scan.write_again(segment)?;
         scan.cut(segment)?;
         segment.file.sync().map_err(StorageError::io("sync", path))?;
         break;
     }
+    unnoted.iter().try_for_each(|segment| segment.note_successor(log_id))?;
+    let spares = whole_spares(&*disk, spares, geometry)?;
     let last = live[live.len() - 1].clone();
     let (end, sealed) = (scan.position, scan.sealed);
     let store = Store::new(disk, directory, log_id, geometry, live, spares);
     store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
     Ok(Found { store, geometry, last, end, sealed })
+}
+
+/// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own.
+fn whole_spares(
+    disk: &dyn Disk,
+    spares: Vec<(u64, PathBuf)>,
+    geometry: Geometry,
+) -> Result<Vec<(u64, PathBuf)>> {
+    let mut whole = Vec::new();
+    for (number, path) in spares {
+        let file = disk.open(&path, OpenMode::Read).map_err(StorageError::io("open", &path))?;
+        if file.len().map_err(StorageError::io("measure", &path))? >= geometry.segment_bytes() {
+            whole.push((number, path));
+        } else {
+            drop(file);
+            disk.remove(&path).map_err(StorageError::io("remove", &path))?;
+        }
+    }
+    Ok(whole)
+}
+
+/// What whoever has lost a part of the log can do.
+const REMEDY: &str =
+    "; put the file back, restore a backup, or save with `foreshore salvage` what does not depend on it";
+
+/// The segment that begins at `base` was there once, and is not.
+fn gone(directory: &Path, base: u64) -> StorageError {
+    let path = directory.join(segment::file_name(base));
+    StorageError::corrupt_file(path, format!("it is missing, and with it committed transactions{REMEDY}"))
 }
 
 fn missing(lsn: Lsn, detail: &str) -> StorageError {
@@ -172,12 +233,18 @@ impl Scan {
     }
 
     /// Whether there is proof that the record that is missing at the position was durable once.
-    fn check_for_damage(&self, base: u64, later_segment: Option<u64>) -> Result<()> {
+    fn check_for_damage(&self, base: u64, later_segment: Option<u64>, followed: bool) -> Result<()> {
         let gap = self.geometry.next_start(self.position);
         if let Some(later) = later_segment {
             let detail =
                 format!("no sound record starts there, but the log goes on with a segment at {later}");
             return Err(missing(Lsn(gap), &detail));
+        }
+        if followed {
+            return Err(missing(
+                Lsn(gap),
+                "no sound record starts there, but another segment followed this one",
+            ));
         }
         let mut start = gap + 8;
         while let Some(found) = self.next_candidate(base, start) {

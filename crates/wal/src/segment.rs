@@ -14,6 +14,14 @@
 //! | 24 | 8 | base: the LSN of the first byte of the file |
 //! | 32 | 8 | bytes of a segment, a power of two |
 //! | 40 | 24 | zero |
+//!
+//! A segment says that another one follows (WAL-14), in a sector of its own:
+//!
+//! | offset | bytes | note of a segment that is followed; anything else is none |
+//! | --- | --- | --- |
+//! | 512 | 8 | base of this segment: a note in a recycled file is none |
+//! | 520 | 4 | CRC32C of the log id and the base |
+//! | 524 | 4 | `next` |
 
 use std::path::Path;
 
@@ -25,16 +33,23 @@ use crate::frame::{HEADER_BYTES, MAX_RECORD_BYTES, word_at};
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Bytes of the header that say something.
 pub(crate) const HEADER_USED_BYTES: usize = 64;
+/// Where the note of a segment lies that is followed by another. Not in the sector of the header, which a crash must not tear.
+pub(crate) const NOTE_OFFSET: u64 = 512;
+/// Bytes of that note.
+pub(crate) const NOTE_BYTES: usize = 16;
 /// The smallest segment: the longest record fits after the header.
 pub(crate) const MIN_SEGMENT_BYTES: u64 = 128 << 10;
 /// The largest segment: opening a log reads one at a time into memory.
 pub(crate) const MAX_SEGMENT_BYTES: u64 = 256 << 20;
 
+/// The largest base of a segment: no log goes so far.
+const MAX_BASE: u64 = u64::MAX / 2;
 const MAGIC: [u8; 8] = *b"FORESHOR";
 const FORMAT: u32 = 1;
 /// Ends the name of a segment that is part of the log.
 const SUFFIX: &str = ".log";
 
+const _: () = assert!(NOTE_OFFSET + NOTE_BYTES as u64 <= SEGMENT_HEADER_BYTES);
 const _: () = assert!(SEGMENT_HEADER_BYTES + MAX_RECORD_BYTES as u64 <= MIN_SEGMENT_BYTES);
 
 /// How the log is cut.
@@ -114,11 +129,12 @@ pub(crate) fn file_name(base: u64) -> String {
     format!("{base:016x}{SUFFIX}")
 }
 
-/// The base in the name of a segment; `None` for any other file.
+/// The base in the name of a segment; `None` for any other file, and for a base beyond all that a log reaches: sums of bases and
+/// sizes never overflow.
 pub(crate) fn base_in_name(path: &Path) -> Option<u64> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let base = u64::from_str_radix(digits, 16).ok()?;
-    (file_name(base).strip_suffix(SUFFIX) == Some(digits)).then_some(base)
+    (file_name(base).strip_suffix(SUFFIX) == Some(digits) && base <= MAX_BASE).then_some(base)
 }
 
 /// The header of a segment.
@@ -136,6 +152,22 @@ pub(crate) fn encode_header(log_id: u64, base: u64, geometry: Geometry) -> [u8; 
 
 fn header_checksum(header: &[u8; HEADER_USED_BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..])
+}
+
+/// The note that another segment follows the one at `base`.
+pub(crate) fn encode_note(log_id: u64, base: u64) -> [u8; NOTE_BYTES] {
+    let mut note = [0; NOTE_BYTES];
+    note[..8].copy_from_slice(&base.to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&log_id.to_le_bytes()), &note[..8]);
+    note[8..12].copy_from_slice(&checksum.to_le_bytes());
+    note[12..].copy_from_slice(b"next");
+    note
+}
+
+/// Whether the segment at `base`, of which these are the first bytes, says that another one follows.
+pub(crate) fn has_note(segment: &[u8], log_id: u64, base: u64) -> bool {
+    let offset = NOTE_OFFSET as usize;
+    segment.get(offset..offset + NOTE_BYTES) == Some(encode_note(log_id, base).as_slice())
 }
 
 /// Checks the header of the segment that should begin at `base`; gives how its log is cut.

@@ -3,6 +3,9 @@
 //! A segment that is no longer needed is renamed to a spare; a spare becomes the next segment by getting a fresh
 //! header and, when that is durable, its new name. So a file with the name of a segment has had a durable header
 //! before it had the name (WAL-5), and nothing is written to a spare before its old name is durably gone (WAL-6).
+//!
+//! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare that
+//! has its whole length has its space; one that was being made when the disk was full, or the power failed, is removed.
 
 use std::{
     collections::VecDeque,
@@ -30,6 +33,17 @@ pub(crate) struct Segment {
     pub(crate) base: u64,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) path: PathBuf,
+}
+
+impl Segment {
+    /// Writes into it, durably, that another segment follows.
+    pub(crate) fn note_successor(&self, log_id: u64) -> Result<()> {
+        let note = segment::encode_note(log_id, self.base);
+        self.file
+            .write_all_at(&note, segment::NOTE_OFFSET)
+            .and_then(|()| self.file.sync())
+            .map_err(StorageError::io("note what follows in", &self.path))
+    }
 }
 
 /// The segment files of one log.
@@ -109,7 +123,8 @@ impl Store {
         files.live.get(usize::try_from(index).ok()?).cloned()
     }
 
-    /// Makes the next segment. The one before it is durable to its end (WAL-5).
+    /// Makes the next segment. The one before it is durable to its end (WAL-5), and says durably that this one follows before this
+    /// one has a record (WAL-14).
     pub(crate) fn make(&self, base: u64) -> Result<Segment> {
         let recycled = self.files.lock().spares.pop();
         let (spare, mode) = match recycled {
@@ -130,12 +145,43 @@ impl Store {
         if !planted(Fault::SegmentNameUnsynced) {
             self.sync_directory()?;
         }
+        let before = self.files.lock().live.back().cloned();
+        if let Some(before) = before {
+            // Not yet in the log's list, so what it follows is not being recycled.
+            before.note_successor(self.log_id)?;
+        }
         let segment = Segment { base, file, path };
         self.files.lock().live.push_back(segment.clone());
         Ok(segment)
     }
 
-    /// Takes the segments out of the log that end at or before `position`, all but the last one.
+    /// Makes a spare, durably: another segment's space on the disk is the log's.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        let path = self.spare_path();
+        let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
+        let reserved = file
+            .allocate(self.geometry.segment_bytes())
+            .map_err(StorageError::io("reserve space for", &path))
+            .and_then(|()| file.sync().map_err(StorageError::io("sync", &path)))
+            .and_then(|()| self.sync_directory());
+        if reserved.is_err() {
+            // What it has taken is for others. The error that counts is the first.
+            drop(file);
+            let _ = self.disk.remove(&path);
+            return reserved;
+        }
+        self.files.lock().spares.push(path);
+        Ok(())
+    }
+
+    /// Up to which position there is space on the disk: segments, and spares that will become some.
+    pub(crate) fn space_end(&self) -> u64 {
+        let files = self.files.lock();
+        let segments = files.spares.len() as u64 + 1;
+        files.live.back().map_or(0, |last| last.base + segments * self.geometry.segment_bytes())
+    }
+
+    /// Takes the segments out of the log that end at or before `position`, all but the last one: they are spares from then on.
     pub(crate) fn release_before(&self, position: u64) -> Result<()> {
         let mut released = Vec::new();
         {
@@ -147,25 +193,39 @@ impl Store {
         self.recycle(released)
     }
 
-    /// Turns files that nobody needs into spares, as many as are kept, and removes the others.
+    /// Turns files that nobody needs into spares.
     pub(crate) fn recycle(&self, paths: Vec<PathBuf>) -> Result<()> {
         if paths.is_empty() {
             return Ok(());
         }
-        let room = LogOptions::SPARE_SEGMENTS.saturating_sub(self.files.lock().spares.len());
         let mut spares = Vec::new();
         for path in paths {
-            if spares.len() < room {
-                let spare = self.spare_path();
-                self.disk.rename(&path, &spare).map_err(StorageError::io("rename", &path))?;
-                spares.push(spare);
-            } else {
-                self.disk.remove(&path).map_err(StorageError::io("remove", &path))?;
-            }
+            let spare = self.spare_path();
+            self.disk.rename(&path, &spare).map_err(StorageError::io("rename", &path))?;
+            spares.push(spare);
         }
         self.sync_directory()?;
         self.files.lock().spares.append(&mut spares);
         Ok(())
+    }
+
+    /// Takes out those spares of which there are more than are kept, and more than make the space reach to `needed`. They are no
+    /// space of the log any more.
+    pub(crate) fn take_surplus(&self, needed: u64) -> Vec<PathBuf> {
+        let mut files = self.files.lock();
+        let bytes = self.geometry.segment_bytes();
+        let end = files.live.back().map_or(0, |last| last.base + bytes);
+        let wanted = usize::try_from(needed.saturating_sub(end).div_ceil(bytes)).unwrap_or(usize::MAX);
+        let kept = wanted.max(LogOptions::SPARE_SEGMENTS).min(files.spares.len());
+        files.spares.split_off(kept)
+    }
+
+    /// Removes files that were taken out.
+    pub(crate) fn remove(&self, paths: &[PathBuf]) -> Result<()> {
+        for path in paths {
+            self.disk.remove(path).map_err(StorageError::io("remove", path))?;
+        }
+        if paths.is_empty() { Ok(()) } else { self.sync_directory() }
     }
 
     fn spare_path(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Foreshore itself, through its facade: what is measured is what an embedding program gets.
 
 mod runs;
+mod served;
 mod submitted;
 
 use std::{
@@ -12,21 +13,24 @@ use ::foreshore as facade;
 use facade::{
     Database, Direction, Error, Options, Pipeline, Plan, TableDefinition, TransactOptions, Transaction,
 };
-use foreshore_env::sync::Arc;
+use foreshore_env::{sync::Arc, thread, time::Duration};
 
 use super::{
-    Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, Partitioning,
+    DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, Partitioning,
     partitioned_store::PartitionedStore,
 };
 use crate::{
     BenchError,
     engine::{
-        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Session, Submitter,
+        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Server, Session, Submitter,
         TableIndex, Visit,
     },
     workload::Worker,
 };
 use runs::Runs;
+
+/// How long a database rests between its load and a measurement.
+const REST: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
@@ -34,7 +38,8 @@ pub struct ForeshoreEngine {
     database: Database,
     tables: Arc<[String]>,
     execution: Execution,
-    /// Transactions that each client has submitted and not waited for.
+    drawn_by: DrawnBy,
+    /// Transactions that each of those who draw has on their way.
     in_flight: usize,
     /// Tables whose locks nobody plans.
     everywhere: &'static [TableIndex],
@@ -64,6 +69,10 @@ impl ForeshoreEngine {
             {
                 set.control_threads = count;
                 builder = builder.partitioner(of.of);
+            }
+            if options.drawn_by == DrawnBy::Engine {
+                // Each thread has its share of those whom it draws from, and no more.
+                set.execution_window = options.in_flight.unwrap_or(IN_FLIGHT);
             }
             for (name, value) in &options.settings {
                 set.set(name, value)?;
@@ -114,12 +123,13 @@ impl ForeshoreEngine {
         for name in tables {
             database.transact(|tx| tx.get_with(definition(name), b"", |_| ())).map_err(failure)?;
         }
-        let EngineOptions { execution, in_flight, partitioning, .. } = *options;
+        let EngineOptions { execution, drawn_by, in_flight, partitioning, .. } = *options;
         let store = (execution == Execution::PartitionedStore).then_some(partitioning).flatten();
         Ok(ForeshoreEngine {
             database,
             tables: tables.into(),
             execution,
+            drawn_by,
             in_flight: in_flight.unwrap_or(IN_FLIGHT),
             everywhere: partitioning.map_or(&[], |partitioning| partitioning.of.everywhere),
             store: store.map(PartitionedStore::new),
@@ -164,19 +174,38 @@ impl ForeshoreEngine {
 
     /// The plan of what a worker has drawn, if it can tell what it will touch.
     fn plan(&self, worker: &dyn Worker) -> Option<Plan<'_>> {
-        let mut plan = Some(self.database.plan().options(self.run.clone()));
-        let known = worker.foresee(&mut |table, key, writes| {
-            // They are locked when they are read; nobody writes them.
-            if self.everywhere.contains(&table) {
-                return;
-            }
-            plan = match (plan.take(), self.tables.get(usize::from(table.0))) {
-                (Some(plan), Some(name)) if writes => Some(plan.write(definition(name), key)),
-                (Some(plan), Some(name)) => Some(plan.read(definition(name), key)),
-                _ => None,
-            };
+        let plan = self.database.plan().options(self.run.clone());
+        let (plan, known) = foresee(plan, worker, &self.tables, self.everywhere);
+        known.then_some(plan)
+    }
+}
+
+/// Names what a worker has drawn in a plan; whether it could tell.
+fn foresee<'d>(
+    plan: Plan<'d>,
+    worker: &dyn Worker,
+    tables: &[String],
+    everywhere: &[TableIndex],
+) -> (Plan<'d>, bool) {
+    let mut named = Some(plan);
+    let mut all = true;
+    let known = worker.foresee(&mut |table, key, writes| {
+        // They are locked when they are read; nobody writes them.
+        if everywhere.contains(&table) {
+            return;
+        }
+        let Some(name) = tables.get(usize::from(table.0)) else {
+            all = false;
+            return;
+        };
+        named = named.take().map(|plan| match writes {
+            true => plan.write(definition(name), key),
+            false => plan.read(definition(name), key),
         });
-        plan.filter(|_| known)
+    });
+    match named {
+        Some(plan) => (plan, known && all),
+        None => unreachable!("it was put back"),
     }
 }
 
@@ -220,6 +249,7 @@ fn failure(error: Error) -> Failure {
         Error::LockTimeout(_) => AbortCause::LockTimeout,
         Error::WouldBlock(_) => AbortCause::WouldBlock,
         Error::PlanMiss => AbortCause::PlanMiss,
+        Error::StaleReads => AbortCause::Conflict,
         _ => AbortCause::Other,
     };
     Failure { cause, source: Box::new(error) }
@@ -340,12 +370,19 @@ impl Engine for ForeshoreEngine {
         (self.execution == Execution::Partitioned).then_some(self)
     }
 
+    fn server(&self) -> Option<&dyn Server> {
+        (self.execution == Execution::Partitioned && self.drawn_by == DrawnBy::Engine).then_some(self)
+    }
+
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         self.execute(&self.load, &mut Attempts::default(), body)
     }
 
     fn settle(&self) -> Result<(), Failure> {
-        self.database.checkpoint().map_err(failure)
+        self.database.checkpoint().map_err(failure)?;
+        // What the log took while it was loaded is made ready again in the background (WAL-13).
+        thread::sleep(REST);
+        Ok(())
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {

@@ -114,6 +114,9 @@ impl<'e> InFlight<'e> {
                 progress.store(commits, Ordering::Relaxed);
             }
             counts.count(ended.kind, &ended.submitted.outcome, &ended.submitted.attempts, latency);
+            if ended.phase == PHASE_MEASURE && !measured {
+                tally.measured.attempts.add(&ended.submitted.attempts);
+            }
             self.take_back(ended);
         }
         Ok(tally)

@@ -12,11 +12,12 @@ use super::{
         NAME_CUSTOMER_OFFSET, NEW_ORDER, ORDER, ORDER_LINE, ORDER_OFFSET, STOCK, WAREHOUSE, customer,
         district, history, order, order_line, stock, warehouse,
     },
+    split::Parts,
 };
 use crate::{
-    engine::{Engine, Failure},
+    engine::Failure,
     row::{TableSpec, key_u32, strange_key},
-    workload::{Check, visit_all},
+    workload::Check,
 };
 
 /// What the checks must know of a customer.
@@ -83,7 +84,7 @@ struct Facts<'s> {
     sold: Ordered,
 }
 
-pub(super) fn check(scale: &Scale, engine: &dyn Engine) -> Result<Vec<Check>, Failure> {
+pub(super) fn check(scale: &Scale, engine: &Parts<'_>) -> Result<Vec<Check>, Failure> {
     let mut facts = Facts::new(scale);
     facts.collect_heads(engine)?;
     facts.collect_orders(engine)?;
@@ -139,14 +140,14 @@ impl<'s> Facts<'s> {
     }
 
     /// Warehouses, districts, customers and their names.
-    fn collect_heads(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
-        visit_all(engine, WAREHOUSE.index, b"", &mut |key, row| {
+    fn collect_heads(&mut self, engine: &Parts<'_>) -> Result<(), Failure> {
+        engine.visit_all(&WAREHOUSE, &mut |key, row| {
             WAREHOUSE.check(key, row)?;
             let place = key_u32(key, 0).and_then(|number| self.warehouse_index(number));
             self.warehouses[place.ok_or_else(|| strange_key(&WAREHOUSE, key))?].ytd = warehouse::YTD.get(row);
             Ok(())
         })?;
-        visit_all(engine, DISTRICT.index, b"", &mut |key, row| {
+        engine.visit_all(&DISTRICT, &mut |key, row| {
             DISTRICT.check(key, row)?;
             let place =
                 key_u32(key, 0).zip(key.get(4)).and_then(|(home, &number)| self.district_index(home, number));
@@ -155,7 +156,7 @@ impl<'s> Facts<'s> {
             facts.next_order = district::NEXT_ORDER.get(row);
             Ok(())
         })?;
-        visit_all(engine, CUSTOMER.index, b"", &mut |key, row| {
+        engine.visit_all(&CUSTOMER, &mut |key, row| {
             CUSTOMER.check(key, row)?;
             let place = self.customer_place(&CUSTOMER, key, ORDER_OFFSET)?;
             let facts = &mut self.customers[place];
@@ -165,7 +166,7 @@ impl<'s> Facts<'s> {
             facts.deliveries = customer::DELIVERIES.get(row);
             Ok(())
         })?;
-        visit_all(engine, CUSTOMER_NAME.index, b"", &mut |key, _| {
+        engine.visit_all(&CUSTOMER_NAME, &mut |key, _| {
             let place = self.customer_place(&CUSTOMER_NAME, key, NAME_CUSTOMER_OFFSET)?;
             self.customers[place].name_entries += 1;
             Ok(())
@@ -181,8 +182,8 @@ impl<'s> Facts<'s> {
     }
 
     /// Orders, then what refers to them.
-    fn collect_orders(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
-        visit_all(engine, ORDER.index, b"", &mut |key, row| {
+    fn collect_orders(&mut self, engine: &Parts<'_>) -> Result<(), Failure> {
+        engine.visit_all(&ORDER, &mut |key, row| {
             ORDER.check(key, row)?;
             let (place, id) = self.place(&ORDER, key)?;
             self.districts[place].orders.push(OrderFacts {
@@ -197,7 +198,7 @@ impl<'s> Facts<'s> {
             });
             Ok(())
         })?;
-        visit_all(engine, NEW_ORDER.index, b"", &mut |key, _| {
+        engine.visit_all(&NEW_ORDER, &mut |key, _| {
             let (place, id) = self.place(&NEW_ORDER, key)?;
             let facts = &mut self.districts[place];
             let (lowest, highest, count) = facts.new_orders.unwrap_or((id, id, 0));
@@ -208,7 +209,7 @@ impl<'s> Facts<'s> {
             }
             Ok(())
         })?;
-        visit_all(engine, ORDER_LINE.index, b"", &mut |key, row| {
+        engine.visit_all(&ORDER_LINE, &mut |key, row| {
             ORDER_LINE.check(key, row)?;
             let (place, id) = self.place(&ORDER_LINE, key)?;
             if id > self.scale.customers {
@@ -231,7 +232,7 @@ impl<'s> Facts<'s> {
             }
             Ok(())
         })?;
-        visit_all(engine, CUSTOMER_ORDER.index, b"", &mut |key, _| {
+        engine.visit_all(&CUSTOMER_ORDER, &mut |key, _| {
             let (place, by) = self.place(&CUSTOMER_ORDER, key)?;
             let id = key_u32(key, CUSTOMER_ORDER_OFFSET).ok_or_else(|| strange_key(&CUSTOMER_ORDER, key))?;
             let facts = &mut self.districts[place];
@@ -243,8 +244,8 @@ impl<'s> Facts<'s> {
         })
     }
 
-    fn collect_payments(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
-        visit_all(engine, HISTORY.index, b"", &mut |key, row| {
+    fn collect_payments(&mut self, engine: &Parts<'_>) -> Result<(), Failure> {
+        engine.visit_all(&HISTORY, &mut |key, row| {
             HISTORY.check(key, row)?;
             let (place, _) = self.place(&HISTORY, key)?;
             let amount = history::AMOUNT.get(row);
@@ -260,16 +261,15 @@ impl<'s> Facts<'s> {
                 history::CUSTOMER_DISTRICT.get(row),
                 history::CUSTOMER.get(row),
             );
-            let by =
-                by.ok_or_else(|| Failure::fatal(format!("history row {} names nobody", key.escape_ascii())))?;
-            let sum = &mut self.customers[by].history;
+            let nobody = || Failure::fatal(format!("history row {} names nobody", key.escape_ascii()));
+            let sum = &mut self.customers[by.ok_or_else(nobody)?].history;
             *sum = sum.wrapping_add(amount);
             Ok(())
         })
     }
 
-    fn collect_stock(&mut self, engine: &dyn Engine) -> Result<(), Failure> {
-        visit_all(engine, STOCK.index, b"", &mut |key, row| {
+    fn collect_stock(&mut self, engine: &Parts<'_>) -> Result<(), Failure> {
+        engine.visit_all(&STOCK, &mut |key, row| {
             STOCK.check(key, row)?;
             self.stock.quantity = self.stock.quantity.wrapping_add(stock::YTD.get(row));
             self.stock.lines = self.stock.lines.wrapping_add(u64::from(stock::ORDERS.get(row)));

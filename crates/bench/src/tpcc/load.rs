@@ -9,6 +9,7 @@ use super::{
         history, history_key, item, item_key, last_name, name_prefix, order, order_key, order_line,
         order_line_key, stock, stock_key, warehouse, warehouse_key,
     },
+    split::{Rows, Split},
 };
 use crate::{
     engine::Failure,
@@ -39,19 +40,26 @@ pub(super) fn rows(scale: &Scale) -> u64 {
     items + u64::from(scale.warehouses) * (1 + items + u64::from(DISTRICTS) * district)
 }
 
-pub(super) fn load_part(scale: &Scale, part: u64, seed: u64, loader: &mut Loader<'_>) -> Result<(), Failure> {
+pub(super) fn load_part(
+    scale: &Scale,
+    split: Split,
+    part: u64,
+    seed: u64,
+    loader: &mut Loader<'_>,
+) -> Result<(), Failure> {
+    let rows = &mut Rows { loader, split };
     let mut random = Random::new(seed, (1 << 32) | part);
     match part.checked_sub(1) {
-        None => load_items(scale, &mut random, loader)?,
+        None => load_items(scale, &mut random, rows)?,
         Some(rest) => {
             let home = (rest / PARTS_PER_WAREHOUSE + 1) as u32;
             match (rest % PARTS_PER_WAREHOUSE) as u8 {
-                0 => load_warehouse(scale, home, &mut random, loader)?,
-                district => load_district(scale, home, district, seed, &mut random, loader)?,
+                0 => load_warehouse(scale, home, &mut random, rows)?,
+                district => load_district(scale, home, district, seed, &mut random, rows)?,
             }
         }
     }
-    loader.flush()
+    rows.loader.flush()
 }
 
 /// I_DATA and S_DATA: 26 to 50 letters, with "ORIGINAL" somewhere in one of ten.
@@ -77,7 +85,7 @@ fn push_address(random: &mut Random, row: &mut Vec<u8>) {
     });
 }
 
-fn load_items(scale: &Scale, random: &mut Random, loader: &mut Loader<'_>) -> Result<(), Failure> {
+fn load_items(scale: &Scale, random: &mut Random, rows: &mut Rows<'_, '_>) -> Result<(), Failure> {
     let mut row = Vec::new();
     for id in 1..=scale.items {
         begin_row(&mut row, item::FIXED);
@@ -85,7 +93,7 @@ fn load_items(scale: &Scale, random: &mut Random, loader: &mut Loader<'_>) -> Re
         item::IMAGE.set(&mut row, random.between(1, 10_000));
         push_text(&mut row, |out| random.letters(14, 24, out));
         push_data(random, &mut row);
-        loader.row(ITEM.index, &item_key(id), &row)?;
+        rows.row(ITEM.index, &item_key(id), &row)?;
     }
     Ok(())
 }
@@ -94,7 +102,7 @@ fn load_warehouse(
     scale: &Scale,
     home: u32,
     random: &mut Random,
-    loader: &mut Loader<'_>,
+    rows: &mut Rows<'_, '_>,
 ) -> Result<(), Failure> {
     let mut row = Vec::new();
     begin_row(&mut row, warehouse::FIXED);
@@ -102,14 +110,14 @@ fn load_warehouse(
     warehouse::TAX.set(&mut row, random.between(0, 2000) as u16);
     push_text(&mut row, |out| random.letters(6, 10, out));
     push_address(random, &mut row);
-    loader.row(WAREHOUSE.index, &warehouse_key(home), &row)?;
+    rows.row(WAREHOUSE.index, &warehouse_key(home), &row)?;
 
     for id in 1..=scale.items {
         begin_row(&mut row, stock::TEXTS);
         stock::QUANTITY.set(&mut row, random.between(10, 100) as i32);
         random.letters(10 * DISTRICT_TEXT as u32, 10 * DISTRICT_TEXT as u32, &mut row);
         push_data(random, &mut row);
-        loader.row(STOCK.index, &stock_key(home, id), &row)?;
+        rows.row(STOCK.index, &stock_key(home, id), &row)?;
     }
     Ok(())
 }
@@ -120,7 +128,7 @@ fn load_district(
     place: u8,
     seed: u64,
     random: &mut Random,
-    loader: &mut Loader<'_>,
+    rows: &mut Rows<'_, '_>,
 ) -> Result<(), Failure> {
     let mut row = Vec::new();
     begin_row(&mut row, district::FIXED);
@@ -129,11 +137,11 @@ fn load_district(
     district::TAX.set(&mut row, random.between(0, 2000) as u16);
     push_text(&mut row, |out| random.letters(6, 10, out));
     push_address(random, &mut row);
-    loader.row(DISTRICT.index, &district_key(home, place), &row)?;
+    rows.row(DISTRICT.index, &district_key(home, place), &row)?;
 
-    load_customers(scale, home, place, Constants::draw(seed).last_name_load, random, loader)?;
-    load_history(scale, home, place, random, loader)?;
-    load_orders(scale, home, place, random, loader)
+    load_customers(scale, home, place, Constants::draw(seed).last_name_load, random, rows)?;
+    load_history(scale, home, place, random, rows)?;
+    load_orders(scale, home, place, random, rows)
 }
 
 fn load_customers(
@@ -142,7 +150,7 @@ fn load_customers(
     place: u8,
     last_name_constant: u32,
     random: &mut Random,
-    loader: &mut Loader<'_>,
+    rows: &mut Rows<'_, '_>,
 ) -> Result<(), Failure> {
     let (mut row, mut first) = (Vec::new(), Vec::new());
     let mut names = Vec::with_capacity(scale.customers as usize);
@@ -169,11 +177,11 @@ fn load_customers(
         push_address(random, &mut row);
         push_text(&mut row, |out| random.digits(16, out));
         push_text(&mut row, |out| random.letters(300, customer::DATA_LIMIT as u32, out));
-        loader.row(CUSTOMER.index, &customer_key(home, place, id), &row)?;
+        rows.row(CUSTOMER.index, &customer_key(home, place, id), &row)?;
     }
     names.sort_unstable_by(|left, right| left[..].cmp(&right[..]));
     for name in &names {
-        loader.row(CUSTOMER_NAME.index, name, b"")?;
+        rows.row(CUSTOMER_NAME.index, name, b"")?;
     }
     Ok(())
 }
@@ -183,7 +191,7 @@ fn load_history(
     home: u32,
     place: u8,
     random: &mut Random,
-    loader: &mut Loader<'_>,
+    rows: &mut Rows<'_, '_>,
 ) -> Result<(), Failure> {
     let mut row = Vec::new();
     for id in 1..=scale.customers {
@@ -194,7 +202,7 @@ fn load_history(
         history::CUSTOMER_DISTRICT.set(&mut row, place);
         history::CUSTOMER.set(&mut row, id);
         push_text(&mut row, |out| random.letters(12, 24, out));
-        loader.row(HISTORY.index, &history_key(home, place, LOAD_WRITER, id), &row)?;
+        rows.row(HISTORY.index, &history_key(home, place, LOAD_WRITER, id), &row)?;
     }
     Ok(())
 }
@@ -204,7 +212,7 @@ fn load_orders(
     home: u32,
     place: u8,
     random: &mut Random,
-    loader: &mut Loader<'_>,
+    rows: &mut Rows<'_, '_>,
 ) -> Result<(), Failure> {
     let mut row = Vec::new();
     let customers = random.permutation(scale.customers);
@@ -221,7 +229,7 @@ fn load_orders(
         if id <= scale.delivered_orders() {
             order::CARRIER.set(&mut row, random.between(1, 10) as u8);
         }
-        loader.row(ORDER.index, &order_key(home, place, id), &row)?;
+        rows.row(ORDER.index, &order_key(home, place, id), &row)?;
     }
     for (id, _, lines) in orders() {
         for line in 1..=lines {
@@ -235,16 +243,16 @@ fn load_orders(
                 order_line::AMOUNT.set(&mut row, i64::from(random.between(1, 999_999)));
             }
             random.letters(DISTRICT_TEXT as u32, DISTRICT_TEXT as u32, &mut row);
-            loader.row(ORDER_LINE.index, &order_line_key(home, place, id, line), &row)?;
+            rows.row(ORDER_LINE.index, &order_line_key(home, place, id, line), &row)?;
         }
     }
     for id in scale.delivered_orders() + 1..=scale.customers {
-        loader.row(NEW_ORDER.index, &order_key(home, place, id), b"")?;
+        rows.row(NEW_ORDER.index, &order_key(home, place, id), b"")?;
     }
     let mut by_customer: Vec<(u32, u32)> = orders().map(|(id, by, _)| (by, id)).collect();
     by_customer.sort_unstable();
     for (by, id) in by_customer {
-        loader.row(CUSTOMER_ORDER.index, &customer_order_key(home, place, by, id), b"")?;
+        rows.row(CUSTOMER_ORDER.index, &customer_order_key(home, place, by, id), b"")?;
     }
     Ok(())
 }

@@ -83,6 +83,57 @@ fn all_conditions_hold_after_every_mix() {
     }
 }
 
+/// SPLIT: tables of their own for each partition of the warehouses; the conditions hold over all parts, and each part has the
+/// rows of its warehouses alone.
+#[test]
+fn split_tables_are_as_consistent() {
+    let workload = Tpcc::new(Scale::tiny(5), Mix::Full, false).unwrap().with_split(3);
+    let names = workload.tables();
+    assert_eq!(names.len(), 11 + 10 + 10);
+    assert_eq!(
+        (&*names[0], &*names[7], &*names[8], &*names[30]),
+        ("warehouse_0", "item", "stock_0", "order_by_customer_2")
+    );
+    let engine = BTreeMapEngine::new(names.len());
+    load(&engine, &workload, 2, 42, &Silent).unwrap();
+    assert_eq!(failing(&workload, &engine), [""; 0]);
+    let (commits, _) = run(&workload, &engine, 7, 3000);
+    assert!(commits.iter().all(|&commits| commits > 0), "{commits:?}");
+    assert_eq!(failing(&workload, &engine), [""; 0]);
+    let mut filled = 0;
+    for table in TABLES.iter().filter(|table| table.index != ITEM.index) {
+        for (partition, part) in (0..).zip(workload.split.parts(table.index)) {
+            visit_all(&engine, part, b"", &mut |key, _| {
+                assert_eq!(super::partition_of_key(key) % 3, partition, "{}", names[usize::from(part.0)]);
+                filled |= 1 << part.0;
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+    assert_eq!(u64::count_ones(filled), 30, "every part has rows");
+    // What is foreseen is what is touched.
+    let mut worker = workload.worker(0, 1, 3);
+    for _ in 0..100 {
+        worker.next();
+        worker.foresee(&mut |table, key, _| {
+            if table != ITEM.index {
+                let name = &names[usize::from(table.0)];
+                assert!(name.ends_with(&format!("_{}", super::partition_of_key(key) % 3)), "{name}");
+            }
+        });
+    }
+    // The money of one part is not in another's sums by accident.
+    let stolen = workload.split.place(WAREHOUSE.index, &warehouse_key(4));
+    plant(&engine, |txn| {
+        let mut row = Vec::new();
+        assert!(txn.get(stolen, &warehouse_key(4), &mut row)?);
+        warehouse::YTD.set(&mut row, 1);
+        Ok(txn.put(stolen, &warehouse_key(4), &row)?)
+    });
+    assert_eq!(failing(&workload, &engine), ["1", "8"]);
+}
+
 #[test]
 fn the_load_has_the_specified_shape() {
     let (workload, engine) = loaded(Mix::Full);

@@ -7,6 +7,7 @@ use super::{
     order_status::OrderStatusInput,
     payment::PaymentInput,
     schema::last_name,
+    split::{Split, SplitTxn},
     stock_level::StockLevelInput,
 };
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     workload::Worker,
 };
 
-/// A customer as a terminal names one: by number, or, 60 times in a hundred, by last name.
+/// A customer as a terminal names one: by number, or, [`super::NAMED`] times in a hundred, by last name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CustomerChoice {
     Number(u32),
@@ -105,7 +106,7 @@ impl TpccWorker {
     }
 
     fn draw_customer(&mut self) -> CustomerChoice {
-        if !self.random.percent(60) {
+        if !self.random.percent(self.workload.by_name) {
             return CustomerChoice::Number(self.draw_customer_number());
         }
         let highest = self.scale().customers.min(1000) - 1;
@@ -183,6 +184,8 @@ impl Worker for TpccWorker {
     }
 
     fn foresee(&self, touch: &mut Foresee<'_>) -> bool {
+        let split = self.workload.split;
+        let touch: &mut Foresee<'_> = &mut |table, key, writes| touch(split.place(table, key), key, writes);
         match &self.input {
             Input::NewOrder(input) => input.foresee(touch),
             Input::Payment(input) => input.foresee(touch),
@@ -197,6 +200,14 @@ impl Worker for TpccWorker {
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         let scratch = &mut self.scratch;
+        let split = self.workload.split;
+        let mut divided;
+        let txn = if split == Split::NONE {
+            txn
+        } else {
+            divided = SplitTxn { txn, split };
+            &mut divided
+        };
         match &self.input {
             Input::NewOrder(input) => input.run(txn, scratch),
             Input::Payment(input) => input.run(txn, scratch),

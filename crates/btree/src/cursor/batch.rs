@@ -17,132 +17,70 @@ use std::{cmp::Ordering, mem, ops::Bound, ops::Range};
 use foreshore_base::SlotIndex;
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
-use foreshore_pages::{Fence, SlottedView};
+use foreshore_pages::{Fence, Records, SlottedView};
 
-use super::{Direction, LockKind};
-use crate::{node::Target, session::Isolation};
+use super::{
+    Direction, LockKind,
+    plan::{Plan, begins_at, ends_before, position},
+};
 
 /// What lies behind a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Rest {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rest {
     /// The cursor's range is still to be read as it stands.
     #[default]
     Unread,
-    /// The range from this bound on.
-    From(Bound<Vec<u8>>),
+    /// The range from the batch's border on.
+    At,
+    /// The range behind the batch's border.
+    Behind,
     /// Nothing.
     None,
 }
 
-/// A record given to the caller.
-pub(super) struct Record<'b> {
-    pub(super) key: &'b [u8],
-    pub(super) value: &'b [u8],
-    pub(super) overflow: bool,
+/// Whose name a lock has.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    /// −∞.
+    Lowest,
+    /// That of a record.
+    Record(usize),
+    /// The one that is none of them.
+    Beside,
 }
 
-#[derive(Debug)]
-struct Item {
-    key: Range<usize>,
-    value: Range<usize>,
-    overflow: bool,
-}
-
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Lock {
-    /// `None`: −∞.
-    key: Option<Range<usize>>,
+    name: Name,
     mode: Mode,
-}
-
-/// What decides what is read and how it is locked.
-pub(super) struct Plan<'c> {
-    pub(super) direction: Direction,
-    pub(super) kind: LockKind,
-    pub(super) isolation: Isolation,
-    pub(super) low: Bound<&'c [u8]>,
-    pub(super) high: Bound<&'c [u8]>,
-    /// Keys at most, ghosts among them.
-    pub(super) limit: usize,
-}
-
-impl<'c> Plan<'c> {
-    /// The leaf to read first.
-    pub(super) fn target(&self) -> Target<'c> {
-        first_leaf(self.direction, self.low, self.high)
-    }
-
-    /// The slots of the leaf from the near bound on, in ascending order whatever the direction.
-    pub(super) fn slots(&self, view: SlottedView<'_>) -> Range<u16> {
-        let count = view.slot_count();
-        match self.direction {
-            Direction::Ascending => match self.low {
-                Bound::Unbounded => 0..count,
-                Bound::Included(key) => at_or_after(view, key)..count,
-                Bound::Excluded(key) => after(view, key)..count,
-            },
-            Direction::Descending => match self.high {
-                Bound::Unbounded => 0..count,
-                Bound::Included(key) => 0..after(view, key),
-                Bound::Excluded(key) => 0..at_or_after(view, key),
-            },
-        }
-    }
-}
-
-/// The leaf at the near bound of a range.
-pub(super) fn first_leaf<'c>(
-    direction: Direction,
-    low: Bound<&'c [u8]>,
-    high: Bound<&'c [u8]>,
-) -> Target<'c> {
-    match direction {
-        Direction::Ascending => match low {
-            Bound::Unbounded => Target::First,
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-        },
-        Direction::Descending => match high {
-            Bound::Unbounded => Target::Last,
-            Bound::Included(key) => Target::Key(key),
-            Bound::Excluded(key) => Target::Below(key),
-        },
-    }
-}
-
-fn at_or_after(view: SlottedView<'_>, key: &[u8]) -> u16 {
-    let (Ok(slot) | Err(slot)) = view.find(key);
-    slot.0
-}
-
-fn after(view: SlottedView<'_>, key: &[u8]) -> u16 {
-    match view.find(key) {
-        Ok(slot) => slot.0 + 1,
-        Err(slot) => slot.0,
-    }
 }
 
 /// Records of one leaf, and the names of the locks that keep them true.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Keys and values, one after another.
-    bytes: Vec<u8>,
-    items: Vec<Item>,
+    direction: Direction,
+    /// In the order of their keys, whatever the direction.
+    records: Records,
+    /// How many of them, in the cursor's direction, were given or are deleted.
+    passed: usize,
+    /// Those in the order of the scan.
     locks: Vec<Lock>,
-    /// The next item to give.
-    next: usize,
+    /// A key that is locked and is none of the records': there is one at most, at one end of the range.
+    beside: Vec<u8>,
     rest: Rest,
+    /// Where the rest of the range begins.
+    border: Vec<u8>,
     /// A key was met that is not further on than the one before: if the leaf's version stands, it is damage.
     disordered: bool,
-    /// Keeps its allocation.
+    /// A key in one piece, for whoever needs it for a moment.
     key: Vec<u8>,
 }
 
 impl Batch {
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.items.clear();
+        self.records.clear();
+        self.passed = 0;
         self.locks.clear();
-        self.next = 0;
         self.rest = Rest::Unread;
         self.disordered = false;
     }
@@ -152,36 +90,91 @@ impl Batch {
         self.disordered
     }
 
-    pub(super) fn current(&self) -> Option<Record<'_>> {
-        let item = self.items.get(self.next)?;
-        let (key, value) = (&self.bytes[item.key.clone()], &self.bytes[item.value.clone()]);
-        Some(Record { key, value, overflow: item.overflow })
+    /// Whether it has met deleted records.
+    pub(super) fn has_ghosts(&self) -> bool {
+        self.records.any().ghost
     }
 
-    pub(super) fn advance(&mut self) {
-        self.next += 1;
+    /// Whether a record's value lies in other leaves.
+    pub(super) fn has_long_values(&self) -> bool {
+        self.records.any().overflow
     }
 
-    pub(super) fn last_given(&self) -> Option<&[u8]> {
-        let item = &self.items[self.next.checked_sub(1)?];
-        Some(&self.bytes[item.key.clone()])
+    /// The records.
+    #[inline]
+    pub(super) fn records(&self) -> &Records {
+        &self.records
     }
 
-    pub(super) fn take_rest(&mut self) -> Rest {
-        mem::take(&mut self.rest)
+    /// Passes to the next record that is not deleted and tells which it is.
+    #[inline]
+    pub(super) fn pass(&mut self) -> Option<usize> {
+        while self.passed < self.records.len() {
+            let record = match self.direction {
+                Direction::Ascending => self.passed,
+                Direction::Descending => self.records.len() - 1 - self.passed,
+            };
+            self.passed += 1;
+            if !self.records.flags(record).ghost {
+                return Some(record);
+            }
+        }
+        None
     }
 
-    /// The locks to take, in the order of the scan.
-    pub(super) fn locks(&self) -> impl Iterator<Item = (KeyRef<'_>, Mode)> {
-        self.locks.iter().map(|lock| {
-            let name = lock.key.clone().map_or(KeyRef::NegativeInfinity, |key| KeyRef::Key(&self.bytes[key]));
-            (name, lock.mode)
-        })
+    /// Goes back by one record.
+    #[cold]
+    pub(super) fn unpass(&mut self) {
+        self.passed -= 1;
+    }
+
+    /// Whether it has records to give.
+    pub(super) fn has_live(&self) -> bool {
+        (0..self.records.len()).any(|record| !self.records.flags(record).ghost)
+    }
+
+    /// Moves the near bound of the range to where the batch ends; false: there is nothing behind. Takes note that the bound
+    /// has moved.
+    pub(super) fn move_on(&mut self, near: &mut Bound<Vec<u8>>) -> bool {
+        let behind = match mem::take(&mut self.rest) {
+            Rest::Unread => return true,
+            Rest::None => return false,
+            Rest::At => false,
+            Rest::Behind => true,
+        };
+        // The old bound's allocation is the next border's.
+        let old = match mem::replace(near, Bound::Unbounded) {
+            Bound::Included(old) | Bound::Excluded(old) => old,
+            Bound::Unbounded => Vec::new(),
+        };
+        let border = mem::replace(&mut self.border, old);
+        *near = if behind { Bound::Excluded(border) } else { Bound::Included(border) };
+        true
+    }
+
+    /// How many locks to take.
+    pub(super) fn lock_count(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// One of the locks to take, in the order of the scan.
+    pub(super) fn lock(&mut self, index: usize) -> (KeyRef<'_>, Mode) {
+        let Lock { name, mode } = self.locks[index];
+        let name = match name {
+            Name::Lowest => KeyRef::NegativeInfinity,
+            Name::Record(record) => {
+                self.records.key_into(record, &mut self.key);
+                KeyRef::Key(&self.key)
+            }
+            Name::Beside => KeyRef::Key(&self.beside),
+        };
+        (name, mode)
     }
 
     /// Reads the leaf by the plan. What it finds is true if the leaf's version stands afterwards.
     pub(super) fn collect(&mut self, view: SlottedView<'_>, plan: &Plan<'_>) {
         self.clear();
+        self.direction = plan.direction;
         match plan.direction {
             Direction::Ascending => self.collect_ascending(view, plan),
             Direction::Descending => self.collect_descending(view, plan),
@@ -189,175 +182,133 @@ impl Batch {
     }
 
     fn collect_ascending(&mut self, view: SlottedView<'_>, plan: &Plan<'_>) {
-        let slots = plan.slots(view);
-        let starts_at_key = match plan.low {
-            Bound::Included(key) => view.find(key).is_ok(),
-            Bound::Excluded(_) | Bound::Unbounded => false,
-        };
-        if !starts_at_key {
-            self.lock_gap_below(view, slots.start, plan);
+        let span = plan.span(view);
+        let Range { start, end } = span.slots;
+        let stop = if span.slots.len() > plan.limit { start + plan.limit as u16 } else { end };
+        if !span.low_is_key {
+            self.lock_gap_below(view, start, plan);
         }
-        let mut key = mem::take(&mut self.key);
-        self.rest = 'read: {
-            for (taken, slot) in slots.map(SlotIndex).enumerate() {
-                if taken == plan.limit {
-                    break 'read Rest::From(Bound::Excluded(key.clone()));
-                }
-                self.step(view, slot, &mut key, taken, plan);
-                match position(plan.direction, &key, plan.high) {
-                    Ordering::Less => self.take(view, slot, &key, Mode::S, plan),
-                    Ordering::Equal => {
-                        self.take(view, slot, &key, Mode::SN, plan);
-                        break 'read Rest::None;
-                    }
-                    Ordering::Greater => break 'read Rest::None,
-                }
-            }
-            // The leaf's end. Of keys at the border, the next leaf knows.
-            if view.high_fence(&mut key) == Fence::Infinite || ends_before(plan.high, &key) {
-                break 'read Rest::None;
-            }
-            Rest::From(Bound::Included(key.clone()))
-        };
-        self.key = key;
+        self.take(view, start..stop);
+        self.lock_records(stop - start, span.high_is_key && stop == end, plan);
+        self.check_bounds(plan);
+        if stop < end {
+            return self.end_behind(usize::from(stop - start - 1));
+        }
+        self.rest = Rest::None;
+        if span.high_is_key || span.more_above {
+            return;
+        }
+        // The leaf's end. Of keys at the border, the next leaf knows.
+        if view.high_fence(&mut self.border) == Fence::Key && !ends_before(plan.high, &self.border) {
+            self.rest = Rest::At;
+        }
     }
 
     fn collect_descending(&mut self, view: SlottedView<'_>, plan: &Plan<'_>) {
-        let slots = plan.slots(view);
-        let mut mode = match plan.high {
-            Bound::Included(key) if view.find(key).is_ok() => Mode::SN,
-            _ => Mode::S,
-        };
-        let mut key = mem::take(&mut self.key);
-        self.rest = 'read: {
-            let mut border_is_key = false;
-            for (taken, slot) in slots.rev().map(SlotIndex).enumerate() {
-                if taken == plan.limit {
-                    break 'read Rest::From(Bound::Excluded(key.clone()));
-                }
-                self.step(view, slot, &mut key, taken, plan);
-                match position(plan.direction, &key, plan.low) {
-                    Ordering::Less => self.take(view, slot, &key, mode, plan),
-                    Ordering::Equal => {
-                        self.take(view, slot, &key, mode, plan);
-                        break 'read Rest::None;
-                    }
-                    Ordering::Greater => {
-                        self.lock(Some(&key), Mode::NS, plan);
-                        break 'read Rest::None;
-                    }
-                }
-                mode = Mode::S;
-                border_is_key = view.compare_low(&key) == Ordering::Equal;
-            }
-            // The leaf's begin. Unless it is a key that was met, the fence names the gap below the first key.
-            if !border_is_key {
-                self.lock_gap_below(view, 0, plan);
-            }
-            if view.low_fence(&mut key) == Fence::Infinite || begins_at(plan.low, &key) {
-                break 'read Rest::None;
-            }
-            Rest::From(Bound::Excluded(key.clone()))
-        };
-        self.key = key;
-    }
-
-    /// Reads the next key, and compares it with the one before, or with the near bound.
-    fn step(
-        &mut self,
-        view: SlottedView<'_>,
-        slot: SlotIndex,
-        key: &mut Vec<u8>,
-        taken: usize,
-        plan: &Plan<'_>,
-    ) {
-        let (near, onward) = match plan.direction {
-            Direction::Ascending => (plan.low, Ordering::Greater),
-            Direction::Descending => (plan.high, Ordering::Less),
-        };
-        let in_order = match near {
-            _ if taken > 0 => view.compare_key(slot, key) == onward,
-            Bound::Unbounded => true,
-            Bound::Included(near) => view.compare_key(slot, near) != onward.reverse(),
-            Bound::Excluded(near) => view.compare_key(slot, near) == onward,
-        };
-        self.disordered |= !in_order;
-        view.key_into(slot, key);
-    }
-
-    /// Takes a key into the batch: its lock, and the record if it is none that is deleted.
-    fn take(&mut self, view: SlottedView<'_>, slot: SlotIndex, key: &[u8], mode: Mode, plan: &Plan<'_>) {
-        let mode = match plan.kind {
-            LockKind::Shared => mode,
-            LockKind::Exclusive => mode.join(Mode::XN),
-        };
-        let key = self.lock(Some(key), mode, plan);
-        let flags = view.slot(slot).flags();
-        if !flags.ghost {
-            let start = self.bytes.len();
-            view.value_into(slot, &mut self.bytes);
-            let value = start..self.bytes.len();
-            self.items.push(Item { key, value, overflow: flags.overflow });
+        let span = plan.span(view);
+        let Range { start, end } = span.slots;
+        let stop = if span.slots.len() > plan.limit { end - plan.limit as u16 } else { start };
+        self.take(view, stop..end);
+        self.lock_records(end - stop, span.high_is_key, plan);
+        self.check_bounds(plan);
+        if start < stop {
+            return self.end_behind(0);
         }
+        self.rest = Rest::None;
+        if span.low_is_key {
+            return;
+        }
+        if span.more_below {
+            if plan.locks {
+                view.key_into(SlotIndex(start - 1), &mut self.beside);
+                self.lock_name(Name::Beside, Mode::NS, plan);
+            }
+            return;
+        }
+        // The leaf's begin. Unless it is a key that was met, the fence names the gap below the first key.
+        let border_is_key = !self.records.is_empty() && {
+            self.records.key_into(0, &mut self.key);
+            view.compare_low(&self.key) == Ordering::Equal
+        };
+        if !border_is_key {
+            self.lock_gap_below(view, 0, plan);
+        }
+        if view.low_fence(&mut self.border) == Fence::Key && !begins_at(plan.low, &self.border) {
+            self.rest = Rest::Behind;
+        }
+    }
+
+    /// Takes records into the batch.
+    fn take(&mut self, view: SlottedView<'_>, slots: Range<u16>) {
+        self.records.copy(view, slots);
+        self.disordered = !self.records.are_ordered();
+    }
+
+    /// The batch ends with a record, and the rest of the range begins behind it.
+    fn end_behind(&mut self, record: usize) {
+        self.records.key_into(record, &mut self.border);
+        self.rest = Rest::Behind;
+    }
+
+    /// Compares the key at the batch's near end with the near bound, and the one at its far end with the far bound, unless there are
+    /// more of them in the range. What lies between is in order; but in a damaged leaf.
+    fn check_bounds(&mut self, plan: &Plan<'_>) {
+        let Some(highest) = self.records.len().checked_sub(1) else { return };
+        let (first, last, near, far, onward) = match plan.direction {
+            Direction::Ascending => (0, highest, plan.low, plan.high, Ordering::Greater),
+            Direction::Descending => (highest, 0, plan.high, plan.low, Ordering::Less),
+        };
+        self.records.key_into(first, &mut self.key);
+        self.disordered |= !match near {
+            Bound::Unbounded => true,
+            Bound::Included(near) => self.key.as_slice().cmp(near) != onward.reverse(),
+            Bound::Excluded(near) => self.key.as_slice().cmp(near) == onward,
+        };
+        self.records.key_into(last, &mut self.key);
+        self.disordered |= position(plan.direction, &self.key, far) == Ordering::Greater;
     }
 
     /// Locks the gap that ends at `slot`.
     fn lock_gap_below(&mut self, view: SlottedView<'_>, slot: u16, plan: &Plan<'_>) {
-        if !plan.isolation.locks_gaps() || planted(Fault::GapUnlocked) {
+        if !plan.locks || !plan.isolation.locks_gaps() || planted(Fault::GapUnlocked) {
             return;
         }
-        let mut key = mem::take(&mut self.key);
-        let finite = match slot.checked_sub(1) {
+        let name = match slot.checked_sub(1) {
             Some(before) => {
-                view.key_into(SlotIndex(before), &mut key);
-                true
+                view.key_into(SlotIndex(before), &mut self.beside);
+                Name::Beside
             }
-            None => view.low_fence(&mut key) == Fence::Key,
+            None if view.low_fence(&mut self.beside) == Fence::Key => Name::Beside,
+            None => Name::Lowest,
         };
-        self.lock(finite.then_some(&key[..]), Mode::NS, plan);
-        self.key = key;
+        self.lock_name(name, Mode::NS, plan);
     }
 
-    /// Adds a key to the bytes, and a lock on it to the locks if the isolation asks for it.
-    fn lock(&mut self, key: Option<&[u8]>, mode: Mode, plan: &Plan<'_>) -> Range<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key.unwrap_or(&[]));
-        let range = start..self.bytes.len();
+    /// Locks records in the order of the scan.
+    fn lock_records(&mut self, count: u16, highest_is_bound: bool, plan: &Plan<'_>) {
+        if !plan.locks {
+            return;
+        }
+        for passed in 0..count {
+            let (record, bound) = match plan.direction {
+                Direction::Ascending => (passed, passed + 1 == count),
+                Direction::Descending => (count - 1 - passed, passed == 0),
+            };
+            let mode = if highest_is_bound && bound { Mode::SN } else { Mode::S };
+            let mode = match plan.kind {
+                LockKind::Shared => mode,
+                LockKind::Exclusive => mode.join(Mode::XN),
+            };
+            self.lock_name(Name::Record(usize::from(record)), mode, plan);
+        }
+    }
+
+    /// Adds a lock, if the isolation asks for it.
+    #[inline]
+    fn lock_name(&mut self, name: Name, mode: Mode, plan: &Plan<'_>) {
         let mode = if plan.isolation.locks_gaps() { mode } else { mode.key() };
         if mode != Mode::N {
-            self.locks.push(Lock { key: key.map(|_| range.clone()), mode });
+            self.locks.push(Lock { name, mode });
         }
-        range
-    }
-}
-
-/// How `key`, on its way towards a far bound, lies to it: before it (`Less`), at it and within the range (`Equal`), or
-/// beyond.
-fn position(direction: Direction, key: &[u8], bound: Bound<&[u8]>) -> Ordering {
-    let order = |far: &[u8]| match direction {
-        Direction::Ascending => key.cmp(far),
-        Direction::Descending => far.cmp(key),
-    };
-    match bound {
-        Bound::Unbounded => Ordering::Less,
-        Bound::Included(far) => order(far),
-        Bound::Excluded(far) => order(far).then(Ordering::Greater),
-    }
-}
-
-/// Whether an ascending range ends before any key at or above the border.
-fn ends_before(high: Bound<&[u8]>, border: &[u8]) -> bool {
-    match high {
-        Bound::Unbounded => false,
-        Bound::Included(high) => high < border,
-        Bound::Excluded(high) => high <= border,
-    }
-}
-
-/// Whether a descending range has no key below the border.
-fn begins_at(low: Bound<&[u8]>, border: &[u8]) -> bool {
-    match low {
-        Bound::Unbounded => false,
-        Bound::Included(low) | Bound::Excluded(low) => low >= border,
     }
 }

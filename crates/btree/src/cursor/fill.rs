@@ -7,8 +7,9 @@ use foreshore_lock::KeyRef;
 use foreshore_pages::{OptimisticPage, SlottedView};
 
 use super::{
-    Cursor,
-    batch::{Plan, first_leaf},
+    Cursor, Direction, LockKind,
+    batch::Batch,
+    plan::{Plan, first_leaf},
 };
 use crate::{
     descend::{Landing, RESTARTS},
@@ -19,8 +20,11 @@ use crate::{
     tree::Tree,
 };
 
-/// Keys to read at once, at most.
+/// Keys to read at once, at most, where they have to be locked.
 const MOST_AHEAD: usize = 64;
+/// Where nothing has to be locked, at first, unless the range has an end; then the rest of the leaf, for to copy it in vain
+/// costs little.
+const UNLOCKED_AHEAD: usize = 8;
 /// Slots that are looked at for ghosts, and ghosts among them from which on a leaf is tidied before it is read.
 const LOOK_AHEAD: u16 = 16;
 const MANY_GHOSTS: usize = 8;
@@ -31,94 +35,41 @@ impl Cursor {
     /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment, what
     /// lay in the range.
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
-        let handle = self.tree.clone();
-        let tree = handle.tree();
-        let limit = self.ahead;
+        let Cursor { ref tree, ref low, ref high, direction, kind, isolation, ref mut batch, ahead, .. } =
+            *self;
         let plan = Plan {
-            direction: self.direction,
-            kind: self.kind,
-            isolation: self.isolation,
-            low: as_slice(&self.low),
-            high: as_slice(&self.high),
-            limit,
+            direction,
+            kind,
+            isolation,
+            low: as_slice(low),
+            high: as_slice(high),
+            limit: ahead,
+            locks: true,
         };
-        let target = plan.target();
-        let mut tidied = false;
-        for attempt in 0..if tree.is_optimistic() { RESTARTS } else { 0 } {
-            let hint = if attempt == 0 { tree.leaf_by_hint(self.leaf, target) } else { None };
-            let landing = match hint {
-                Some(page) => Landing { page, foster: None },
-                None => tree.leaf(session.patience(), target)?,
-            };
-            let page = landing.page;
-            if !tidied && is_littered(&tree, session, page.view(), &plan) {
-                tidied = true;
-                tree.tidy_before_scan(session, target);
-                continue;
-            }
-            self.batch.collect(page.view(), &plan);
-            // Before nonsense is locked.
-            if !page.validate() {
-                continue;
-            }
-            self.check_order(page.id())?;
-            for (key, mode) in self.batch.locks() {
-                session.acquire(tree.table, key, mode)?;
-            }
-            if page.validate() {
-                tree.adopt_on_the_way(session.patience(), landing.foster, target);
-                self.filled(&tree, session, page.id());
-                return Ok(());
-            }
-        }
-        // Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
-        loop {
-            let HeldNode { page, foster } = tree.leaf_held(session.patience(), target)?;
-            if !tidied && is_littered(&tree, session, page.view(), &plan) {
-                tidied = true;
-                drop(page);
-                tree.tidy_before_scan(session, target);
-                continue;
-            }
-            self.batch.collect(page.view(), &plan);
-            self.check_order(page.id())?;
-            let mut refused = None;
-            for (key, mode) in self.batch.locks() {
-                if !session.try_acquire(tree.table, key, mode)? {
-                    refused = Some((key, mode));
-                    break;
-                }
-            }
-            let leaf = page.id();
-            drop(page);
-            match refused {
-                None => {
-                    session.unlatched(tree.table);
-                    tree.adopt_on_the_way(session.patience(), foster, target);
-                    self.filled(&tree, session, leaf);
-                    return Ok(());
-                }
-                Some((key, mode)) => session.acquire(tree.table, key, mode)?,
-            }
-        }
-    }
-}
-
-impl Cursor {
-    /// A batch was read. A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
-    fn filled(&mut self, tree: &Tree<'_>, session: &impl Session, leaf: PageId) {
+        let far = match direction {
+            Direction::Ascending => high,
+            Direction::Descending => low,
+        };
+        let unlocked_limit = match far {
+            Bound::Unbounded if ahead == 1 => UNLOCKED_AHEAD,
+            _ => usize::MAX,
+        };
+        let (leaf, limit) = batch.fill(&tree.tree(), session, &plan, unlocked_limit, self.leaf)?;
         if self.leaf != leaf && self.leaf.is_some() {
-            self.crossed(tree, session);
+            self.crossed(session);
         }
         self.leaf = leaf;
-        if self.batch.current().is_some() {
-            self.ahead = (self.ahead * 2).min(MOST_AHEAD);
+        // A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
+        if self.batch.has_live() {
+            self.ahead = limit.saturating_mul(2).min(MOST_AHEAD);
         }
+        Ok(())
     }
 
     /// The cursor has come from one leaf to another: it is a scan.
     #[cold]
-    fn crossed(&mut self, tree: &Tree<'_>, session: &impl Session) {
+    fn crossed(&mut self, session: &impl Session) {
+        let tree = self.tree.tree();
         if let Some(leaves) = self.read_ahead.crossed(tree.env.pool.read_ahead_window()) {
             let (low, high) = (as_slice(&self.low), as_slice(&self.high));
             let target = first_leaf(self.direction, low, high);
@@ -126,12 +77,119 @@ impl Cursor {
             self.read_ahead.named(named);
         }
     }
+}
+
+impl Batch {
+    /// Reads by the plan, and locks what it reads if that has to be; if not, at most `unlocked_limit` keys. Gives the leaf, and
+    /// how many keys were asked for.
+    fn fill(
+        &mut self,
+        tree: &Tree<'_>,
+        session: &mut impl Session,
+        plan: &Plan<'_>,
+        unlocked_limit: usize,
+        hint: PageId,
+    ) -> Result<(PageId, usize)> {
+        let target = plan.target();
+        let mut tidied = false;
+        for attempt in 0..if tree.is_optimistic() { RESTARTS } else { 0 } {
+            let hint = if attempt == 0 { tree.leaf_by_hint(hint, target) } else { None };
+            let landing = match hint {
+                Some(page) => Landing { page, foster: None },
+                None => tree.leaf(session.patience(), target)?,
+            };
+            let page = landing.page;
+            let stamp = page.stamp();
+            let reads_unlocked = plan.kind == LockKind::Shared && session.reads_unlocked(tree.table);
+            let mut unlocked = reads_unlocked && session.is_settled(stamp.lsn());
+            let limit = if unlocked { unlocked_limit } else { plan.limit };
+            self.collect(page.view(), &Plan { locks: !unlocked, limit, ..*plan });
+            if !tidied && self.is_littered(tree, session, page.view(), plan) {
+                tidied = true;
+                tree.tidy_before_scan(session, target);
+                continue;
+            }
+            if unlocked && self.has_long_values() {
+                unlocked = false;
+                self.collect(page.view(), plan);
+            }
+            // Before nonsense is locked.
+            if !page.validate() {
+                continue;
+            }
+            self.check_order(page.id())?;
+            unlocked = unlocked || (reads_unlocked && self.is_free(tree, session));
+            if !unlocked {
+                for index in 0..self.lock_count() {
+                    let (key, mode) = self.lock(index);
+                    session.acquire(tree.table, key, mode)?;
+                }
+            }
+            if page.validate() {
+                let foster = landing.foster.filter(|_| !session.has_remembered());
+                if unlocked {
+                    session.remember(tree.table, stamp)?;
+                }
+                tree.adopt_on_the_way(session.patience(), foster, target);
+                return Ok((page.id(), limit));
+            }
+        }
+        // Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+        loop {
+            let HeldNode { page, foster } = tree.leaf_held(session.patience(), target)?;
+            self.collect(page.view(), plan);
+            if !tidied && self.is_littered(tree, session, page.view(), plan) {
+                tidied = true;
+                drop(page);
+                tree.tidy_before_scan(session, target);
+                continue;
+            }
+            self.check_order(page.id())?;
+            let mut refused = None;
+            for index in 0..self.lock_count() {
+                let (key, mode) = self.lock(index);
+                if !session.try_acquire(tree.table, key, mode)? {
+                    refused = Some(index);
+                    break;
+                }
+            }
+            let leaf = page.id();
+            drop(page);
+            let Some(refused) = refused else {
+                session.unlatched(tree.table);
+                tree.adopt_on_the_way(session.patience(), foster, target);
+                return Ok((leaf, plan.limit));
+            };
+            let (key, mode) = self.lock(refused);
+            session.acquire(tree.table, key, mode)?;
+        }
+    }
+
+    /// Whether no lock stands on anything that the batch has read, so that it is committed and needs no locks (READ-2). Long values
+    /// need them: their chunks lie in other leaves.
+    fn is_free(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> bool {
+        !self.has_long_values()
+            && (0..self.lock_count()).all(|index| session.probe(tree.table, self.lock(index).0))
+    }
 
     fn check_order(&self, leaf: PageId) -> Result<()> {
-        if self.batch.is_disordered() {
+        if self.is_disordered() {
             return Err(node::damaged(leaf, "its keys are out of order").into());
         }
         Ok(())
+    }
+
+    /// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked the
+    /// ghosts it is too late.
+    #[inline]
+    fn is_littered(
+        &self,
+        tree: &Tree<'_>,
+        session: &impl Session,
+        view: SlottedView<'_>,
+        plan: &Plan<'_>,
+    ) -> bool {
+        self.has_ghosts() && !session.has_remembered() && is_littered(tree, session, view, plan)
     }
 }
 
@@ -147,13 +205,19 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked the
-/// ghosts it is too late. A look that is not validated: the worst that comes of it is a needless visit.
+/// See [`Batch::is_littered`]. A look that is not validated: the worst that comes of it is a needless visit.
+#[cold]
 fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, plan: &Plan<'_>) -> bool {
-    let (near, count) = (plan.slots(view), view.slot_count());
+    let count = view.slot_count();
     let looked = match plan.direction {
-        super::Direction::Ascending => near.start..near.end.min(near.start.saturating_add(LOOK_AHEAD)),
-        super::Direction::Descending => near.start.max(near.end.saturating_sub(LOOK_AHEAD))..near.end,
+        Direction::Ascending => {
+            let (near, _) = plan.low_end(view);
+            near..count.min(near.saturating_add(LOOK_AHEAD))
+        }
+        Direction::Descending => {
+            let (near, _) = plan.high_end(view);
+            near.saturating_sub(LOOK_AHEAD)..near
+        }
     };
     let mut ghosts = looked.map(SlotIndex).filter(|slot| view.is_ghost(*slot));
     let Some(first) = ghosts.next() else { return false };

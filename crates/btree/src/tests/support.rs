@@ -35,7 +35,7 @@ pub(super) struct Rig {
 }
 
 pub(super) fn pool_options(frames: usize) -> PoolOptions {
-    PoolOptions { bytes: frames * 8192, cleaner: false, ..PoolOptions::default() }
+    PoolOptions { bytes: frames * 8192, cleaners: 0, ..PoolOptions::default() }
 }
 
 impl Rig {

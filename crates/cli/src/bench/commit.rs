@@ -207,6 +207,10 @@ pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>) -> Result<ExitCode, C
 
 fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
     let SharedArgs { threads, branches, accounts, seconds, rounds, json, quiet, .. } = *experiment.common;
+    if experiment.common.settings.iter().any(|(name, _)| name == experiment.option) {
+        let message = format!("--set {}=… is what this compares", experiment.option);
+        return Err(CliError::usage(message, "leave it out"));
+    }
     let cells = experiment.cells();
     let bar = if json || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_length((cells.len() * experiment.sides.len() * usize::from(rounds)) as u64);
@@ -259,7 +263,7 @@ impl<'a> Experiment<'a> {
         let SharedArgs { threads, rounds, branches, accounts, seconds, .. } = self.common;
         format!(
             "TPC-B, {branches} branches of {accounts} accounts, {threads} threads, {}, {rounds} rounds of {} s\n  \
-             {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>14}{:>15}",
+             {:>10}{:>6}{:>7}  {:<22}{:>12}{:>10}{:>10}{:>8}{:>16}{:>15}",
             self.common.durability_name(),
             seconds.as_secs_f64(),
             "latency",
@@ -302,6 +306,7 @@ impl<'a> Experiment<'a> {
                 zipf: cell.zipf,
                 read_ratio: cell.read_ratio,
                 side: side.clone(),
+                commits,
                 least: own.iter().copied().fold(f64::INFINITY, f64::min),
                 most: own.iter().copied().fold(0.0, f64::max),
                 commits_per_s: median(own),

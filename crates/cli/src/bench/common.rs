@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use foreshore_bench::{EngineOptions, Execution, Length, Partitioning, Workload};
+use foreshore_bench::{DrawnBy, Durability, EngineOptions, Execution, Length, Partitioning, Workload};
 
 use super::{CommonArgs, MEASURED, WARM_UP};
 use crate::output::CliError;
@@ -27,6 +27,9 @@ impl CommonArgs {
                 "add --execution partitioned, or leave it out",
             ));
         }
+        if self.drawn_by == DrawnBy::Engine {
+            self.check_drawn_by_engine()?;
+        }
         let partitioning = match (self.partitions, workload.partition_of()) {
             (None, _) => None,
             (Some(count), Some(of)) => Some(Partitioning { of, count: count.into() }),
@@ -43,9 +46,32 @@ impl CommonArgs {
             durability: self.durability,
             isolation: self.isolation,
             execution: self.execution,
+            drawn_by: self.drawn_by,
             in_flight: self.in_flight.map(usize::from),
             settings: self.settings.clone(),
         })
+    }
+
+    fn check_drawn_by_engine(&self) -> Result<(), CliError> {
+        if self.execution != Execution::Partitioned {
+            return Err(CliError::usage(
+                "--drawn-by engine is for transactions that threads of the engine run",
+                "add --execution partitioned, or leave it out",
+            ));
+        }
+        if self.threads.is_some() || self.iterations.is_some() {
+            return Err(CliError::usage(
+                "with --drawn-by engine there are no threads but the engine's",
+                "use --set execution_threads=N in place of --threads, and no --iterations",
+            ));
+        }
+        if self.durability == Durability::Sync {
+            return Err(CliError::usage(
+                "with --drawn-by engine nobody waits for the disk",
+                "add --durability lazy, or pipelined",
+            ));
+        }
+        Ok(())
     }
 
     pub(crate) fn length(&self) -> Length {

@@ -3,6 +3,8 @@
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap::Args;
+#[cfg(foreshore_sim)]
+use foreshore_bench::Silent;
 use foreshore_bench::{
     BenchError, ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Isolation,
     Observer, Variant, Workload, compare,
@@ -104,6 +106,34 @@ impl ComparisonArgs {
     }
 }
 
+/// Variants under a workload, on whatever machine.
+pub(crate) struct SideBySide<'a> {
+    pub(super) experiment: &'static str,
+    pub(super) workload: Box<dyn Workload>,
+    pub(super) variants: Vec<Variant>,
+    pub(super) args: &'a ComparisonArgs,
+}
+
+impl SideBySide<'_> {
+    /// Compares them on this machine, and prints what came of it.
+    pub(super) fn run(self) -> Result<ExitCode, CliError> {
+        run(self.experiment, self.workload.as_ref(), self.variants, self.args)
+    }
+
+    /// How they are compared.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn args(&self) -> &ComparisonArgs {
+        self.args
+    }
+
+    /// Compares them in the world that the caller is in.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn measure(&self) -> Result<ComparisonReport, BenchError> {
+        let SideBySide { experiment, workload, variants, args } = self;
+        args.compare(experiment, workload.as_ref(), variants.clone(), "/bench".into(), &Silent)
+    }
+}
+
 /// Compares the variants and prints what came of it.
 pub(super) fn run(
     experiment: &str,
@@ -111,11 +141,15 @@ pub(super) fn run(
     variants: Vec<Variant>,
     args: &ComparisonArgs,
 ) -> Result<ExitCode, CliError> {
-    let report = measure(experiment, workload, variants, args)?;
+    print(&measure(experiment, workload, variants, args)?, args)
+}
+
+/// Prints what came of a comparison.
+pub(crate) fn print(report: &ComparisonReport, args: &ComparisonArgs) -> Result<ExitCode, CliError> {
     if args.json {
-        json_line(&report)?;
+        json_line(report)?;
     } else {
-        line(text(&report).trim_end())?;
+        line(text(report).trim_end())?;
     }
     Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }

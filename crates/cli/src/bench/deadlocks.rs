@@ -1,19 +1,17 @@
 //! `foreshore bench dreadlocks` and `foreshore bench nodeadlock`: policies against deadlocks where there are none (Kimura et
 //! al. 2012, Figures 5 and 6).
 
-use std::process::ExitCode;
-
 use clap::{Args, builder::PossibleValuesParser};
 use foreshore_bench::{Tellers, Tpcb, Variant};
 
 use crate::{
-    bench::comparison::{self, ComparisonArgs},
+    bench::comparison::{ComparisonArgs, SideBySide},
     output::CliError,
 };
 
 #[derive(Args)]
 #[command(after_help = DREADLOCKS_EXAMPLES)]
-pub(super) struct DreadlocksArgs {
+pub(crate) struct DreadlocksArgs {
     /// How waiters pass their time: as on the road, or as in the paper (digests are Bloom filters there, and who finds
     /// itself in one gives way at once).
     #[arg(long, value_name = "WAY,…", value_delimiter = ',', default_value = "road,spin,sleep,backoff,hybrid",
@@ -43,7 +41,7 @@ does so for nothing; with --confirm nobody does, and refuted counts the suspicio
 
 #[derive(Args)]
 #[command(after_help = NODEADLOCK_EXAMPLES)]
-pub(super) struct NodeadlockArgs {
+pub(crate) struct NodeadlockArgs {
     /// Policies: those of the option deadlock_policy (the first is the road's), or ways of waiting of `bench dreadlocks`.
     #[arg(long, value_name = "POLICY,…", value_delimiter = ',',
           default_value = "dreadlocks,backoff,wait_for_graph,wound_wait,wait_die",
@@ -97,18 +95,28 @@ fn check(comparison: &ComparisonArgs, instead: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Runs `bench dreadlocks`.
-pub(super) fn run_dreadlocks(args: &DreadlocksArgs) -> Result<ExitCode, CliError> {
-    check(&args.comparison, "--wait and --confirm")?;
-    let workload = Tpcb::new(args.branches, args.accounts, 0)?;
-    let variants = args.wait.iter().map(|name| variant(name, args.confirm)).collect();
-    comparison::run("dreadlocks", &workload, variants, &args.comparison)
+impl DreadlocksArgs {
+    /// What is compared.
+    pub(crate) fn side_by_side(&self) -> Result<SideBySide<'_>, CliError> {
+        check(&self.comparison, "--wait and --confirm")?;
+        Ok(SideBySide {
+            experiment: "dreadlocks",
+            workload: Box::new(Tpcb::new(self.branches, self.accounts, 0)?),
+            variants: self.wait.iter().map(|name| variant(name, self.confirm)).collect(),
+            args: &self.comparison,
+        })
+    }
 }
 
-/// Runs `bench nodeadlock`.
-pub(super) fn run_nodeadlock(args: &NodeadlockArgs) -> Result<ExitCode, CliError> {
-    check(&args.comparison, "--policies")?;
-    let workload = Tellers::new(args.tellers, args.updates)?;
-    let variants = args.policies.iter().map(|name| variant(name, false)).collect();
-    comparison::run("nodeadlock", &workload, variants, &args.comparison)
+impl NodeadlockArgs {
+    /// What is compared.
+    pub(crate) fn side_by_side(&self) -> Result<SideBySide<'_>, CliError> {
+        check(&self.comparison, "--policies")?;
+        Ok(SideBySide {
+            experiment: "nodeadlock",
+            workload: Box::new(Tellers::new(self.tellers, self.updates)?),
+            variants: self.policies.iter().map(|name| variant(name, false)).collect(),
+            args: &self.comparison,
+        })
+    }
 }

@@ -3,6 +3,8 @@
 use std::{fmt::Write, process::ExitCode};
 
 use clap::Args;
+#[cfg(foreshore_sim)]
+use foreshore_bench::BenchError;
 use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct IntentArgs {
+pub(crate) struct IntentArgs {
     /// How intent locks are kept, as the option intent_locks has it.
     #[arg(
         long,
@@ -56,16 +58,36 @@ pub(super) fn run(args: &IntentArgs) -> Result<ExitCode, CliError> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let options = IntentOptions {
-        kinds: args.kind.clone(),
-        absolute: args.absolute.clone(),
-        transactions: args.transactions,
-        threads: usize::from(args.threads),
-        rounds: args.common.rounds(),
-    };
-    let report = args.common.measure(|progress| measure_intents(&options, progress))?;
-    args.common.print(&report, text)?;
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    args.print(&args.common.measure(|progress| measure_intents(&args.options(), progress))?)
+}
+
+impl IntentArgs {
+    fn options(&self) -> IntentOptions {
+        IntentOptions {
+            kinds: self.kind.clone(),
+            absolute: self.absolute.clone(),
+            transactions: self.transactions,
+            threads: usize::from(self.threads),
+            rounds: self.common.rounds(),
+        }
+    }
+
+    /// Measures in the world that the caller is in.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn measure(&self) -> Result<IntentReport, BenchError> {
+        measure_intents(&self.options(), &mut |_, _| ())
+    }
+
+    #[cfg(foreshore_sim)]
+    pub(crate) fn threads(&self) -> usize {
+        usize::from(self.threads)
+    }
+
+    /// Prints what came of it.
+    pub(crate) fn print(&self, report: &IntentReport) -> Result<ExitCode, CliError> {
+        self.common.print(report, text)?;
+        Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    }
 }
 
 /// The report for people: a line for each number of absolute locks and kind.

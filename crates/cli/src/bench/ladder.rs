@@ -102,7 +102,7 @@ fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow
     writeln!(
         out,
         "  {:>7}  {:<9}{:>12}{:>13}{:>11}{:>8}{:>9}",
-        "threads", "step", "commits/s", "of baseline", "of before", "paper", "scaled"
+        "threads", "step", "commits/s", "of lowest", "of before", "paper", "scaled"
     )?;
     for row in ladder {
         let paper = row.paper_of_step_before.map_or_else(String::new, |ratio| format!("{ratio:.1}"));

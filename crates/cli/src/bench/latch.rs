@@ -119,6 +119,9 @@ pub(crate) fn text(report: &LatchReport) -> String {
          {} processors, {} rounds in turn, {} s each combination",
         report.processors, report.rounds, report.seconds
     );
+    if let Some(cycles) = report.cycles_per_ns {
+        let _ = writeln!(out, "a ns is {cycles:.2} cycles; instructions: scripts/latch-instructions");
+    }
     let mut mixes: Vec<&str> = report.results.iter().map(|result| result.mix).collect();
     mixes.dedup();
     for mix in mixes {
@@ -164,12 +167,14 @@ mod tests {
             threads,
             acquisitions_per_s: threads as f64 * 1e9 / ns,
             ns,
+            cycles: None,
             least_share_percent: 100.0,
         };
         let report = LatchReport {
             experiment: "latch",
             version: "0",
             processors: 2,
+            cycles_per_ns: Some(2.5),
             seconds: 1.0,
             rounds: 3,
             results: vec![
@@ -181,7 +186,7 @@ mod tests {
         };
         let text = text(&report);
         let lines: Vec<Vec<&str>> =
-            text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+            text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["read-only", "bytes", "1", "thread", "8", "threads"]);
         assert_eq!(lines[1], ["hybrid", "16", "4.0", "(", "250.00)", "32.0", "(", "250.00)"]);
         assert_eq!(lines[2], ["tas", "16", "20.0", "(", "50.00)", "400.0", "(", "20.00)"]);

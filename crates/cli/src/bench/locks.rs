@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct LocksArgs {
+pub(crate) struct LocksArgs {
     /// Lock tables to compare.
     #[arg(
         long,
@@ -76,25 +76,44 @@ impl LocksArgs {
             _ => vec![true, false],
         }
     }
+
+    fn options(&self) -> Result<LocksOptions, BenchError> {
+        Ok(LocksOptions {
+            variants: self.variants()?,
+            locks: self.locks.clone(),
+            mixes: self.mix.clone(),
+            hot: self.hot(),
+            threads: self.threads.iter().copied().map(usize::from).collect(),
+            seconds: self.seconds,
+            rounds: self.common.rounds(),
+        })
+    }
+
+    /// The most threads of a combination.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn most_threads(&self) -> usize {
+        self.threads.iter().copied().max().map_or(1, usize::from)
+    }
+
+    /// Measures in the world that the caller is in.
+    pub(crate) fn measure(&self) -> Result<LocksReport, BenchError> {
+        let options = self.options()?;
+        self.common.measure(|progress| measure_locks(&options, progress))
+    }
+
+    /// Prints what came of it.
+    pub(crate) fn print(&self, report: &LocksReport) -> Result<ExitCode, CliError> {
+        self.common.print(report, text)?;
+        Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    }
 }
 
 /// Runs the subcommand.
 pub(super) fn run(args: &LocksArgs) -> Result<ExitCode, CliError> {
-    let options = LocksOptions {
-        variants: args.variants()?,
-        locks: args.locks.clone(),
-        mixes: args.mix.clone(),
-        hot: args.hot(),
-        threads: args.threads.iter().copied().map(usize::from).collect(),
-        seconds: args.seconds,
-        rounds: args.common.rounds(),
-    };
-    if let Some(transactions) = args.iterations {
-        return count(&options, transactions);
+    match args.iterations {
+        Some(transactions) => count(&args.options()?, transactions),
+        None => args.print(&args.measure()?),
     }
-    let report = args.common.measure(|progress| measure_locks(&options, progress))?;
-    args.common.print(&report, text)?;
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 fn count(options: &LocksOptions, transactions: u64) -> Result<ExitCode, CliError> {

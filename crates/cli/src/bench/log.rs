@@ -15,6 +15,7 @@ use crate::{
 };
 
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct LogArgs {
     /// A way of inserting, as the option log_insert has it; may be repeated [default: all].
     #[arg(long = "insert", value_name = "KIND", value_parser = parse_insert)]
@@ -23,7 +24,7 @@ pub(super) struct LogArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 120)]
     size: usize,
     /// Numbers of threads, one after another.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 8, 32],
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
     /// How long to measure each way with each number of threads.
@@ -36,6 +37,12 @@ pub(super) struct LogArgs {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore bench log                                       every way of inserting, 1, 2, 8 and 32 threads
+  foreshore bench log --insert consolidated --insert mutex --threads 1,8 --size 300
+  foreshore bench log --dir /mnt/disk/log --seconds 10      a log on a disk, which is kept";
 
 #[derive(Serialize)]
 struct Outcome<'a> {

@@ -2,8 +2,17 @@
 
 use std::str::FromStr;
 
-use foreshore_bench::Distribution;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use foreshore_bench::{BenchError, Distribution};
 use foreshore_env::time::Duration;
+
+/// Parses one of a few names, and lists them in the help and in the error.
+pub(crate) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
@@ -20,7 +29,7 @@ pub(super) fn parse_measured(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn parse_setting(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("give option=value, such as pool_bytes=16MiB".to_owned()),

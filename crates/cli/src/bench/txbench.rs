@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use foreshore_bench::{TXBENCH_KEYS, Txbench, TxbenchOptions, Variant};
+use foreshore_bench::{BenchError, TXBENCH_KEYS, Txbench, TxbenchOptions, Variant};
 
 use crate::{
     bench::comparison::{self, ComparisonArgs},
     output::CliError,
 };
 
+/// What the transactions do, on this machine and on simulated ones.
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
-pub(super) struct TxbenchArgs {
+pub(crate) struct TxbenchWorkload {
     /// Consecutive rows that a transaction reads; one that updates does so to a fifth as many rows of the next table.
     #[arg(long, value_name = "S", default_value_t = 10)]
     rows: u32,
@@ -22,9 +22,24 @@ pub(super) struct TxbenchArgs {
     /// The share of the rows that are used at all.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     hot: f64,
-    /// Rows of each of the three tables.
-    #[arg(long, value_name = "N", default_value_t = TXBENCH_KEYS)]
-    keys: u32,
+    /// Rows of each of the three tables [default: 100000; simulated: 10000].
+    #[arg(long, value_name = "N")]
+    keys: Option<u32>,
+}
+
+impl TxbenchWorkload {
+    /// `keys`: rows of a table, if nothing else was asked for.
+    pub(crate) fn workload(&self, keys: u32) -> Result<Txbench, BenchError> {
+        let TxbenchWorkload { rows, updates, hot, keys: asked } = *self;
+        Txbench::new(TxbenchOptions { keys: asked.unwrap_or(keys), rows, updates, hot })
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TxbenchArgs {
+    #[command(flatten)]
+    workload: TxbenchWorkload,
     /// Lock tables to compare [default: that of `--set lock_table=…`, or else all]. `none` locks nothing: what such threads keep
     /// of their peak is what the machine leaves to any lock table. Only without updates.
     #[arg(long, value_name = "TABLE,…", value_delimiter = ',', value_parser = ["latched", "staged", "global_mutex", NONE])]
@@ -49,8 +64,7 @@ processor. busy: how many processors did, on average. aborts: share of all attem
 
 /// Runs the subcommand.
 pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {
-    let TxbenchArgs { rows, updates, hot, keys, .. } = *args;
-    let workload = Txbench::new(TxbenchOptions { keys, rows, updates, hot })?;
+    let workload = args.workload.workload(TXBENCH_KEYS)?;
     let set = args.comparison.setting("lock_table");
     let tables: Vec<&str> = match (args.lock_tables.is_empty(), set) {
         (true, None) => vec!["latched", "staged", "global_mutex"],
@@ -61,7 +75,7 @@ pub(super) fn run(args: &TxbenchArgs) -> Result<ExitCode, CliError> {
             return Err(CliError::usage(message, "leave out one of them"));
         }
     };
-    if tables.contains(&NONE) && updates > 0.0 {
+    if tables.contains(&NONE) && args.workload.updates > 0.0 {
         let message = "without locks updates are lost";
         return Err(CliError::usage(message, "leave out `none`, or `--updates`"));
     }

@@ -60,6 +60,8 @@ pub(super) struct Begin {
     pub(super) read_only: bool,
     #[serde(default)]
     pub(super) no_wait: bool,
+    #[serde(default)]
+    pub(super) priority: i8,
     pub(super) deadline_ms: Option<u32>,
     durability: Option<DurabilityName>,
 }

@@ -186,6 +186,7 @@ impl Session {
             isolation: begin.isolation(),
             durability: begin.durability(),
             no_wait: begin.no_wait,
+            priority: begin.priority,
             ..TransactOptions::default()
         };
         let tx = self.play.db.begin_with(&options)?;

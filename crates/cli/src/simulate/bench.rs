@@ -42,6 +42,19 @@ struct SimulatedReport {
     #[serde(flatten)]
     report: Report,
     simulation: Simulation,
+    /// The same on the machines of `--bands`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bands: Vec<Band>,
+}
+
+/// What a workload came to on one of the machines of `--bands`.
+#[derive(Serialize)]
+struct Band {
+    retention_percent: u64,
+    remote_percent: u64,
+    #[serde(flatten)]
+    report: Report,
+    simulation: Simulation,
 }
 
 /// What the machine did while it was measured.
@@ -116,12 +129,17 @@ impl Observer for Watch {
 
 pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, CliError> {
     match what.into_parts()? {
-        Parts::Workload(workload, args) if machine.bands => bands(workload.as_ref(), &args, machine),
         Parts::Workload(workload, args) => run_workload(workload.as_ref(), &args, machine),
         Parts::Latches(args) => comparisons::latches(&args, machine),
+        Parts::Granularity(args) => comparisons::granularity(&args, machine),
+        Parts::Locks(args) => comparisons::locks(&args, machine),
         Parts::Elr(args) => commit::elr(&args, &mut |it| comparisons::trial(it, machine)),
         Parts::Killpolicy(args) => commit::kill(&args, &mut |it| comparisons::trial(it, machine)),
         Parts::Ladder(args) => comparisons::climb(&args, machine),
+        Parts::Dreadlocks(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Parts::Nodeadlock(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Parts::Keyrange(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+        Parts::Intent(args) => comparisons::intents(&args, machine),
     }
 }
 
@@ -132,13 +150,17 @@ fn run_workload(
 ) -> Result<ExitCode, CliError> {
     let (settings, report, machine_report) = simulate(workload, args, machine)?;
     let simulation = simulation(machine, &settings, &machine_report, report.commits);
+    let bands = bands(workload, args, machine)?;
+    let consistent = report.consistent && bands.iter().all(|band| band.report.consistent);
+    let simulated = SimulatedReport { report, simulation, bands };
     if args.json {
-        json_line(&SimulatedReport { report: report.clone(), simulation })?;
+        json_line(&simulated)?;
     } else {
-        summary::print(&report, None)?;
-        print(&simulation)?;
+        summary::print(&simulated.report, None)?;
+        print(&simulated.simulation)?;
+        print_bands(&simulated.bands)?;
     }
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 /// One run of a workload.
@@ -161,42 +183,42 @@ fn simulate(
     Ok((settings, report, machine_report))
 }
 
-/// What a workload came to on one of the machines of `--bands`.
-#[derive(Serialize)]
-struct Band {
-    retention_percent: u64,
-    remote_percent: u64,
-    commits_per_s: f64,
-    consistent: bool,
+/// The machines of `--bands`, if they are asked for.
+fn machines_of_bands(machine: &MachineArgs) -> Vec<MachineArgs> {
+    let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
+    let of = |(remote, retention)| MachineArgs {
+        retention: Some(retention),
+        remote,
+        bands: false,
+        ..machine.clone()
+    };
+    if machine.bands { all.map(of).collect() } else { Vec::new() }
 }
 
-/// The machines of `--bands`, in turn.
-fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    let mut bands = Vec::new();
-    for remote in REMOTE_COSTS {
-        for retention in RETENTIONS {
-            let machine = MachineArgs { retention: Some(retention), remote, ..machine.clone() };
-            let (_, report, _) = simulate(workload, args, &machine)?;
-            let commits_per_s = report.commits_per_s;
-            let band = Band {
-                retention_percent: retention,
-                remote_percent: remote,
-                commits_per_s,
-                consistent: report.consistent,
-            };
-            if !args.json {
-                line(format!(
-                    "  retention {retention:>2} %, remote {remote:>3} %  {commits_per_s:>12.0} commits/s"
-                ))?;
-            }
-            bands.push(band);
-        }
+/// The workload on the machines of `--bands`, in turn.
+fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> Result<Vec<Band>, CliError> {
+    let run = |machine: &MachineArgs| {
+        let (settings, report, seen) = simulate(workload, args, machine)?;
+        let simulation = simulation(machine, &settings, &seen, report.commits);
+        let Simulation { retention_percent, remote_percent, .. } = simulation;
+        Ok(Band { retention_percent, remote_percent, report, simulation })
+    };
+    machines_of_bands(machine).iter().map(run).collect()
+}
+
+fn print_bands(bands: &[Band]) -> Result<(), CliError> {
+    let rates = || bands.iter().map(|band| band.report.commits_per_s);
+    let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+    if !bands.is_empty() {
+        line(format!("\n  on machines that are a little other: {least:.0} to {most:.0} commits/s"))?;
     }
-    if args.json {
-        json_line(&bands)?;
+    for Band { retention_percent, remote_percent, report, .. } in bands {
+        let rate = report.commits_per_s;
+        line(format!(
+            "  retention {retention_percent:>2} %, remote {remote_percent:>3} %  {rate:>12.0} commits/s"
+        ))?;
     }
-    let consistent = bands.iter().all(|band| band.consistent);
-    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(())
 }
 
 fn settings(machine: &MachineArgs, cores: usize, seed: u64) -> Result<Settings, CliError> {

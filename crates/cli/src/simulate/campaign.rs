@@ -67,8 +67,9 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     if args.plant.as_deref() == Some("all") {
         return controls::run(args, &seeds);
     }
+    let planted = args.plant.as_deref().map(fault_named).transpose()?;
     if seeds.end - seeds.start == 1 && !args.shrink {
-        return one(seeds.start, args);
+        return one(seeds.start, args, planted);
     }
     let bar = progress(seeds.end - seeds.start, args.json);
     let outcome = campaign(args, seeds, &bar)?;
@@ -79,6 +80,12 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
         print(&outcome)?
     }
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn fault_named(name: &str) -> Result<Fault, CliError> {
+    let unknown =
+        || CliError::usage(format!("there is no fault {name:?}"), "a name that `--plant all` shows");
+    Fault::named(name).ok_or_else(unknown)
 }
 
 /// Runs all seeds, several at the same time.
@@ -177,11 +184,9 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
 }
 
 /// Runs a seed in this process.
-fn one(seed: u64, args: &CampaignArgs) -> Result<ExitCode, CliError> {
-    if let Some(name) = &args.plant {
-        let unknown =
-            || CliError::usage(format!("there is no fault {name:?}"), "a name that `--plant all` shows");
-        sabotage::plant(Fault::named(name).ok_or_else(unknown)?);
+fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCode, CliError> {
+    if let Some(fault) = planted {
+        sabotage::plant(fault);
     }
     let turns = args.turns.as_deref().map(read_turns).transpose()?;
     let changes = Changes {

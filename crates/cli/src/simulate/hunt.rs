@@ -4,7 +4,9 @@
 //! do (`hunt/client.rs`), and how each life of the database ends. Each life's end is judged (`hunt/judge.rs`).
 
 mod client;
+mod hand;
 mod judge;
+mod last_act;
 mod plan;
 
 use foreshore::{Database, Error};
@@ -18,7 +20,8 @@ use foreshore_env::{
 use foreshore_testkit::{CrashMode, FaultyDisk, history::State};
 use serde::{Deserialize, Serialize};
 
-use client::{Client, Outcome, Shared};
+use client::{Client, Outcome, Shared, is_usual};
+use hand::Hand;
 use plan::{End, Life, Plan};
 
 /// The longest that a run may take, in virtual time: long waits for locks are part of it.
@@ -140,10 +143,15 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
         let db = plan.open(&disk).map_err(|error| format!("opening for life {number}: {error}"))?;
         prepare(life, &disk);
         let outcomes = work(plan, seed, number, &db, &shared);
+        let locks = !changes.without_locking;
+        let open = last_act::play(life, hand(plan, seed, number, plan.threads), &db, &disk);
         let closed = end(&db, life, &disk);
+        if let Some(error) = open.as_ref().err().filter(|error| locks && is_surprise(error, life, plan)) {
+            return Err(format!("the last act of life {number}, which ends by {:?}: {error}", life.end));
+        }
+        drop(open);
         drop(db);
         let mut attempts = Vec::new();
-        let locks = !changes.without_locking;
         for outcome in outcomes {
             if let Some(wrong) = outcome.wrong.filter(|_| locks) {
                 return Err(format!("life {number}: {wrong}"));
@@ -202,23 +210,33 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
     thread::scope(|scope| {
         let clients: Vec<_> = (0..plan.threads)
             .map(|number| {
-                let name = (seed * 64 + life as u64) * 64 + number + 1;
                 let client = Client {
                     db: db.clone(),
                     shared,
-                    random: Xorshift::new(name.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-                    life,
-                    number,
-                    keys: plan.keys,
-                    long_values: plan.long_values,
+                    hand: hand(plan, seed, life, number),
+                    ways: plan.ways,
+                    checkpoint_every: plan.checkpoint_every,
                     attempts: Vec::new(),
                     tickets: Vec::new(),
+                    submitted: Vec::new(),
                 };
                 scope.spawn(move || client.run(plan.transactions, plan.is_log_small()))
             })
             .collect();
         clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
     })
+}
+
+/// What a client of a life draws its operations with.
+fn hand(plan: &Plan, seed: u64, life: usize, number: u64) -> Hand {
+    let name = (seed * 64 + life as u64) * 64 + number + 1;
+    Hand {
+        random: Xorshift::new(name.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        life,
+        number,
+        keys: plan.keys,
+        long_values: plan.long_values,
+    }
 }
 
 /// Ends a life: by closing, or by a power failure that has not come before.
@@ -234,6 +252,12 @@ fn end(db: &Database, life: &Life, disk: &FaultyDisk) -> foreshore::Result<()> {
 /// Whether a client must not meet this error in such a life.
 fn is_forbidden(error: &Error, life: &Life) -> bool {
     life.end == End::Closed || sees_damage(error)
+}
+
+/// Whether a last act must not meet this error in such a life.
+fn is_surprise(error: &Error, life: &Life, plan: &Plan) -> bool {
+    let full = matches!(error, Error::LogFull { .. }) && plan.is_log_small();
+    !is_usual(error) && !full && is_forbidden(error, life)
 }
 
 /// Whether the error says that stored bytes are not what was written: no crash and no failing disk is a reason for that.

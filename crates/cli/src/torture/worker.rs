@@ -11,19 +11,25 @@ use std::{
 };
 
 use foreshore_bench::{
-    Attempts, BenchError, Durability, Engine, EngineKind, EngineOptions, EngineTxn, Execution, Foresee,
-    Isolation, Outcome, Stop, TableIndex, Worker, Workload, engines,
+    AbortCause, Attempts, BenchError, Durability, Engine, EngineOptions, EngineTxn, Execution, Failure,
+    Foresee, Isolation, Outcome, Stop, TableIndex, Worker, Workload, engines::ForeshoreEngine,
 };
 use foreshore_env::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    disk::{Disk, RealDisk},
+    sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
-use super::ledger::{self, Page};
+use super::{
+    fatal::FatalDisk,
+    ledger::{self, Page},
+    watchdog::Watchdog,
+};
 use crate::output::CliError;
+
+/// How often the watchdog looks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Settings as one argument: `name=value,name=value`.
 pub(crate) fn join_settings(settings: &[(String, String)]) -> String {
@@ -66,7 +72,7 @@ pub(crate) fn run(
     directory: &Path,
     told: &[String],
 ) -> Result<ExitCode, CliError> {
-    let [seed, settings] = told else {
+    let [seed, settings, fatal_write] = told else {
         return Err(CliError::usage("--child is for torture itself", "leave it out"));
     };
     thread::spawn(|| {
@@ -75,20 +81,27 @@ pub(crate) fn run(
         std::process::exit(0);
     });
     let options = options(directory, &split_settings(settings), execution);
-    let engine = engines::open(EngineKind::Foreshore, &ledger::tables(workload), &options)?;
-    let pages = ledger::read(engine.as_ref(), workload, threads).map_err(BenchError::from)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|error| CliError::Other(error.to_string()));
+    let disk: Arc<dyn Disk> = match number(fatal_write)? {
+        0 => Arc::new(RealDisk),
+        write => Arc::new(FatalDisk::new(write)),
+    };
+    let engine = open(disk, directory, workload, &options)?;
+    let pages = ledger::read(&engine, workload, threads).map_err(BenchError::from)?;
     tell("ready")?;
     if seed == ONLY_OPEN {
         loop {
             thread::park();
         }
     }
-    let seed = seed.parse::<u64>().map_err(|error| CliError::Other(error.to_string()))?;
+    let seed = number(seed)?;
+    let watchdog = Watchdog::new(threads);
     thread::scope(|scope| {
+        scope.spawn(|| watch(&watchdog, &engine));
         for (number, page) in pages.into_iter().enumerate() {
-            let engine = engine.as_ref();
+            let (engine, watchdog) = (&engine, &watchdog);
             scope.spawn(move || {
-                if let Err(error) = work(engine, workload, (number, threads), seed, page) {
+                if let Err(error) = work(engine, workload, (number, threads), seed, page, watchdog) {
                     error.report(false);
                     // The others would go on, and the failure would go unnoticed.
                     std::process::exit(1);
@@ -106,24 +119,58 @@ fn tell(text: &str) -> Result<(), CliError> {
         .map_err(CliError::io("report to the parent"))
 }
 
+/// Opens a database on a disk, with the tables of a workload and its ledger.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    directory: &Path,
+    workload: &dyn Workload,
+    options: &EngineOptions,
+) -> Result<ForeshoreEngine, BenchError> {
+    let mut set = foreshore::Options::default();
+    let database = options
+        .settings
+        .iter()
+        .try_for_each(|(name, value)| set.set(name, value))
+        .and_then(|()| foreshore::Database::builder().options(set).disk(disk).open(directory));
+    // As the engine itself wraps them.
+    let database = database.map_err(|error| Failure { cause: AbortCause::Other, source: Box::new(error) })?;
+    Ok(ForeshoreEngine::over(database, &ledger::tables(workload), options)?)
+}
+
 /// A worker whose transactions also count themselves on its thread's page.
-struct Counted {
+pub(crate) struct Counted {
     worker: Box<dyn Worker>,
     table: TableIndex,
     thread: usize,
-    /// As it is on the disk.
-    page: Page,
     /// As it will be once the transaction has committed that was drawn last.
     next: Page,
-    /// Commits on the page, for the thread that tells of them.
-    commits: Arc<AtomicU64>,
+    /// As it was promised to be. Written by the thread that runs the worker, when it knows of a commit.
+    promised: Arc<Mutex<Page>>,
+}
+
+impl Counted {
+    /// The worker of a thread, which goes on with its page.
+    pub(crate) fn boxed(
+        workload: &dyn Workload,
+        (thread, threads): (usize, usize),
+        seed: u64,
+        promised: &Arc<Mutex<Page>>,
+    ) -> Box<dyn Worker> {
+        Box::new(Counted {
+            worker: workload.worker(thread, threads, seed),
+            table: ledger::table(workload),
+            thread,
+            next: Page::empty(workload),
+            promised: Arc::clone(promised),
+        })
+    }
 }
 
 impl Worker for Counted {
     fn next(&mut self) -> usize {
         let kind = self.worker.next();
         // What did not commit does not count.
-        self.next = self.page.clone();
+        self.next = self.promised.lock().clone();
         self.next.count(kind);
         kind
     }
@@ -140,8 +187,34 @@ impl Worker for Counted {
 
     fn committed(&mut self) {
         self.worker.committed();
-        self.page = self.next.clone();
-        self.commits.store(self.page.commits, Ordering::Relaxed);
+        *self.promised.lock() = self.next.clone();
+    }
+}
+
+/// Runs the transaction that a worker has drawn. An engine that fails on a thread of its own does not give the worker back.
+pub(crate) fn run_one(
+    engine: &dyn Engine,
+    mut worker: Box<dyn Worker>,
+) -> (Option<Box<dyn Worker>>, Result<Outcome, Failure>) {
+    let Some(submitter) = engine.submitter() else {
+        let outcome = engine.run(&mut Attempts::default(), worker.as_mut());
+        return (Some(worker), outcome);
+    };
+    match submitter.submit(worker).and_then(|submission| submission.wait()) {
+        Ok(ended) => (Some(ended.worker), Ok(ended.outcome)),
+        Err(failure) => (None, Err(failure)),
+    }
+}
+
+/// Ends the child when one of its threads hangs; the parent is told who waits for whom, in a line that says no commit.
+fn watch(watchdog: &Watchdog, engine: &ForeshoreEngine) {
+    loop {
+        thread::sleep(LOOK_EVERY);
+        if let Some(hang) = watchdog.look(engine.database()) {
+            // A parent that does not listen has gone, and the child goes with it.
+            let _ = tell(&hang.replace('\n', ";"));
+            std::process::exit(1);
+        }
     }
 }
 
@@ -152,32 +225,22 @@ fn work(
     (number, threads): (usize, usize),
     seed: u64,
     page: Page,
+    watchdog: &Watchdog,
 ) -> Result<(), CliError> {
-    let commits = Arc::new(AtomicU64::new(0));
-    let mut worker: Box<dyn Worker> = Box::new(Counted {
-        worker: workload.worker(number, threads, seed),
-        table: ledger::table(workload),
-        thread: number,
-        next: page.clone(),
-        page,
-        commits: Arc::clone(&commits),
-    });
-    loop {
-        worker.next();
-        let outcome = match engine.submitter() {
-            None => engine.run(&mut Attempts::default(), worker.as_mut()).map_err(BenchError::from)?,
-            Some(submitter) => {
-                let ended = submitter.submit(worker).and_then(|submission| submission.wait());
-                let ended = ended.map_err(BenchError::from)?;
-                worker = ended.worker;
-                ended.outcome
-            }
-        };
-        if matches!(outcome, Outcome::Committed) {
+    let promised = Arc::new(Mutex::new(page));
+    let mut worker = Some(Counted::boxed(workload, (number, threads), seed, &promised));
+    while let Some(mut drawn) = worker.take() {
+        drawn.next();
+        let (back, outcome) = run_one(engine, drawn);
+        let committed = matches!(outcome.map_err(BenchError::from)?, Outcome::Committed);
+        worker = back;
+        if let (true, Some(worker)) = (committed, worker.as_mut()) {
             worker.committed();
-            tell(&format!("{number} {}", commits.load(Ordering::Relaxed)))?;
+            watchdog.progress(number);
+            tell(&format!("{number} {}", promised.lock().commits))?;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,27 +2,16 @@
 
 use std::{
     io::Write,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use foreshore::Database;
+use foreshore_env::random::Xorshift;
 use serde_json::{Value as Json, json};
 
 use crate::player::{PATIENCE, Player};
-
-/// Xorshift: the same lines every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// Ends the script; its exit status, and that the database is sound.
 #[track_caller]
@@ -146,11 +135,10 @@ fn the_input_ends_in_the_middle_of_a_wait() {
     }
 }
 
-/// Nobody reads the answers any more while a statement waits, and the input ends then: the program does, too.
-#[test]
-fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
+/// A script whose input, answers and errors are at hand.
+fn start() -> (tempfile::TempDir, Child) {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+    let child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
         .args(["script", "db"])
         .current_dir(directory.path())
         .stdin(Stdio::piped())
@@ -158,6 +146,13 @@ fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    (directory, child)
+}
+
+/// Nobody reads the answers any more while a statement waits, and the input ends then: the program does, too.
+#[test]
+fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
+    let (_directory, mut child) = start();
     let mut stdin = child.stdin.take().unwrap();
     for line in [
         r#"{"op":"begin","session":"a"}"#,
@@ -287,7 +282,8 @@ fn commands_that_wait_are_limited_in_bytes() {
 #[test]
 fn random_commands_are_answered_one_by_one() {
     const COMMANDS: u64 = 1500;
-    let mut random = Random(0x5EED);
+    // The same lines every time.
+    let mut random = Xorshift::new(0x5EED);
     let mut player = Player::new();
     let ops = [
         "begin",
@@ -362,15 +358,7 @@ fn random_commands_are_answered_one_by_one() {
 /// Nobody reads the answers any more: the program ends.
 #[test]
 fn a_reader_that_goes_away_ends_the_script() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-        .args(["script", "db"])
-        .current_dir(directory.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let (_directory, mut child) = start();
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
     let limit = Instant::now() + PATIENCE;

@@ -248,7 +248,10 @@ impl DiskFile for OverlayFile {
                 Entry::Vacant(entry) => {
                     self.budget.take()?;
                     let mut copy = Box::new([0; BLOCK_BYTES as usize]);
-                    self.read_under(shown, &mut *copy, block * BLOCK_BYTES)?;
+                    // What is written whole need not be read, and perhaps cannot be.
+                    if range.len() < copy.len() {
+                        self.read_under(shown, &mut *copy, block * BLOCK_BYTES)?;
+                    }
                     entry.insert(copy)
                 }
             };

@@ -128,14 +128,16 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(FILE_MODE)
-            .custom_flags(open_flags());
-        take_lock(regular(options.open(path)?)?, Held::Exclusively)
+        options.read(true).write(true).custom_flags(open_flags());
+        let file = match options.clone().create_new(true).mode(FILE_MODE).open(path) {
+            Ok(file) => {
+                file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+                file
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
+            Err(error) => return Err(error),
+        };
+        take_lock(regular(file)?, Held::Exclusively)
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
@@ -162,16 +164,16 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
     match locked {
         Ok(()) => {
             held.insert(identity, new);
-            Ok(Some(Box::new(FileLock { _file: file, identity })))
+            Ok(Some(Box::new(FileLock { file, identity })))
         }
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
 
-/// A held lock file. The operating system's lock goes with the descriptor.
+/// A held lock file. If the process dies, the operating system's lock goes with the descriptor.
 struct FileLock {
-    _file: File,
+    file: File,
     identity: (u64, u64),
 }
 
@@ -183,6 +185,9 @@ impl Drop for FileLock {
             Some(Held::Shared(count)) if *count > 1 => *count -= 1,
             _ => _ = held.remove(&self.identity),
         }
+        // Closing alone is not enough: a process that another thread is just starting has all descriptors until it becomes
+        // another program, and with them the lock. Should this fail, closing does it, only later.
+        let _ = self.file.unlock();
     }
 }
 

@@ -4,13 +4,16 @@
 //! cores, or owned by one that may change it. A load that misses fetches the line from its owner, from the nearest
 //! sharer or from memory; a change takes it from everybody. A line that is on its way to one core makes the next one
 //! wait: it books the slot behind (first in, first out), and the access takes effect when that slot comes. Until the
-//! snoop arrives the old owner keeps hitting (retention). Caches are endless: nothing is ever evicted.
+//! snoop arrives the old owner keeps hitting (retention). An access that has waited has a part of its way behind it when the
+//! line becomes free (`Profile::queued_percent`). Hardware threads of one core have its caches in common, and wait for a line
+//! together. Caches are endless: nothing is ever evicted.
 #![allow(clippy::disallowed_types)]
 
 mod hot;
 mod map;
 mod place;
 mod table;
+mod watch;
 
 use std::{collections::BTreeMap, panic::Location};
 
@@ -61,8 +64,8 @@ const FETCHED_AHEAD: u64 = 4;
 enum Arrival {
     /// At once. Whether the core has accessed the line before this one just now.
     Now { ahead: bool },
-    /// In the slot that it has booked.
-    Booked,
+    /// In the slot that it has booked, for which it has waited so long.
+    Booked { waited: u64 },
 }
 
 /// What an access took.
@@ -85,6 +88,8 @@ pub(super) struct Directory {
     table: Table,
     /// The line that each core accessed last.
     last: Vec<u32>,
+    /// How long each core waits for the slot that it booked last.
+    waits: Vec<u64>,
     /// Whether a place in the source lies in a latch.
     kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
@@ -123,6 +128,7 @@ impl Directory {
             cores,
             table: Table::new(cores),
             last: vec![u32::MAX; cores],
+            waits: vec![0; cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
             moved: Vec::new(),
@@ -179,30 +185,48 @@ impl Directory {
             waiting: 0,
             booked: false,
         };
-        let line = &self.table.lines[number];
-        let mine = line.owner == core as u16
-            || touch == Touch::Load && self.table.shares(number, core)
-            || line.keeper == core as u16 && now < line.kept_until;
-        if mine {
-            // Who kept the line for a moment has changed it under the eyes of others.
-            if touch != Touch::Load && line.watched && line.owner != core as u16 {
-                self.moved.push(number);
-            }
+        let cache = self.cache_of(core);
+        if self.hits(number, cache, now, touch) {
             return cost;
         }
-        if self.table.lines[number].busy_until > now {
-            let estimate = self.estimate(number, core, touch);
-            let line = &mut self.table.lines[number];
-            cost.waiting = line.busy_until - now;
+        let busy_until = self.table.lines[number].busy_until;
+        if busy_until > now {
+            cost.waiting = busy_until - now;
             cost.booked = true;
-            line.waited += cost.waiting;
-            line.busy_until += estimate;
-            line.last = core as u16;
+            self.waits[core] = cost.waiting;
+            self.book(number, cache, touch, cost.waiting);
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
-        cost.waiting = self.transfer(number, core, now, touch, Arrival::Now { ahead }, at);
+        cost.waiting = self.transfer(number, cache, now, touch, Arrival::Now { ahead }, at);
         cost
+    }
+
+    /// Whether the core has the line as the access needs it.
+    #[inline]
+    fn hits(&mut self, number: LineNumber, core: usize, now: u64, touch: Touch) -> bool {
+        let line = &self.table.lines[number];
+        let owns = line.owner == core as u16;
+        let hits = owns
+            || touch == Touch::Load && self.table.shares(number, core)
+            || line.keeper == core as u16 && now < line.kept_until;
+        // Who kept the line for a moment changes it under the eyes of others, and one thread of a core under those of the other.
+        if hits && touch != Touch::Load && line.watched && (!owns || self.profile.threads_per_core > 1) {
+            self.moved.push(number);
+        }
+        hits
+    }
+
+    /// Books the slot behind all others, which begins after so long.
+    fn book(&mut self, number: LineNumber, core: usize, touch: Touch, waiting: u64) {
+        let estimate = self.left(self.estimate(number, core, touch), waiting);
+        let line = &mut self.table.lines[number];
+        line.waited += waiting;
+        // The line is on its way to the core already if the core's other thread is the last that waits for it.
+        if self.profile.threads_per_core == 1 || line.last != core as u16 {
+            line.busy_until += estimate;
+            line.last = core as u16;
+        }
     }
 
     /// The access that had booked a slot of this line takes place. Gives what the core waits on.
@@ -214,11 +238,17 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> u64 {
-        let owns = self.table.lines[number].owner == core as u16;
-        if owns || touch == Touch::Load && self.table.shares(number, core) {
+        let waited = self.waits[core];
+        let core = self.cache_of(core);
+        if self.hits(number, core, now, touch) {
             return self.times.hit;
         }
-        self.transfer(number, core, now, touch, Arrival::Booked, at)
+        self.transfer(number, core, now, touch, Arrival::Booked { waited }, at)
+    }
+
+    /// What is left of a transfer for an access that has waited so long.
+    fn left(&self, latency: u64, waited: u64) -> u64 {
+        latency.saturating_sub(waited).max(latency * self.profile.queued_percent / 100)
     }
 
     /// How long the line will be busy with this access, as far as can be said when it is booked.
@@ -271,6 +301,10 @@ impl Directory {
                 self.times.own[distance] + self.times.invalidate_each * others.saturating_sub(1)
             }
         };
+        let latency = match arrival {
+            Arrival::Booked { waited } => self.left(latency, waited),
+            Arrival::Now { .. } => latency,
+        };
         // Of shared copies many cores can load at nearly the same time.
         let busy = match touch {
             Touch::Load if owner == NOBODY => self.times.occupancy[distance],
@@ -284,7 +318,7 @@ impl Directory {
         self.table.moved(number, at);
         let line = &mut self.table.lines[number];
         line.waited += latency;
-        if arrival != Arrival::Booked {
+        if matches!(arrival, Arrival::Now { .. }) {
             line.busy_until = now + busy;
             line.last = core as u16;
         }
@@ -329,40 +363,13 @@ impl Directory {
         if touch == Touch::Load { within(nearest) } else { within(farthest) }
     }
 
-    /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
-    /// in the time that it took.
-    pub(super) fn looked_at(&self, core: usize, took: u64) -> Option<LineNumber> {
-        if took != self.times.hit || self.last[core] == u32::MAX {
-            return None;
-        }
-        let line = self.last[core] as LineNumber;
-        let has = self.table.lines[line].owner == core as u16 || self.table.shares(line, core);
-        has.then_some(line)
-    }
-
-    /// The core sleeps until this line moves.
-    pub(super) fn watch(&mut self, core: usize, number: LineNumber) {
-        self.table.lines[number].watched = true;
-        self.watchers.entry(number).or_default().push(core);
-    }
-
-    /// The core no longer sleeps for this line.
-    pub(super) fn unwatch(&mut self, core: usize, number: LineNumber) {
-        if let Some(watchers) = self.watchers.get_mut(&number) {
-            watchers.retain(|&other| other != core);
-            if watchers.is_empty() {
-                self.watchers.remove(&number);
-                self.table.lines[number].watched = false;
-            }
-        }
-    }
-
-    /// Cores that sleep for a line that has moved since, if there are any: they are to be roused.
+    /// The core to whose caches this hardware thread belongs: the number of the core's first.
     #[inline]
-    pub(super) fn disturbed(&mut self) -> Option<Vec<usize>> {
-        let number = self.moved.pop()?;
-        self.table.lines[number].watched = false;
-        Some(self.watchers.remove(&number).unwrap_or_default())
+    fn cache_of(&self, core: usize) -> usize {
+        match self.profile.threads_per_core {
+            1 => core,
+            threads => core - core % threads,
+        }
     }
 
     /// Whether a core of the same cluster has the line.

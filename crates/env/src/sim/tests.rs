@@ -1,5 +1,7 @@
 //! What the simulated machine promises.
 
+mod lines;
+
 use std::{cell::Cell, sync::Arc};
 
 use super::{

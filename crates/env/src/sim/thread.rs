@@ -99,6 +99,11 @@ pub fn available_parallelism() -> usize {
     kernel::with(|kernel| kernel.processors()).unwrap_or(1)
 }
 
+/// On how many cores the calling thread may run: on all.
+pub fn processors() -> usize {
+    available_parallelism()
+}
+
 /// The simulated scheduler leaves threads where they are while every core has one: nothing changes, and that is said.
 pub fn pin(_number: usize) -> bool {
     false

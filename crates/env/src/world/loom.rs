@@ -135,6 +135,11 @@ pub mod thread {
         2
     }
 
+    /// On how many processors the calling thread may run: unknown.
+    pub fn processors() -> usize {
+        0
+    }
+
     /// Models have no processors.
     pub fn pin(_number: usize) -> bool {
         false

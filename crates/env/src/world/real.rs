@@ -173,6 +173,14 @@ pub mod thread {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     }
 
+    /// On how many processors the calling thread may run; 0 if that is unknown.
+    pub fn processors() -> usize {
+        #[cfg(target_os = "linux")]
+        return rustix::thread::sched_getaffinity(None).map_or(0, |allowed| allowed.count() as usize);
+        #[cfg(not(target_os = "linux"))]
+        0
+    }
+
     /// Keeps the calling thread on one processor: the one of this number, modulo how many there are, among those that it may
     /// run on. Whether it did: elsewhere than on Linux, or where the system does not allow it, nothing changes.
     pub fn pin(number: usize) -> bool {

@@ -20,6 +20,9 @@ impl Error {
     pub(crate) fn from_storage(error: StorageError, database: &Path) -> Error {
         let path = || database.to_owned();
         match error {
+            StorageError::Io { action, path, source } if foreshore_base::is_disk_full(&source) => {
+                Error::DiskFull { action, path, reason: source.to_string() }
+            }
             StorageError::Io { action, path, source } => Error::Io { action, path, source },
             StorageError::Corrupted { site, detail } => Error::Corrupted { path: path(), site, detail },
             StorageError::UpgradeRequired { path, found, supported } => {
@@ -28,7 +31,12 @@ impl Error {
             StorageError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
             StorageError::AlreadyOpen { path } => Error::AlreadyOpen { path },
             StorageError::Poisoned { cause } => Error::Poisoned { path: path(), cause },
-            StorageError::LogFull { used_bytes, capacity_bytes } => {
+            StorageError::LogFull { disk_is_full: true, .. } => Error::DiskFull {
+                action: "lengthen the log of".to_owned(),
+                path: path(),
+                reason: "its next segments have no space".to_owned(),
+            },
+            StorageError::LogFull { used_bytes, capacity_bytes, .. } => {
                 Error::LogFull { used_bytes, capacity_bytes, holder: None }
             }
             StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
@@ -45,6 +53,7 @@ impl Error {
         match error {
             LockError::Deadlock(report) => Error::Deadlock(Arc::new(Victim::new(report, database))),
             LockError::PlanMiss => Error::PlanMiss,
+            LockError::StaleReads => Error::StaleReads,
             LockError::Timeout(refusal) => Error::LockTimeout(Box::new(RefusedLock::new(*refusal, database))),
             LockError::WouldBlock(refusal) => {
                 Error::WouldBlock(Box::new(RefusedLock::new(*refusal, database)))

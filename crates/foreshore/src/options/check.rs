@@ -9,6 +9,8 @@ use crate::error::Result;
 
 /// The least memory for pages, in frames.
 const MIN_POOL_FRAMES: usize = 64;
+/// More would wait for one another, and for the disk.
+const MAX_CLEANERS: usize = 64;
 /// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
 const MIN_LOG_SEGMENTS: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
@@ -28,6 +30,9 @@ impl Options {
         let least_pool = MIN_POOL_FRAMES * PAGE_BYTES;
         if self.pool_bytes < least_pool {
             return refuse("pool_bytes", format!("at least {}", units::format_bytes(least_pool as u64)));
+        }
+        if !(1..=MAX_CLEANERS).contains(&self.cleaners) {
+            return refuse("cleaners", format!("1 to {MAX_CLEANERS}"));
         }
         if self.log_segment_bytes < MIN_SEGMENT_BYTES {
             return refuse(

@@ -2,7 +2,7 @@
 
 use foreshore_txn::{
     DeadlockPolicy, DigestKind, EarlyLockRelease, FreeSpaceKind, IntentLockKind, KeyRangeModes, LatchMode,
-    LogFullPolicy, LogInsert, TransitKind, TranslationKind, VictimPolicy,
+    LogFullPolicy, LogInsert, ReadMode, TransitKind, TranslationKind, VictimPolicy,
 };
 
 use super::LockTable;
@@ -93,8 +93,8 @@ impl Choice for LockTable {
 
 impl Choice for LogInsert {
     const NAMED: &'static [(&'static str, LogInsert)] = &[
-        ("compare_exchange", LogInsert::CompareExchange),
         ("fetch_add", LogInsert::FetchAdd),
+        ("compare_exchange", LogInsert::CompareExchange),
         ("consolidated", LogInsert::Consolidated),
         ("mutex", LogInsert::Mutex),
     ];
@@ -118,6 +118,8 @@ impl Choice for FreeSpaceKind {
         ("cached", FreeSpaceKind::Cached),
         ("uncached", FreeSpaceKind::Uncached),
         ("global_mutex", FreeSpaceKind::GlobalMutex),
+        ("global_ttas", FreeSpaceKind::GlobalTtas),
+        ("global_mcs", FreeSpaceKind::GlobalMcs),
     ];
 }
 
@@ -127,6 +129,11 @@ impl Choice for LatchMode {
         ("always_shared", LatchMode::AlwaysShared),
         ("always_exclusive", LatchMode::AlwaysExclusive),
     ];
+}
+
+impl Choice for ReadMode {
+    const NAMED: &'static [(&'static str, ReadMode)] =
+        &[("locking", ReadMode::Locking), ("hybrid", ReadMode::Hybrid)];
 }
 
 impl Choice for KeyRangeModes {
@@ -158,6 +165,9 @@ mod tests {
         assert_eq!(DeadlockPolicy::NAMED.len(), DeadlockPolicy::ALL.len());
         for kind in IntentLockKind::ALL {
             assert_eq!(IntentLockKind::named(&kind.name()), Some(kind));
+        }
+        for mode in ReadMode::ALL {
+            assert_eq!(ReadMode::named(&mode.name()), Some(mode));
         }
         assert_eq!(DigestKind::names(), "exact or bloom");
     }

@@ -8,7 +8,8 @@ use foreshore_txn::{
 
 use super::{LockTable, Options};
 use crate::{
-    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, Transit, Translation,
+    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, ReadMode, Transit,
+    Translation,
 };
 
 impl Default for Options {
@@ -21,6 +22,7 @@ impl Default for Options {
             transit: Transit::default(),
             free_space: FreeSpace::default(),
             read_ahead: 32,
+            cleaners: 1,
             latch_mode: LatchMode::default(),
             log_bytes: 4 << 30,
             log_segment_bytes: 16 << 20,
@@ -51,6 +53,7 @@ impl Default for Options {
             max_locks: 8_000_000,
             durability: Durability::default(),
             isolation: Isolation::default(),
+            read_mode: ReadMode::default(),
             execution: Execution::default(),
             control_threads: 1,
             execution_threads: 2,
@@ -60,6 +63,7 @@ impl Default for Options {
             pin_threads: false,
             locking: true,
             release_tags: true,
+            read_validation: true,
             node_capacity: usize::MAX,
         }
     }

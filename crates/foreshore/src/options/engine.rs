@@ -37,6 +37,7 @@ impl Options {
                 transit: self.transit,
                 free_space: self.free_space,
                 read_ahead: self.read_ahead,
+                cleaners: self.cleaners,
                 ..PoolOptions::default()
             },
             locks: LockOptions {
@@ -58,6 +59,7 @@ impl Options {
             early_lock_release: self.early_lock_release,
             pipeline_length: self.pipeline_length,
             release_tags: self.release_tags,
+            read_validation: self.read_validation,
             checkpoint_bytes: self.checkpoint_bytes,
             recovery_target: self.recovery_target,
             recovery_observer: None,

@@ -10,34 +10,43 @@ use crate::{
 
 impl Database {
     /// The threads of partitioned execution.
-    pub(crate) fn partitions(&self) -> Result<Arc<Partitions>> {
-        let mut partitions = self.inner().partitions.lock();
-        if let Some(partitions) = &*partitions {
-            return Ok(Arc::clone(partitions));
+    pub(crate) fn partitions(&self) -> Result<&Arc<Partitions>> {
+        match self.inner().partitions.get() {
+            Some(partitions) => Ok(partitions),
+            None => self.start_partitions(),
+        }
+    }
+
+    #[cold]
+    fn start_partitions(&self) -> Result<&Arc<Partitions>> {
+        let inner = self.inner();
+        let _alone = inner.starts_partitions.lock();
+        if let Some(partitions) = inner.partitions.get() {
+            return Ok(partitions);
         }
         let started = Partitions::start(self.options().partitions()).map_err(|source| Error::Io {
             action: "start the threads of partitioned execution of".to_owned(),
             path: self.path().to_path_buf(),
             source,
         })?;
-        Ok(Arc::clone(partitions.insert(Arc::new(started))))
+        Ok(inner.partitions.get_or_init(|| Arc::new(started)))
     }
 
     /// What each of these threads does, and has done.
     pub(crate) fn partition_threads(&self) -> Vec<ThreadStats> {
-        self.inner().partitions.lock().as_ref().map(|partitions| partitions.threads()).unwrap_or_default()
+        self.inner().partitions.get().map(|partitions| partitions.threads()).unwrap_or_default()
     }
 
     /// Lets so many of these threads lock, until it is decided anew; for tests.
     #[doc(hidden)]
     pub fn set_control_threads(&self, threads: usize) {
-        if let Some(partitions) = &*self.inner().partitions.lock() {
+        if let Some(partitions) = self.inner().partitions.get() {
             partitions.set_controllers(threads);
         }
     }
 
     /// What partitioned execution has done since its first transaction: see [`Plan::submit`](crate::Plan::submit).
     pub fn partition_stats(&self) -> PartitionStats {
-        self.inner().partitions.lock().as_ref().map(|partitions| partitions.stats()).unwrap_or_default()
+        self.inner().partitions.get().map(|partitions| partitions.stats()).unwrap_or_default()
     }
 }

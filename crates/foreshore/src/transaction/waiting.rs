@@ -1,7 +1,7 @@
-//! How long a transaction waits, and who may end that.
+//! Whether a transaction locks what it reads, how long it waits for that, and who may end it.
 
 use foreshore_env::time::{Duration, Instant};
-use foreshore_txn::CancelToken;
+use foreshore_txn::{CancelToken, ReadMode};
 
 use super::Transaction;
 
@@ -23,6 +23,12 @@ impl CancelHandle {
 }
 
 impl Transaction {
+    /// How it reads: as its options have it, or with locks, when [`Database::transact`](crate::Database::transact) runs it again
+    /// because what it had read without was changed by others.
+    pub fn read_mode(&self) -> ReadMode {
+        self.txn.read_mode()
+    }
+
     /// Until when this transaction may wait for locks, latches and pages; `None`, as long as it takes.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.txn.set_deadline(deadline);

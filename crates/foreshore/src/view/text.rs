@@ -135,8 +135,12 @@ pub(super) fn reason(view: &DeadlockView) -> String {
     match view.reason {
         VictimReason::Deadlock => "chosen to break the circle".to_owned(),
         VictimReason::Suspicion => "digest hit, not confirmed: it seemed to be in a circle".to_owned(),
-        VictimReason::YoungerThan(_) => format!("died: younger than {older}, which was in its way"),
-        VictimReason::WoundedBy(_) => format!("wounded by older {older}, which waited for it"),
+        VictimReason::YoungerThan(_) => {
+            format!("died: younger than {older} (or of lower priority), which was in its way")
+        }
+        VictimReason::WoundedBy(_) => {
+            format!("wounded by older {older} (or of higher priority), which waited for it")
+        }
         VictimReason::TimedOut => match view.cycle.first() {
             Some(wait) => format!("timed out after {} ms", wait.waited.as_millis()),
             None => "timed out".to_owned(),

@@ -1,11 +1,7 @@
 //! Test-and-test-and-set with exponential backoff (Böttcher et al. 2020, §4.5): the more often a waiter has found the latch
 //! taken, the longer it stays away.
 
-use super::spin::Spin;
-use super::{Latch, Leaving, Ttas};
-
-/// A waiter stays away for 2ⁿ pauses after its n-th failure; n grows up to this.
-const MAX_EXPONENT: u32 = 10;
+use super::{Latch, Leaving, Ttas, spin};
 
 /// A spinlock that looks before it writes, and looks more and more rarely. Exclusive only; unfair.
 #[derive(Debug, Default)]
@@ -17,12 +13,7 @@ const _: () = assert!(size_of::<TtasBackoff>() == 8);
 impl TtasBackoff {
     #[cold]
     fn wait(&self) {
-        let mut spin = Spin::default();
-        let mut failures = 0;
-        while !self.0.try_enter() {
-            spin.pause(1 << failures);
-            failures = (failures + 1).min(MAX_EXPONENT);
-        }
+        spin::backing_off(spin::MAX_EXPONENT, || self.0.try_enter());
     }
 }
 

@@ -3,6 +3,9 @@
 use foreshore_env::hint;
 use foreshore_env::thread;
 
+/// What most waits that back off grow to: a thousand pauses.
+pub(super) const MAX_EXPONENT: u32 = 10;
+
 /// Pauses until a waiter lets another thread run: some hundred microseconds. The paper's spinning latches never do; but
 /// when a wait is that long, whoever could end it does not run, and the waiter keeps it from running.
 const PATIENCE: u32 = 1 << 14;
@@ -13,6 +16,17 @@ pub(super) fn until(mut done: impl FnMut() -> bool) {
     // A look costs about as much as a pause.
     while !hint::spin_until(u64::from(PATIENCE / 2), &mut done) {
         thread::yield_now();
+    }
+}
+
+/// Looks until it is `done`, and stays away for 2ⁿ pauses after its n-th look in vain; n grows up to `most_exponent` (Böttcher et
+/// al. 2020, §4.5).
+pub(super) fn backing_off(most_exponent: u32, mut done: impl FnMut() -> bool) {
+    let mut spin = Spin::default();
+    let mut failures = 0;
+    while !done() {
+        spin.pause(1 << failures);
+        failures = (failures + 1).min(most_exponent);
     }
 }
 

@@ -10,7 +10,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{BATCH, LOOK_INTERVAL, Parked, any, park, space, unpark_all, unpark_one};
+use super::{BATCH, LOOK_INTERVAL, Parked, any, park, park_until, space, unpark_all, unpark_one};
 
 /// Addresses of their own for each test: all share one lot.
 fn address() -> usize {
@@ -63,6 +63,22 @@ fn a_sleeper_looks_around_without_being_woken() {
     );
     assert_eq!((parked, looks), (Parked::GaveUp, 4));
     assert_eq!(sleepers(here), 0);
+}
+
+/// Without a look, a wake-up or the deadline ends the sleep, and nothing else.
+#[test]
+fn who_does_not_look_around_sleeps_until_woken_or_late() {
+    let address = address();
+    assert_eq!(park_until(address, || false, Instant::now()), Parked::NotNeeded);
+    let soon = Instant::now() + Duration::from_millis(30);
+    assert_eq!(park_until(address, || true, soon), Parked::Deadline);
+    assert!(Instant::now() >= soon && sleepers(address) == 0);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| park_until(address, || true, Instant::now() + Duration::from_secs(60)));
+        wait_for_sleepers(address, 1);
+        assert!(unpark_one(address, |more| assert!(!more)));
+        assert_eq!(sleeper.join().unwrap(), Parked::Woken);
+    });
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod propagated;
 pub(super) use ages::{Ages, Wound};
 pub(super) use graph::WaitForGraph;
 pub(super) use propagated::Propagated;
+pub use propagated::{BLOOM_BITS, BLOOM_FINGERPRINT};

@@ -11,6 +11,7 @@ use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
 use super::circle::{self, Member};
 use super::history::History;
 use super::{DeadlockReport, VictimReason, dreadlocks};
+use crate::age::rank;
 use crate::error::LockMode;
 use crate::manager::LockManager;
 use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
@@ -48,8 +49,10 @@ enum Strategy {
 /// What a waiter does between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// It sleeps until it is woken, or for a nap.
+    /// It sleeps until it is woken. It has seen all that there is to see, and whoever closes a circle looks itself.
     Sleep,
+    /// It sleeps until it is woken, or for a nap.
+    Nap,
     /// It looks again soon.
     Spin,
 }
@@ -115,24 +118,30 @@ impl Detector {
         again: bool,
     ) -> Pause {
         if planted(Fault::DeadlockUnseen) {
-            return Pause::Sleep;
+            return Pause::Nap;
         }
         let me = Member { slot, word };
         let (suspects, pause) = match &self.strategy {
-            Strategy::Dreadlocks => (dreadlocks::suspects(manager, me, again), Pause::Sleep),
+            Strategy::Dreadlocks => {
+                let suspects = dreadlocks::suspects(manager, me, again);
+                // It may be in several circles, of which one is broken now.
+                let naps =
+                    suspects || manager.intents.shows_passers_by(manager.slots.wait_of(slot).subject());
+                (suspects, if naps { Pause::Nap } else { Pause::Sleep })
+            }
             Strategy::Propagated(propagated) => (propagated.suspects(manager, me), propagated.pause(manager)),
-            Strategy::Graph(graph) => (graph.suspects(manager, me), Pause::Sleep),
+            Strategy::Graph(graph) => (graph.suspects(manager, me), Pause::Nap),
             Strategy::Ages(ages) => {
                 ages.look(manager, me, &mut |wound| self.wound(manager, wound));
-                (false, Pause::Sleep)
+                (false, Pause::Nap)
             }
             Strategy::Timeout(longest) => {
                 if began.elapsed() >= *longest {
                     self.wound(manager, Wound { member: me, reason: VictimReason::TimedOut });
                 }
-                (false, Pause::Sleep)
+                (false, Pause::Nap)
             }
-            Strategy::NoWait => (false, Pause::Sleep),
+            Strategy::NoWait => (false, Pause::Nap),
         };
         if suspects {
             if self.confirms {
@@ -164,16 +173,18 @@ impl Detector {
         }
     }
 
-    /// Makes a member the victim. `false` if its wait has ended meanwhile, and with it the deadlock.
+    /// Makes a member the victim, one of the lowest priority (LOCK-18). `false` if its wait has ended meanwhile, and with it
+    /// the deadlock.
     fn resolve(&self, manager: &LockManager, circle: &[Member]) -> bool {
-        let age = |member: &&Member| {
+        let age = |member: &Member| {
             let slot = manager.slots.get(member.slot);
             (slot.age(), slot.txn())
         };
-        let completed = |member: &&Member| manager.slots.get(member.slot).completed();
-        let members = circle.iter();
+        let completed = |member: &Member| manager.slots.get(member.slot).completed();
+        let lowest = circle.iter().map(|member| rank(age(member).0)).max();
+        let members = circle.iter().filter(|member| Some(rank(age(member).0)) == lowest);
         let victim = match self.victims {
-            VictimPolicy::Youngest => members.max_by_key(age),
+            VictimPolicy::Youngest => members.max_by_key(|member| age(member)),
             VictimPolicy::ShortestPipeline => {
                 members.max_by_key(|member| (Reverse(completed(member)), age(member)))
             }

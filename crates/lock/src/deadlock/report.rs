@@ -120,9 +120,9 @@ pub enum VictimReason {
     Deadlock,
     /// It seemed to be in a circle, and [`crate::LockOptions::confirm_deadlocks`] is off.
     Suspicion,
-    /// Wait-die: it would have had to wait for this older transaction.
+    /// Wait-die: it would have had to wait for this transaction, which is older or of higher priority.
     YoungerThan(TxnId),
-    /// Wound-wait: this older transaction had to wait for it.
+    /// Wound-wait: this transaction, which is older or of higher priority, had to wait for it.
     WoundedBy(TxnId),
     /// It waited for as long as [`crate::LockOptions::deadlock_timeout`] allows.
     TimedOut,
@@ -131,7 +131,7 @@ pub enum VictimReason {
 }
 
 impl VictimReason {
-    /// The older transaction that it is about, if it is about one.
+    /// The transaction, older or of higher priority, that it is about, if it is about one.
     pub fn older(self) -> Option<TxnId> {
         match self {
             VictimReason::YoungerThan(older) | VictimReason::WoundedBy(older) => Some(older),
@@ -171,12 +171,15 @@ impl fmt::Display for DeadlockReport {
             }
             VictimReason::Suspicion => write!(f, "transaction {victim} gave way to a suspected deadlock: ")?,
             VictimReason::YoungerThan(older) => {
-                write!(f, "transaction {victim} gave way to the older transaction {older}: ")?;
+                write!(
+                    f,
+                    "transaction {victim} gave way to the older transaction {older} (or of higher priority): "
+                )?;
             }
             VictimReason::WoundedBy(older) => {
                 write!(
                     f,
-                    "transaction {victim} was in the way of the older transaction {older} and gave way: "
+                    "transaction {victim} was in the way of the older transaction {older} (or of higher priority) and gave way: "
                 )?;
             }
             VictimReason::TimedOut => write!(f, "transaction {victim} gave way after a long wait: ")?,

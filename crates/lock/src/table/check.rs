@@ -12,12 +12,20 @@ use crate::request::Requests;
 const CHECKED: usize = 48;
 
 impl Queue<Linked> {
-    /// LOCK-3 for the name, the links, the count.
+    /// LOCK-3 for the name, the count, and that a list which says so is shared.
     #[inline]
     pub(super) fn check_state(&self, requests: &Requests, name: LockName) {
         if cfg!(debug_assertions) {
-            self.list.check_links(requests, CHECKED);
             self.check_requests(requests, |one, other| one.compatible(other), name);
+            let mut looks = if self.list.is_shared() { CHECKED } else { 0 };
+            self.list.each(requests, |request| {
+                if looks == 0 {
+                    return ControlFlow::Break(());
+                }
+                looks -= 1;
+                assert!(request.modes().is_shared(), "{:?} in a list that is shared", request.modes());
+                ControlFlow::Continue(())
+            });
         }
     }
 }

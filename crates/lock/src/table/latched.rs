@@ -1,5 +1,6 @@
 //! The road: a hybrid latch for each bucket, held for the list operation only; and where a request is alone in its bucket,
-//! no latch at all: it comes by one exchange of the list's head and goes by another ([`Linked`]).
+//! or beside others that share, no latch at all: it comes by one exchange of the list's head and goes by another
+//! ([`Linked`]).
 
 use foreshore_base::Lsn;
 use foreshore_latch::{HybridLatch, rank};
@@ -19,7 +20,7 @@ use crate::slot::SlotId;
 #[repr(align(32))]
 pub(super) struct Bucket {
     latch: HybridLatch,
-    /// Guarded by the latch, but for a lone request and the tag.
+    /// Guarded by the latch, but for the tag, and the head of a list that is open.
     queue: Queue<Linked>,
 }
 
@@ -51,7 +52,8 @@ impl Latched {
         self.buckets.all()[place].beside(operation)
     }
 
-    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty.
+    /// Puts a new request into the queue if it can be granted at once; beside the latch where the bucket is empty, or all
+    /// in it share.
     #[inline]
     pub(super) fn try_request(
         &self,
@@ -64,7 +66,8 @@ impl Latched {
         self.buckets.of(name).try_request(requests, name, slot, request, mode)
     }
 
-    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket.
+    /// Takes a granted request out of the queue; beside the latch if it is alone in the bucket, or the first of those that
+    /// share.
     #[inline]
     pub(super) fn release(
         &self,
@@ -84,8 +87,9 @@ impl Latched {
 
     /// Whether a granted request is alone in its bucket. Without the latch; `false` when in doubt.
     #[inline]
-    pub(super) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
-        self.buckets.of(name).queue.list.is_alone(request)
+    pub(super) fn is_alone(&self, requests: &Requests, name: LockName, request: RequestIndex) -> bool {
+        self.buckets.of(name).queue.list.is_first(request)
+            && requests.get(request).next() == RequestIndex::NONE
     }
 
     /// As [`Latched::is_bucket_empty`].
@@ -138,12 +142,11 @@ impl Bucket {
         mode: Mode,
     ) -> Option<Lsn> {
         let list = &self.queue.list;
-        if list.is_open_and_bare() {
-            let lone = requests.get(request);
-            lone.set(name, slot, Modes::held(mode));
-            lone.set_previous(RequestIndex::NONE);
-            lone.set_next(RequestIndex::NONE);
-            if list.enter_alone(request) {
+        let shared = !mode.is_exclusive();
+        if list.may_enter(shared) {
+            let newcomer = requests.get(request);
+            newcomer.set(name, slot, Modes::held(mode));
+            if list.enter(newcomer, request, shared) {
                 return Some(self.queue.tag());
             }
         }
@@ -157,14 +160,15 @@ impl Bucket {
     #[inline]
     fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
         let list = &self.queue.list;
-        if list.is_alone(request) {
+        if list.is_first(request) {
+            let released = view.requests.get(request);
             if let Some(tag) = tag
-                && view.requests.get(request).modes().granted.is_exclusive()
+                && released.modes().granted.is_exclusive()
             {
                 // LOCK-9: before anybody can come.
                 self.queue.raise_tag(tag);
             }
-            if list.leave_alone(request) {
+            if list.leave(released, request) {
                 return;
             }
         }

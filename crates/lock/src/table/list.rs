@@ -25,24 +25,37 @@ pub(super) trait List: Debug + Default {
     fn append(&self, requests: &Requests, index: RequestIndex);
 
     /// Takes a request out.
-    fn remove(&self, requests: &Requests, request: &Request);
+    fn remove(&self, requests: &Requests, index: RequestIndex);
+
+    /// A request is about to want more than it has.
+    fn doubt(&self) {}
 }
 
-/// Of the head word: the list is changed under the latch only. The other bits are the number of the oldest request.
+/// Of the head word: the list is changed under the latch only.
 const GUARDED: u32 = 1 << 31;
+/// Of the head word: all requests are granted, and none has anything exclusively, so that who wants to share need look at
+/// none of them. The other bits are the number of the first request.
+const SHARED: u32 = 1 << 30;
 
-/// A list linked both ways. One request that is alone in it can come and go beside the latch, in one step each.
+/// A list linked one way. What is shared comes and goes at its head, and there, as long as nobody guards the list, beside
+/// the latch, in one step each; so does an exclusive request that is alone. Requests come and go by turns: those of others
+/// that stand still in the midst of their transactions, and are in no cache, stay behind the head and are not touched.
 ///
 /// ```text
-///   nobody ⇄ one request          beside the latch, by its owner: `enter_alone`, `leave_alone`
-///      │ ▲        │
-///      ▼ │        ▼
-///   guarded, nobody ⇄ guarded, requests          under the latch: `guard` first, `open` when nobody is left
+///   nobody ⇄ one, exclusive               beside the latch, by their owners: `enter`, `leave`
+///      ⇅           │
+///   one, shared ⇄ two, shared ⇄ …
+///      │           │
+///      ▼           ▼
+///   guarded ⇄ guarded, requests           under the latch: `guard` first, `open` when nobody is left
 /// ```
+///
+/// The request that follows another changes only while the list is guarded, and a list that has been guarded is not opened
+/// before all have left. So who has read its own link and finds itself at the head of an open list leaves by what it read.
 #[derive(Debug)]
 pub(super) struct Linked {
     /// The head word, see above. While it is not guarded it changes by exchanges: AcqRel and Release, so that who comes
-    /// sees what who went has done, and who guards sees the request that it finds; partner is the Acquire of both. While
+    /// sees what who went has done, and who guards sees the requests that it finds; partner is the Acquire of both. While
     /// it is guarded, it is guarded by the latch. SeqCst, where somebody comes, guards, or asks whether nobody is there:
     /// LOCK-17.
     head: AtomicU32,
@@ -54,10 +67,22 @@ impl Default for Linked {
     }
 }
 
+/// The number in a head word.
+#[inline]
+fn number(head: u32) -> RequestIndex {
+    RequestIndex(head & !(GUARDED | SHARED))
+}
+
+/// The head word of an open list.
+#[inline]
+fn open_head(first: RequestIndex, shared: bool) -> u32 {
+    first.0 | if shared && first != RequestIndex::NONE { SHARED } else { 0 }
+}
+
 impl Linked {
     #[inline]
     pub(super) fn head(&self) -> RequestIndex {
-        RequestIndex(self.head.load(Relaxed) & !GUARDED)
+        number(self.head.load(Relaxed))
     }
 
     /// Whether there is nobody, at this moment. Beside the latch.
@@ -66,23 +91,50 @@ impl Linked {
         self.head.load(SeqCst) == RequestIndex::NONE.0
     }
 
-    /// Puts a request, which is linked to nobody, into an empty list. Beside the latch; `false`: the list is not empty, or
-    /// somebody is about to change it.
+    /// Puts a request that has been set at the head, if the list is open and nobody is there or all are `shared`. Beside
+    /// the latch; `false`: the latch is needed.
     #[inline]
-    pub(super) fn enter_alone(&self, index: RequestIndex) -> bool {
-        self.head.compare_exchange(RequestIndex::NONE.0, index.0, SeqCst, Relaxed).is_ok()
+    pub(super) fn enter(&self, request: &Request, index: RequestIndex, shared: bool) -> bool {
+        let comes = SeqCst;
+        #[cfg(all(test, foreshore_loom))]
+        let comes = models::weakened(models::Fault::Comes, comes);
+        let mut head = self.head.load(Relaxed);
+        while self.admits(head, shared) {
+            request.set_next(number(head));
+            match self.head.compare_exchange_weak(head, open_head(index, shared), comes, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => head = now,
+            }
+        }
+        false
     }
 
-    /// Whether a request is alone in the list and its owner may take it out beside the latch.
+    /// Whether [`Linked::enter`] may succeed.
     #[inline]
-    pub(super) fn is_alone(&self, index: RequestIndex) -> bool {
-        self.head.load(Acquire) == index.0
+    pub(super) fn may_enter(&self, shared: bool) -> bool {
+        self.admits(self.head.load(Relaxed), shared)
     }
 
-    /// Takes a request out that is alone. Beside the latch, by its owner; `false`: the latch is needed.
     #[inline]
-    pub(super) fn leave_alone(&self, index: RequestIndex) -> bool {
-        self.head.compare_exchange(index.0, RequestIndex::NONE.0, Release, Relaxed).is_ok()
+    fn admits(&self, head: u32, shared: bool) -> bool {
+        head == RequestIndex::NONE.0 || shared && head & (GUARDED | SHARED) == SHARED
+    }
+
+    /// Whether a request is the first of an open list, so that its owner may take it out beside the latch.
+    #[inline]
+    pub(super) fn is_first(&self, index: RequestIndex) -> bool {
+        self.head.load(Acquire) & !SHARED == index.0
+    }
+
+    /// Takes a request out that is the first. Beside the latch, by its owner; `false`: the latch is needed.
+    #[inline]
+    pub(super) fn leave(&self, request: &Request, index: RequestIndex) -> bool {
+        let goes = Release;
+        #[cfg(all(test, foreshore_loom))]
+        let goes = models::weakened(models::Fault::Goes, goes);
+        let head = self.head.load(Relaxed);
+        let next = open_head(request.next(), true);
+        head & !SHARED == index.0 && self.head.compare_exchange(head, next, goes, Relaxed).is_ok()
     }
 
     /// Whether the latch guards the list.
@@ -98,49 +150,53 @@ impl Linked {
         if models::has(models::Fault::Guard) {
             return;
         }
-        if self.head.load(SeqCst) & GUARDED == 0 {
-            self.head.fetch_or(GUARDED, SeqCst);
+        let guards = SeqCst;
+        #[cfg(all(test, foreshore_loom))]
+        let guards = models::weakened(models::Fault::Guards, guards);
+        if self.head.load(guards) & GUARDED == 0 {
+            self.head.fetch_or(GUARDED, guards);
         }
     }
 
     /// If nobody is left: the next may come beside the latch. By who has the latch exclusively, after everything else.
     #[inline]
     pub(super) fn open(&self) {
-        if self.head.load(Relaxed) == RequestIndex::NONE.0 | GUARDED {
+        let head = self.head.load(Relaxed);
+        if head & GUARDED != 0 && number(head) == RequestIndex::NONE {
             self.head.store(RequestIndex::NONE.0, Release);
         }
     }
 
-    /// Puts a request at the end, where `last` is the last one.
+    /// Whether all requests are granted and shared, as far as that is known. Under the latch.
     #[inline]
-    pub(super) fn append_after(&self, requests: &Requests, last: RequestIndex, index: RequestIndex) {
-        let request = requests.get(index);
-        request.set_previous(last);
-        request.set_next(RequestIndex::NONE);
-        self.follow(requests, last, index);
+    pub(super) fn is_shared(&self) -> bool {
+        self.head.load(Relaxed) & SHARED != 0
     }
 
-    /// Lets `next` follow `previous`, or stand at the head.
+    /// Puts a request at the head of a list of which all are shared, as it is.
     #[inline]
-    fn follow(&self, requests: &Requests, previous: RequestIndex, next: RequestIndex) {
-        if previous == RequestIndex::NONE {
-            self.head.store(next.0 | GUARDED, Relaxed);
+    pub(super) fn put_first(&self, request: &Request, index: RequestIndex) {
+        request.set_next(self.head());
+        self.head.store(index.0 | GUARDED | SHARED, Relaxed);
+    }
+
+    /// Puts a request at the end, where `last` is the last one. `shared`: all are, and this one.
+    #[inline]
+    pub(super) fn append_after(
+        &self,
+        requests: &Requests,
+        last: RequestIndex,
+        index: RequestIndex,
+        shared: bool,
+    ) {
+        requests.get(index).set_next(RequestIndex::NONE);
+        let first = if last == RequestIndex::NONE {
+            index
         } else {
-            requests.get(previous).set_next(next);
-        }
-    }
-
-    /// That the first `most` requests are linked both ways.
-    pub(super) fn check_links(&self, requests: &Requests, most: usize) {
-        let (mut previous, mut next) = (RequestIndex::NONE, self.head());
-        for _ in 0..most {
-            if next == RequestIndex::NONE {
-                return;
-            }
-            let request = requests.get(next);
-            assert_eq!(request.previous(), previous, "the list is linked both ways");
-            (previous, next) = (next, request.next());
-        }
+            requests.get(last).set_next(index);
+            self.head()
+        };
+        self.head.store(first.0 | GUARDED | if shared { SHARED } else { 0 }, Relaxed);
     }
 }
 
@@ -164,15 +220,32 @@ impl List for Linked {
         while next != RequestIndex::NONE {
             (last, next) = (next, requests.get(next).next());
         }
-        self.append_after(requests, last, index);
+        self.append_after(requests, last, index, false);
     }
 
     #[inline]
-    fn remove(&self, requests: &Requests, request: &Request) {
-        let (previous, next) = (request.previous(), request.next());
-        self.follow(requests, previous, next);
-        if next != RequestIndex::NONE {
-            requests.get(next).set_previous(previous);
+    fn remove(&self, requests: &Requests, index: RequestIndex) {
+        let next = requests.get(index).next();
+        let head = self.head.load(Relaxed);
+        let mut at = number(head);
+        if at == index {
+            return self.head.store(next.0 | GUARDED | head & SHARED, Relaxed);
         }
+        loop {
+            let request = requests.get(at);
+            at = request.next();
+            if at == index {
+                return request.set_next(next);
+            }
+        }
+    }
+
+    #[inline]
+    fn doubt(&self) {
+        #[cfg(all(test, foreshore_loom))]
+        if models::has(models::Fault::Doubt) {
+            return;
+        }
+        self.head.store(self.head.load(Relaxed) & !SHARED, Relaxed);
     }
 }

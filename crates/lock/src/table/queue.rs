@@ -12,6 +12,7 @@ use foreshore_env::sync::atomic::{
 };
 
 use super::Withdrawn;
+use super::holds::Holds;
 #[cfg(all(test, foreshore_loom))]
 use super::latched::models;
 use super::list::{Linked, List};
@@ -153,6 +154,7 @@ impl<L: List> Queue<L> {
         let mut free = true;
         let converted = view.requests.get(request);
         let before = converted.modes();
+        self.list.doubt();
         // S2: newcomers beside the latch see the wish, or are seen here.
         converted.set_modes(Modes { requested: mode, ..before });
         self.announce_first();
@@ -253,7 +255,7 @@ impl<L: List> Queue<L> {
         if granted == Mode::N {
             // Before it may be recycled.
             let slot = withdrawn.slot();
-            self.list.remove(view.requests, withdrawn);
+            self.list.remove(view.requests, request);
             if !planted(Fault::WithdrawalUnnoticed) {
                 self.pass(view, Change::Left(slot), wakes);
             }
@@ -339,16 +341,25 @@ impl Queue<Linked> {
         request: RequestIndex,
         mode: Mode,
     ) -> Option<Lsn> {
+        let newcomer = requests.get(request);
+        let mut shared = !mode.is_exclusive();
+        if shared && self.list.is_shared() {
+            newcomer.set(name, slot, Modes::held(mode));
+            self.list.put_first(newcomer, request);
+            return Some(self.tag());
+        }
         let (mut last, mut next) = (RequestIndex::NONE, self.list.head());
         while next != RequestIndex::NONE {
             let other = requests.get(next);
-            if other.name() == name && obstructs(other.modes(), true, mode, false).is_some() {
+            let modes = other.modes();
+            if other.name() == name && obstructs(modes, true, mode, false).is_some() {
                 return None;
             }
+            shared &= modes.is_shared();
             (last, next) = (next, other.next());
         }
-        requests.get(request).set(name, slot, Modes::held(mode));
-        self.list.append_after(requests, last, request);
+        newcomer.set(name, slot, Modes::held(mode));
+        self.list.append_after(requests, last, request, shared);
         Some(self.tag())
     }
 
@@ -361,7 +372,7 @@ impl Queue<Linked> {
         wakes: &mut Wakes,
     ) {
         let released = view.requests.get(request);
-        self.list.remove(view.requests, released);
+        self.list.remove(view.requests, request);
         if let Some(tag) = tag
             && released.modes().granted.is_exclusive()
         {
@@ -371,32 +382,5 @@ impl Queue<Linked> {
         if self.waiting.load(Relaxed) > 0 {
             self.pass(view, Change::Left(released.slot()), wakes);
         }
-    }
-}
-
-/// How many hold each part of a name, shared or exclusively, so that a conversion's own share can be taken out.
-#[derive(Clone, Copy, Default)]
-struct Holds {
-    /// The bits of a mode.
-    counts: [u32; 5],
-}
-
-impl Holds {
-    fn add(&mut self, mode: Mode) {
-        for (bit, count) in self.counts.iter_mut().enumerate() {
-            *count += u32::from(mode.bits() >> bit & 1);
-        }
-    }
-
-    fn without(mut self, mode: Mode) -> Holds {
-        for (bit, count) in self.counts.iter_mut().enumerate() {
-            *count -= u32::from(mode.bits() >> bit & 1);
-        }
-        self
-    }
-
-    fn joined(&self) -> Mode {
-        let bits = self.counts.iter().enumerate().map(|(bit, &count)| u8::from(count > 0) << bit);
-        Mode::from_bits(bits.sum())
     }
 }

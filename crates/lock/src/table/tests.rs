@@ -149,6 +149,14 @@ impl Harness {
             (false, _) => self.table.try_convert(&self.slots, lock_name, request, wanted),
         };
         assert_eq!(outcome, free.then_some(tag));
+        let model = &mut self.models[name];
+        if free && model.queue.iter().all(|(_, modes)| modes.is_shared()) {
+            // LOCK-16: it may stand before the others.
+            let first = self.table.requests_on(lock_name)[0].0;
+            if first == id && granted == Mode::N {
+                model.queue.rotate_right(1);
+            }
+        }
         if free || may_wait {
             self.requests.insert((slot, name), request);
             self.waits[slot] = (!free).then_some(name);

@@ -7,6 +7,7 @@ mod fairness;
 mod intents;
 mod pipelines;
 mod policies;
+mod priorities;
 mod shadow;
 mod specs;
 mod storms;

@@ -215,7 +215,7 @@ fn a_wait_names_everybody_in_the_way_and_how() {
             assert_eq!((wait.wanted, wait.held), (LockMode::Key(Mode::X), Some(LockMode::Key(Mode::NS))));
             assert_eq!(blockers(&wait), [triple(2, "S", true)]);
             // 5 came before the wish of 1, which stands before it all the same.
-            assert_eq!(blockers(&wait_of(manager, 5)), [triple(1, "X", false), triple(2, "S", true)]);
+            assert_eq!(blockers(&wait_of(manager, 5)), [triple(2, "S", true), triple(1, "X", false)]);
             let everybody: Vec<u64> = manager.waits().iter().map(|wait| wait.txn.txn.0).collect();
             assert_eq!(everybody.len(), 4);
             assert!(manager.wait_of(TxnId(99)).is_none());

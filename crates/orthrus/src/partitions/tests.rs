@@ -121,3 +121,77 @@ fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
     }
     assert!(wait_for(|| done.load(Ordering::SeqCst) == 199), "{partitions:?}");
 }
+
+/// A job that repeats itself stays where it is as long as nobody else wants its place: those who come are begun, and it goes on.
+#[test]
+fn what_repeats_itself_keeps_nobody_out() {
+    struct Repeats(Arc<AtomicU64>, Arc<AtomicBool>);
+    impl Job for Repeats {
+        fn begin(&mut self) -> Next {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            if self.1.load(Ordering::SeqCst) { Next::Done(None) } else { Next::Again(None) }
+        }
+
+        fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+            unreachable!("it has asked for no locks")
+        }
+    }
+    for automatic in [false, true] {
+        let partitions = Partitions::start(PartitionOptions { window: 1, automatic, ..OPTIONS }).unwrap();
+        let (begun, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        // More than there are places.
+        for _ in 0..5 {
+            partitions.submit(Box::new(Repeats(Arc::clone(&begun), Arc::clone(&ends))));
+        }
+        let done = Arc::new(AtomicBool::new(true));
+        for round in 0..50 {
+            let others = Arc::new(AtomicU64::new(0));
+            for _ in 0..4 {
+                partitions.submit(Box::new(Repeats(Arc::clone(&others), Arc::clone(&done))));
+            }
+            partitions.set_controllers(1 + round % 2);
+            assert!(wait_for(|| others.load(Ordering::SeqCst) == 4), "{partitions:?}");
+            let before = begun.load(Ordering::SeqCst);
+            assert!(wait_for(|| begun.load(Ordering::SeqCst) > before + 5), "{partitions:?}");
+        }
+        ends.store(true, Ordering::SeqCst);
+        let at_rest = || {
+            let stats = partitions.stats();
+            (stats.in_flight, stats.queued, stats.done) == (0, 0, begun.load(Ordering::SeqCst) + 200)
+        };
+        assert!(wait_for(at_rest), "{:?}", partitions.stats());
+    }
+}
+
+/// Asked to, every thread stays on one processor, and says so; the system confirms it of those that run jobs.
+#[test]
+fn threads_stay_where_they_are_told_to() {
+    struct Asks(Arc<AtomicU64>);
+    impl Job for Asks {
+        fn begin(&mut self) -> Next {
+            self.0.store(thread::processors() as u64, Ordering::SeqCst);
+            Next::Done(None)
+        }
+
+        fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+            unreachable!("it has asked for no locks")
+        }
+    }
+    let can = thread::Builder::new().spawn(|| thread::pin(0)).unwrap().join().unwrap();
+    if !can {
+        println!("this machine keeps no thread on a processor");
+    }
+    let everywhere = thread::processors() as u64;
+    for pin_threads in [true, false] {
+        let partitions = Partitions::start(PartitionOptions { pin_threads, ..OPTIONS }).unwrap();
+        let pinned = pin_threads && can;
+        for _ in 0..20 {
+            let seen = Arc::new(AtomicU64::new(u64::MAX));
+            partitions.submit(Box::new(Asks(Arc::clone(&seen))));
+            assert!(wait_for(|| seen.load(Ordering::SeqCst) != u64::MAX));
+            assert_eq!(seen.load(Ordering::SeqCst), if pinned { 1 } else { everywhere });
+        }
+        let all = || partitions.threads().iter().all(|thread| thread.pinned == pinned);
+        assert!(wait_for(all), "{:?}", partitions.threads());
+    }
+}

@@ -1,7 +1,8 @@
-//! The cleaner: a thread that writes dirty pages before the clock hand comes to them, so that a thread that needs a
-//! frame finds a clean one (Shore-MT §6.2.3). It looks at a part of the frames ahead of the hand, and looks again when the hand
-//! has gone half of that way; while the hand stands still, because the working set fits the pool, it sleeps, and
-//! checkpoints are all the writing there is.
+//! The cleaner: threads that write dirty pages before the clock hand comes to them, so that a thread that needs a
+//! frame finds a clean one (Shore-MT §6.2.3). They look at a part of the frames ahead of the hand, and look again when the hand
+//! has gone half of that way; while the hand stands still, because the working set fits the pool, they sleep, and
+//! checkpoints are all the writing there is. Of a round each takes a few frames at a time; which of them takes which does not
+//! matter, for a page that one is writing is nothing to the others (PAGE-5).
 //!
 //! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
 //! waits for the log once for many pages, and so would everybody for one.
@@ -23,15 +24,23 @@ const BATCH_PAGES: usize = 64;
 /// The share of the frames ahead of the hand that one round looks at.
 const WINDOW_SHARE: usize = 4;
 
-/// The thread and the bell that wakes it.
+/// Frames of a round that one thread takes at a time.
+const PART_STEPS: u64 = 8;
+/// The most threads that clean.
+const MAX_CLEANERS: usize = 64;
+
+/// The threads and the bell that wakes them.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     bell: Arc<Bell>,
     /// When the hand has come here, in steps, the cleaner is to look at the frames ahead. Written by the cleaner, read by
     /// whoever moves the hand. Relaxed: who overlooks it meets dirty pages, and rings.
     next_round: AtomicU64,
+    /// Where the next part of the round begins, in steps. Set by who begins the round, moved on by all who clean. Relaxed: a part that
+    /// two look at, or nobody, is cleaned once, or in the next round.
+    cursor: AtomicU64,
     /// Taken by the one who joins.
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,52 +57,57 @@ struct Bell {
 /// Guarded by the mutex.
 #[derive(Debug, Default)]
 struct Orders {
-    clean: bool,
+    /// How many threads have not heard yet that a round is wanted.
+    clean: usize,
+    /// Nobody has begun that round.
+    fresh: bool,
     stop: bool,
-    /// There is a thread that cleans.
-    working: bool,
+    /// Threads that clean.
+    working: usize,
     /// Grows with every batch that is written, and with every end of a round.
     steps: u64,
 }
 
-/// Tells those who wait that the cleaner has ended, also by a panic.
-struct Farewell<'b>(&'b Bell);
+/// Tells those who wait that a thread of the cleaner has ended, also by a panic.
+struct Farewell(Arc<Bell>);
 
-impl Drop for Farewell<'_> {
+impl Drop for Farewell {
     fn drop(&mut self) {
-        self.0.orders.lock().working = false;
+        self.0.orders.lock().working -= 1;
         self.0.progress.notify_all();
     }
 }
 
 impl Cleaner {
-    pub(super) fn start(pool: &Arc<BufferPool>) -> Result<()> {
-        let (bell, weak) = (Arc::clone(&pool.cleaner.bell), Arc::downgrade(pool));
-        bell.orders.lock().working = true;
-        let work = move || {
-            let _farewell = Farewell(&bell);
-            while bell.wait() {
-                let Some(pool) = weak.upgrade() else { return };
-                // A failure has stopped the database; whoever uses it next is told.
-                _ = pool.clean_ahead();
-                bell.tell_progress();
-            }
-        };
-        let thread = thread::Builder::new()
-            .name("foreshore-cleaner".to_owned())
-            .spawn(work)
-            .map_err(StorageError::io("start the page cleaner of", &pool.path))?;
-        *pool.cleaner.thread.lock() = Some(thread);
+    /// Starts so many threads.
+    pub(super) fn start(pool: &Arc<BufferPool>, count: usize) -> Result<()> {
+        for _ in 0..count.min(MAX_CLEANERS) {
+            let (bell, weak) = (Arc::clone(&pool.cleaner.bell), Arc::downgrade(pool));
+            // Counted here, so that nobody finds the pool without a cleaner that is about to begin.
+            bell.orders.lock().working += 1;
+            let farewell = Farewell(bell);
+            let work = move || {
+                let bell = &farewell.0;
+                while let Some(begins) = bell.wait() {
+                    let Some(pool) = weak.upgrade() else { return };
+                    // A failure has stopped the database; whoever uses it next is told.
+                    _ = pool.clean_ahead(begins);
+                    bell.tell_progress();
+                }
+            };
+            let thread = thread::Builder::new()
+                .name("foreshore-cleaner".to_owned())
+                .spawn(work)
+                .map_err(StorageError::io("start the page cleaner of", &pool.path))?;
+            pool.cleaner.threads.lock().push(thread);
+        }
         Ok(())
     }
 
     /// Asks for a round.
     pub(super) fn wake(&self) {
         if !self.bell.ringing.load(Ordering::Relaxed) {
-            let mut orders = self.bell.orders.lock();
-            orders.clean = true;
-            self.bell.ringing.store(true, Ordering::Relaxed);
-            self.bell.rung.notify_one();
+            self.bell.ring(&mut self.bell.orders.lock());
         }
     }
 
@@ -110,44 +124,52 @@ impl Cleaner {
     pub(super) fn await_progress(&self, deadline: Instant) -> bool {
         let mut orders = self.bell.orders.lock();
         let before = orders.steps;
-        orders.clean = true;
-        self.bell.ringing.store(true, Ordering::Relaxed);
-        self.bell.rung.notify_one();
-        while orders.working && !orders.stop && orders.steps == before {
+        self.bell.ring(&mut orders);
+        while orders.working > 0 && !orders.stop && orders.steps == before {
             if Instant::now() >= deadline {
                 return true;
             }
             orders = self.bell.progress.wait_until(orders, deadline);
         }
-        orders.working && !orders.stop
+        orders.working > 0 && !orders.stop
     }
 
-    /// Ends the thread and waits for it. Called any number of times.
+    /// Ends the threads and waits for them. Called any number of times.
     pub(super) fn stop(&self) {
         self.bell.orders.lock().stop = true;
         self.bell.rung.notify_all();
         self.bell.progress.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            // The pool goes with its last user, and for a moment that may be the cleaner.
-            && thread.thread().id() != thread::current().id()
-        {
-            // A panic in there was printed when it happened; there is nothing to add.
-            _ = thread.join();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // The pool goes with its last user, and for a moment that may be one of these.
+            if thread.thread().id() != thread::current().id() {
+                // A panic in there was printed when it happened; there is nothing to add.
+                _ = thread.join();
+            }
         }
     }
 }
 
 impl Bell {
-    /// Sleeps until there is work; false when it is to stop.
-    fn wait(&self) -> bool {
+    /// Wakes all who clean.
+    fn ring(&self, orders: &mut Orders) {
+        (orders.clean, orders.fresh) = (orders.working, true);
+        self.ringing.store(true, Ordering::Relaxed);
+        self.rung.notify_all();
+    }
+
+    /// Sleeps until there is work, and says whether it is for the caller to begin the round; `None` when he is to stop.
+    fn wait(&self) -> Option<bool> {
         let mut orders = self.orders.lock();
-        while !orders.clean && !orders.stop {
+        while orders.clean == 0 && !orders.stop {
             orders = self.rung.wait(orders);
         }
-        orders.clean = false;
+        if orders.stop {
+            return None;
+        }
+        orders.clean -= 1;
         self.ringing.store(false, Ordering::Relaxed);
-        !orders.stop
+        Some(std::mem::take(&mut orders.fresh))
     }
 
     fn tell_progress(&self) {
@@ -157,26 +179,35 @@ impl Bell {
 }
 
 impl BufferPool {
-    /// Writes dirty pages ahead of the hand that have not been used since it passed.
-    fn clean_ahead(&self) -> Result<()> {
+    /// Writes dirty pages ahead of the hand that have not been used since it passed: the parts of a round that no other thread of
+    /// the cleaner has taken. Who begins the round says where it is.
+    fn clean_ahead(&self, begins: bool) -> Result<()> {
+        let Cleaner { cursor, next_round, .. } = &self.cleaner;
         let window = (self.frame_count() / WINDOW_SHARE).max(1) as u64;
-        let mut step = self.hand_position();
-        let end = step + window;
-        self.cleaner.next_round.store(step + window / 2, Ordering::Relaxed);
+        let hand = self.hand_position();
+        let end = hand + window;
+        if begins {
+            cursor.store(hand, Ordering::Relaxed);
+            next_round.store(hand + window / 2, Ordering::Relaxed);
+        }
         let mut batch = Batch::new(BATCH_PAGES);
-        while step < end {
-            let place = self.frame_of_step(step);
-            if !place.frame.is_referenced() {
-                batch.try_collect(place);
+        loop {
+            let part = cursor.fetch_add(PART_STEPS, Ordering::Relaxed);
+            if part >= end {
+                return self.write_cleaned(&mut batch);
             }
-            step += 1;
+            for step in part..end.min(part + PART_STEPS) {
+                let place = self.frame_of_step(step);
+                if !place.frame.is_referenced() {
+                    batch.try_collect(place);
+                }
+            }
             if batch.is_full() {
                 self.write_cleaned(&mut batch)?;
                 // What the hand has passed meanwhile can wait for its next round.
-                step = step.max(self.hand_position());
+                cursor.fetch_max(self.hand_position(), Ordering::Relaxed);
             }
         }
-        self.write_cleaned(&mut batch)
     }
 
     fn write_cleaned(&self, batch: &mut Batch<'_>) -> Result<()> {

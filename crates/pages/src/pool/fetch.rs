@@ -255,7 +255,8 @@ impl BufferPool {
         self.file
             .read_exact_at(&mut buffer.0, offset)
             .map_err(|error| StorageError::io(format!("read page {id} of"), &self.path)(error))?;
-        self.seal.check(&buffer.0, id, self.log.tail())
+        let newest = if self.salvage { Lsn::MAX } else { self.log.tail() };
+        self.seal.check(&buffer.0, id, newest)
     }
 
     /// Makes a page that comes into being: zeros, but for its id.

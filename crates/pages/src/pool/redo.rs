@@ -36,6 +36,10 @@ impl BufferPool {
                 self.await_image(id, detail);
                 Ok(())
             }
+            Err(error @ StorageError::Io { .. }) if self.salvage => {
+                self.await_image(id, error.to_string());
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

@@ -50,10 +50,12 @@ fn a_table_larger_than_the_pool_works() {
             }
         }
         let stats = world.pool.stats();
-        assert!(stats.evictions >= 300 && stats.loads >= 300, "{stats:?}");
+        // Whatever the hand and the cleaner do: at the start of a round, no more than eight of its pages are there.
+        let least = 3 * (100 - 8);
+        assert!(stats.evictions >= least && stats.loads >= least, "{stats:?}");
         assert_eq!(stats.frames, 8);
         assert_eq!(stats.allocations, 100);
-        assert!(stats.cleaner_writes + stats.dirty_evictions >= 300, "{stats:?}");
+        assert!(stats.cleaner_writes + stats.dirty_evictions >= least, "{stats:?}");
         world.pool.verify_quiescent().unwrap();
     });
 }
@@ -61,8 +63,7 @@ fn a_table_larger_than_the_pool_works() {
 #[test]
 fn a_pool_without_a_cleaner_writes_for_itself() {
     over_all(|| {
-        let world =
-            World::create_on(Default::default(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
+        let world = World::create_on(Default::default(), &PoolOptions { cleaners: 0, ..options(8) }).unwrap();
         let pages: Vec<_> = (0..50).map(|number| world.allocate(number).unwrap()).collect();
         for (number, page) in pages.iter().enumerate() {
             assert_eq!(world.get(*page, 64).unwrap(), number as u64);
@@ -177,9 +178,9 @@ fn optimistic_pages_tell_when_they_are_outdated() {
 
         // Eviction outdates it too, though the bytes are the same when the page comes back.
         let page = world.pool.optimistic(id).unwrap();
-        (0..20).for_each(|number| _ = world.allocate(number).unwrap());
-        for other in 2..20 {
-            drop(world.pool.shared(PageId(other)).unwrap());
+        let others: Vec<_> = (0..20).map(|number| world.allocate(number).unwrap()).collect();
+        for other in others {
+            drop(world.pool.shared(other).unwrap());
         }
         assert!(!page.validate() && page.upgrade().is_none() && page.share().is_none());
         assert_eq!(world.get(id, 64).unwrap(), 2);

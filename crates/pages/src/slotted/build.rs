@@ -6,7 +6,8 @@ use foreshore_base::{
 };
 
 use super::{
-    LENGTH_BYTES, MAX_SLOTS, PageFull, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix, slot_offset,
+    MAX_SLOTS, PageFull, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix,
+    slot_offset,
 };
 use crate::{
     layout::{
@@ -101,11 +102,11 @@ impl PageBuilder {
         if self.count == MAX_SLOTS || key.len() > MAX_KEY_BYTES {
             return Err(PageFull);
         }
-        let offset = self.take(SLOT_BYTES, suffix.len() + LENGTH_BYTES + value.len())?;
+        let offset = self.take(SLOT_BYTES, suffix.len() + RECORD_LENGTH_BYTES + value.len())?;
         let record = &mut self.page.0[offset..];
         let (key_part, rest) = record.split_at_mut(suffix.len());
         key_part.copy_from_slice(suffix);
-        let (length_part, rest) = rest.split_at_mut(LENGTH_BYTES);
+        let (length_part, rest) = rest.split_at_mut(RECORD_LENGTH_BYTES);
         length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
         rest[..value.len()].copy_from_slice(value);
         self.put(slot_offset(self.count), Slot::new(suffix, offset, flags).0.to_le_bytes());

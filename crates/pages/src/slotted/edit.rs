@@ -3,7 +3,7 @@
 use foreshore_base::{PageId, SlotIndex, limits::PAGE_BYTES};
 
 use super::{
-    LENGTH_BYTES, MAX_SLOTS, RecordFlags, SLOT_BYTES, Slot, SlottedView,
+    MAX_SLOTS, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView,
     build::{NodeHeader, PageBuilder},
     slot_offset,
 };
@@ -56,7 +56,7 @@ impl<'a> SlottedMut<'a> {
         let view = self.view();
         let count = view.slot_count();
         let suffix = key.get(view.prefix_len()..).unwrap_or(&[]);
-        let record = suffix.len() + LENGTH_BYTES + value.len();
+        let record = suffix.len() + RECORD_LENGTH_BYTES + value.len();
         if slot.0 > count || usize::from(count) == MAX_SLOTS {
             return Err(PageFull);
         }
@@ -83,14 +83,14 @@ impl<'a> SlottedMut<'a> {
         let old = view.slot(slot);
         let (place, length) = view.value_place(slot);
         if value.len() <= length {
-            self.words.set_u16(place - LENGTH_BYTES, value.len() as u16);
+            self.words.set_u16(place - RECORD_LENGTH_BYTES, value.len() as u16);
             self.words.write(place, value);
             self.add_garbage(length - value.len());
             self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_flags(flags).0);
             return Ok(());
         }
         // The old record's bytes count as free when the page has to be compacted for the new one.
-        let old_bytes = old.suffix_len() + LENGTH_BYTES + length;
+        let old_bytes = old.suffix_len() + RECORD_LENGTH_BYTES + length;
         let new_bytes = old_bytes - length + value.len();
         if view.free_bytes() + old_bytes < new_bytes {
             return Err(PageFull);
@@ -144,7 +144,7 @@ impl<'a> SlottedMut<'a> {
         if slot.0 >= count {
             return;
         }
-        let bytes = view.slot(slot).suffix_len() + LENGTH_BYTES + view.value_len(slot);
+        let bytes = view.slot(slot).suffix_len() + RECORD_LENGTH_BYTES + view.value_len(slot);
         let place = slot_offset(usize::from(slot.0));
         self.words.move_words(place + SLOT_BYTES, place, usize::from(count - slot.0 - 1));
         self.words.set_u16(SLOT_COUNT, count - 1);
@@ -210,7 +210,7 @@ impl<'a> SlottedMut<'a> {
         }
         for index in (0..view.slot_count()).map(SlotIndex) {
             let slot = view.slot(index);
-            let bytes = slot.suffix_len() + LENGTH_BYTES + view.value_len(index);
+            let bytes = slot.suffix_len() + RECORD_LENGTH_BYTES + view.value_len(index);
             let offset = if except == Some(index) { Some(0) } else { take(&mut page, slot.offset(), bytes) };
             let Some(moved) = offset else { return false };
             let place = slot_offset(usize::from(index.0));
@@ -243,7 +243,7 @@ impl<'a> SlottedMut<'a> {
     fn write_record(&mut self, offset: usize, suffix: &[u8], value: &[u8]) {
         self.words.write(offset, suffix);
         self.words.set_u16(offset + suffix.len(), value.len() as u16);
-        self.words.write(offset + suffix.len() + LENGTH_BYTES, value);
+        self.words.write(offset + suffix.len() + RECORD_LENGTH_BYTES, value);
     }
 
     fn add_garbage(&mut self, bytes: usize) {

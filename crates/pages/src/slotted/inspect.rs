@@ -5,8 +5,8 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, PAGE_BYTES},
 };
 
-use super::{LENGTH_BYTES, MAX_SLOTS, SlottedView, head_of};
-use crate::layout::{GARBAGE, HEAP_START, HIGH_FENCE, LOW_FENCE, SLOT_COUNT};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, SlottedView, head_of};
+use crate::layout::{GARBAGE, HEAP_START, HIGH_FENCE, LOW_FENCE, PREFIX_LENGTH, SLOT_COUNT};
 
 impl SlottedView<'_> {
     /// Looks for damage that a checksum does not show: records and fences that leave the heap or overlap, keys out of
@@ -32,7 +32,7 @@ impl SlottedView<'_> {
             }
         }
         let (low, low_length) = self.fence(LOW_FENCE);
-        let prefix = self.prefix_len();
+        let prefix = usize::from(self.words().u16(PREFIX_LENGTH));
         if prefix > if low == 0 { 0 } else { low_length } {
             return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
         }
@@ -40,7 +40,7 @@ impl SlottedView<'_> {
         for index in 0..stored_count {
             let slot = self.slot(SlotIndex(index));
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
-            places.push((slot.offset(), slot.suffix_len() + LENGTH_BYTES + value));
+            places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value));
             self.key_into(SlotIndex(index), &mut key);
             if slot.head() != head_of(&key[prefix.min(key.len())..]) {
                 return Err(format!("slot {index} has a wrong key head"));

@@ -2,7 +2,7 @@
 
 use foreshore_base::limits::MAX_KEY_BYTES;
 
-use super::{LENGTH_BYTES, RecordFlags, head_of};
+use super::{RECORD_LENGTH_BYTES, RecordFlags, head_of};
 
 const OFFSET_SHIFT: u32 = 32;
 const LENGTH_SHIFT: u32 = 48;
@@ -61,6 +61,6 @@ impl Slot {
 
     #[inline]
     pub(super) fn value_offset(self) -> usize {
-        self.offset() + self.suffix_len() + LENGTH_BYTES
+        self.offset() + self.suffix_len() + RECORD_LENGTH_BYTES
     }
 }

@@ -36,6 +36,29 @@ fn assert_same(words: &PageWords, model: &Model) {
         assert_eq!(view.find(expected), Ok(slot));
         assert_eq!((view.key_len(slot), view.value_len(slot)), (expected.len(), content.len()));
     }
+    let all = 0..model.len() as u16;
+    // What was copied before does not matter.
+    let mut records = Records::default();
+    for range in [all.clone(), all.end / 3..all.end - all.end / 3, all.end / 2..all.end, 0..0, all] {
+        assert_copied(view, &range, &mut records, model);
+    }
+}
+
+fn assert_copied(view: SlottedView<'_>, range: &std::ops::Range<u16>, records: &mut Records, model: &Model) {
+    records.copy(view, range.clone());
+    assert_eq!(records.len(), range.len());
+    assert!(records.are_ordered());
+    let mut any = RecordFlags::default();
+    let mut key = Vec::new();
+    for (record, (expected, (content, flags))) in
+        model.iter().skip(range.start.into()).take(range.len()).enumerate()
+    {
+        records.key_into(record, &mut key);
+        assert_eq!((&key, records.get(record).1, records.flags(record)), (expected, &content[..], *flags));
+        any = RecordFlags { ghost: any.ghost | flags.ghost, overflow: any.overflow | flags.overflow };
+    }
+    assert_eq!(records.any(), any);
+    assert_eq!(records.get(range.len()), (&[][..], &[][..]));
 }
 
 #[derive(Clone, Debug)]
@@ -200,6 +223,21 @@ proptest! {
         }
         let view = SlottedView::new(&words);
         let (mut first, mut second) = (Vec::new(), Vec::new());
+        let mut records = Records::default();
+        for (_, index) in &probes {
+            let start = (*index % 300).min(view.slot_count());
+            records.copy(view, start..view.slot_count());
+            let mut keys = Vec::new();
+            for record in 0..records.len() {
+                let slot = SlotIndex(start + record as u16);
+                records.key_into(record, &mut first);
+                // Else a scan of such a page goes round in circles.
+                prop_assert_eq!(view.compare_key(slot, &first), std::cmp::Ordering::Equal);
+                prop_assert!(records.get(record).1.len() <= PAGE_BYTES);
+                keys.push(first.clone());
+            }
+            prop_assert!(!records.are_ordered() || keys.is_sorted_by(|one, next| one < next));
+        }
         for (key, index) in &probes {
             let slot = SlotIndex(*index);
             let found = view.find(key).unwrap_or_else(|slot| slot);
@@ -207,6 +245,10 @@ proptest! {
             view.child_for(key);
             view.key_into(slot, &mut first);
             prop_assert!(first.len() <= 2 * PAGE_BYTES);
+            // Else a scan of such a page goes round in circles.
+            prop_assert_eq!(view.compare_key(slot, key), first[..].cmp(&key[..]));
+            let itself = first.clone();
+            prop_assert_eq!(view.compare_key(slot, &itself), std::cmp::Ordering::Equal);
             second.clear();
             view.value_into(slot, &mut second);
             prop_assert!(second.len() <= PAGE_BYTES);
@@ -303,6 +345,24 @@ fn the_high_key_shrinks_without_losing_space() {
     assert_eq!(page.view().high_fence(&mut high), Fence::Infinite);
     assert_eq!(page.view().free_bytes(), free);
     page.view().inspect().unwrap();
+}
+
+/// Records whose bytes lie far apart are copied one by one, and it makes no difference.
+#[test]
+fn scattered_records_are_copied_too() {
+    let words = node(Some(b"key"), Some(b"kez"));
+    let mut model = Model::new();
+    // Every fortieth of them comes late, and so lies apart from its neighbours.
+    for number in (0..300_u32).filter(|number| number % 40 != 0).chain((0..300).step_by(40)) {
+        let key = [b"key", &number.to_be_bytes()[..]].concat();
+        run(&words, &mut model, &Step::Put(key, vec![number as u8; 9], false));
+    }
+    assert_same(&words, &model);
+    let mut records = Records::default();
+    for start in 0..=260 {
+        assert_copied(SlottedView::new(&words), &(start..start + 9), &mut records, &model);
+        assert_copied(SlottedView::new(&words), &(start..start + 40), &mut records, &model);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, hint::select_unpredictable};
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{LENGTH_BYTES, MAX_SLOTS, Slot, head_of, slot_offset};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, Slot, head_of, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
@@ -81,10 +81,17 @@ impl<'a> SlottedView<'a> {
         self.words.u16(SLOT_COUNT).min(MAX_SLOTS as u16)
     }
 
-    /// How many first bytes every key of the node shares with its low fence; they are stored there only.
+    /// How many first bytes every key of the node shares with its low fence; they are stored there only. Never more than the
+    /// fence has in the page, so that keys compare as what [`SlottedView::key_into`] puts together, whatever the bytes are: a
+    /// scan that is led by the one and remembers the other would else go round in circles.
     #[inline]
     pub fn prefix_len(&self) -> usize {
-        usize::from(self.words.u16(PREFIX_LENGTH))
+        let stored = usize::from(self.words.u16(PREFIX_LENGTH));
+        if stored == 0 {
+            return 0;
+        }
+        let (offset, length) = self.fence(LOW_FENCE);
+        stored.min(length).min(PAGE_BYTES.saturating_sub(offset))
     }
 
     /// The foster child, or [`PageId::NONE`].
@@ -153,8 +160,8 @@ impl<'a> SlottedView<'a> {
         if prefix == 0 {
             return Ordering::Equal;
         }
-        let (offset, length) = self.fence(LOW_FENCE);
-        self.words.compare(offset, prefix.min(length), &key[..prefix.min(key.len())]).reverse()
+        let (offset, _) = self.fence(LOW_FENCE);
+        self.words.compare(offset, prefix, &key[..prefix.min(key.len())]).reverse()
     }
 
     /// Slot `slot`; nonsense when there is none.
@@ -242,11 +249,16 @@ impl<'a> SlottedView<'a> {
 
     /// The key of `slot`, prefix and all. Replaces what `key` holds.
     pub fn key_into(&self, slot: SlotIndex, key: &mut Vec<u8>) {
-        key.clear();
-        let (offset, length) = self.fence(LOW_FENCE);
-        self.words.append_to(offset, self.prefix_len().min(length), key);
+        self.prefix_into(key);
         let slot = self.slot(slot);
         self.words.append_to(slot.offset(), slot.suffix_len(), key);
+    }
+
+    /// Replaces what `prefix` holds by what all keys begin with.
+    pub fn prefix_into(&self, prefix: &mut Vec<u8>) {
+        prefix.clear();
+        let (offset, _) = self.fence(LOW_FENCE);
+        self.words.append_to(offset, self.prefix_len(), prefix);
     }
 
     /// Bytes of the key of `slot`.
@@ -259,7 +271,7 @@ impl<'a> SlottedView<'a> {
     pub fn value_place(&self, slot: SlotIndex) -> (usize, usize) {
         let slot = self.slot(slot);
         let offset = slot.value_offset();
-        let length = usize::from(self.words.u16(offset - LENGTH_BYTES));
+        let length = usize::from(self.words.u16(offset - RECORD_LENGTH_BYTES));
         (offset, length.min(PAGE_BYTES.saturating_sub(offset)))
     }
 

@@ -4,10 +4,11 @@
 //! but room in the log, so a thread has at most one [`NewPage`] or [`FreeingPage`] at a time. The new page for one that moves
 //! frees that one, too, and may hold two bitmap pages, the lower one first (PAGE-10).
 
-use foreshore_base::{Lsn, PageId, Result, StorageError};
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 
+use super::reserve::Urgency;
 use crate::{
-    layout::{KIND, PageKind},
+    layout::{self, KIND, PageKind},
     pool::{BufferPool, ExclusivePage, SharedPage},
     words::{PageBuffer, PageWords},
 };
@@ -55,6 +56,12 @@ impl<'p> NewPage<'p> {
     /// Which page it is.
     pub fn id(&self) -> PageId {
         self.parts.as_ref().map_or(PageId::NONE, |parts| parts.page.id())
+    }
+
+    /// The node that the page was before, if the pool still had it: its table and its flags.
+    pub fn former_node(&self) -> Option<(TableId, u16)> {
+        let (bytes, _) = self.parts.as_ref()?.before.as_ref()?;
+        layout::node_of(&bytes.0)
     }
 
     /// Makes the allocation real, by the record at `lsn`. The new page shows that record.
@@ -141,6 +148,9 @@ impl FreeingPage<'_> {
     }
 }
 
+/// Damage that a checksum does not show: a page is given away that is in use.
+pub const FREE_IN_USE: &str = "its bitmap page says that it is free, but it is in use";
+
 /// Damage that a checksum does not show: another page in a bitmap page's place.
 fn check_kind(id: PageId, words: &PageWords) -> Result<()> {
     if PageKind::from_byte(words.u8(KIND)) == Some(PageKind::Bitmap) {
@@ -151,11 +161,23 @@ fn check_kind(id: PageId, words: &PageWords) -> Result<()> {
 }
 
 impl BufferPool {
-    /// A free page, near `hint` if there is one. Disk full and the like are errors before anything has changed.
+    /// A free page, near `hint`, a page in use, if there is one. Disk full and the like are errors before anything has changed.
     ///
     /// The caller may hold pages of a tree, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
+    ///
+    /// # Errors
+    /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself.
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
-        let id = self.space.candidate(self, hint)?;
+        self.allocate_for(hint, Urgency::Forward)
+    }
+
+    /// As [`BufferPool::allocate`]; for rollback pages are there that work does not get (PAGE-16).
+    pub fn allocate_for(&self, hint: PageId, urgency: Urgency) -> Result<NewPage<'_>> {
+        let id = self.space.candidate(self, hint, urgency)?;
+        if id == hint {
+            self.space.settle(id, false);
+            return Err(StorageError::corrupt_page(id, FREE_IN_USE));
+        }
         self.take_page(id).inspect_err(|_| self.space.settle(id, false))
     }
 

@@ -9,7 +9,7 @@ fn word_offset(index: u64) -> usize {
 }
 
 /// Whether page `index` of the span is in use.
-pub(super) fn get(words: &PageWords, index: u64) -> bool {
+pub(crate) fn get(words: &PageWords, index: u64) -> bool {
     words.u64(word_offset(index)) >> (index % WORD_BITS) & 1 != 0
 }
 

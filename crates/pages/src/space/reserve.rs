@@ -7,6 +7,7 @@
 //! gallery (`reserve/baseline.rs`).
 
 pub(super) mod baseline;
+mod kind;
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::{
@@ -18,25 +19,18 @@ use foreshore_env::{
     thread_local,
 };
 
+use self::baseline::Searching;
+pub use self::kind::FreeSpaceKind;
 use super::{EXTENT_PAGES, Space, bitmap};
 use crate::pool::BufferPool;
 
-/// How free pages are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FreeSpaceKind {
-    /// Each thread takes pages from extents that are its own for a while.
-    #[default]
-    Cached,
-    /// Each allocation searches the bitmaps: Shore-MT before it had caches.
-    Uncached,
-    /// The same under one mutex, which is held while latches and reads are waited for: Shore-MT's first.
-    GlobalMutex,
-}
-
-impl FreeSpaceKind {
-    /// All of them.
-    pub const ALL: [FreeSpaceKind; 3] =
-        [FreeSpaceKind::Cached, FreeSpaceKind::Uncached, FreeSpaceKind::GlobalMutex];
+/// Whether somebody may use the log and the pages that are kept for rollbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Work: it may be refused when the log, or the disk, is nearly full.
+    Forward,
+    /// The end of work: it must get through.
+    Rollback,
 }
 
 /// Shards.
@@ -46,6 +40,9 @@ const RUN_EXTENTS: u64 = 4;
 const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
 /// Pages of a file in which runs are longer than one extent: a small file shall not grow for what shards put aside.
 const LARGE_PAGES: u64 = 2048;
+/// Free pages that only rollback takes, while a database is written to (PAGE-16): as many splits, in places where others have taken
+/// the room that a delete or a shorter value left.
+pub(super) const KEPT_PAGES: u32 = 16;
 /// How far from the hint a free extent is looked for before any other.
 const NEAR_PAGES: u64 = 512;
 
@@ -63,9 +60,11 @@ pub(super) struct Reservations {
     /// Each shard's run, if it has had one yet. Guarded by its mutex, which is held to take a page or change runs.
     shards: [CachePadded<Mutex<Option<Run>>>; SHARDS],
     map: Mutex<Map>,
+    /// What is kept for rollback. Guarded by its mutex, which is held to take a page or to add a run.
+    kept: Mutex<Vec<Run>>,
     kind: FreeSpaceKind,
-    /// Held for a whole search, in the way that has it.
-    searching: Mutex<()>,
+    /// Held for a whole search, in the ways that have one.
+    searching: Searching,
 }
 
 impl Reservations {
@@ -88,8 +87,8 @@ pub(super) struct Run {
 /// Guarded by the mutex, which is held for a few instructions.
 #[derive(Debug, Default)]
 pub(super) struct Map {
-    /// Extents that are a shard's. At most one run for each shard and one for each thread that is about to give a shard
-    /// one.
+    /// Extents that are a shard's, or kept. At most one run for each shard, one for each page that is kept, and one for each thread
+    /// that is about to give a shard one.
     reserved: Vec<u64>,
     /// Pages that were handed out and have neither been committed nor given back: their bits still say that they are
     /// free. At most one for each thread.
@@ -178,6 +177,11 @@ impl Run {
         self.start + RUN_PAGES
     }
 
+    /// Pages that it has left.
+    fn left(&self) -> u32 {
+        self.free.count_ones()
+    }
+
     /// Its reserved extents.
     fn extents(self) -> impl Iterator<Item = u64> {
         (0..RUN_EXTENTS)
@@ -199,22 +203,61 @@ impl Run {
 
 impl Space {
     /// A page that is free and that nobody else is given, until [`Space::settle`].
-    pub(super) fn candidate(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
-        match self.reservations.kind {
-            FreeSpaceKind::Cached => self.candidate_cached(pool, hint),
-            FreeSpaceKind::Uncached => self.candidate_uncached(pool, hint),
-            FreeSpaceKind::GlobalMutex => self.candidate_alone(pool, hint),
+    pub(super) fn candidate(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<PageId> {
+        let found = match self.reservations.kind {
+            FreeSpaceKind::Cached => self.candidate_cached(pool, hint, urgency),
+            FreeSpaceKind::Uncached => self.candidate_uncached(pool, hint, urgency),
+            FreeSpaceKind::GlobalMutex | FreeSpaceKind::GlobalTtas | FreeSpaceKind::GlobalMcs => {
+                self.candidate_alone(pool, hint, urgency)
+            }
+        };
+        match (found, urgency) {
+            (Err(error), Urgency::Rollback) => self.take_kept().ok_or(error),
+            (found, _) => found,
         }
     }
 
-    fn candidate_cached(&self, pool: &BufferPool, hint: PageId) -> Result<PageId> {
+    fn take_kept(&self) -> Option<PageId> {
+        let mut kept = self.reservations.kept.lock();
+        kept.iter_mut().find_map(|run| run.take(&self.reservations.map))
+    }
+
+    /// Sees to it that there are pages for rollback before work takes others (PAGE-16). Two threads may both find that there are too
+    /// few; then there are a few more. Not during a compaction, in which rollback has all that lies behind the ceiling.
+    fn keep_some(&self, pool: &BufferPool) -> Result<()> {
+        while !self.map().lock().has_ceiling() {
+            {
+                let mut kept = self.reservations.kept.lock();
+                if kept.iter().map(Run::left).sum::<u32>() >= KEPT_PAGES {
+                    return Ok(());
+                }
+                for used_up in kept.extract_if(.., |run| run.left() == 0) {
+                    self.release_run(used_up);
+                }
+            }
+            let run = self.reserve_run(pool, PageId::NONE)?;
+            self.reservations.kept.lock().push(run);
+        }
+        Ok(())
+    }
+
+    /// Reserves a run for work, or for rollback.
+    fn reserve_for(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<Run> {
+        let run = self.reserve_run(pool, hint)?;
+        if urgency == Urgency::Forward {
+            self.keep_some(pool).inspect_err(|_| self.release_run(run))?;
+        }
+        Ok(run)
+    }
+
+    fn candidate_cached(&self, pool: &BufferPool, hint: PageId, urgency: Urgency) -> Result<PageId> {
         let Reservations { shards, map, .. } = &self.reservations;
         let shard = &shards[SHARD.with(|shard| *shard)];
         let take_from = |shard: &Mutex<Option<Run>>| shard.lock().as_mut()?.take(map);
         if let Some(page) = take_from(shard) {
             return Ok(page);
         }
-        let mut run = match self.reserve_run(pool, hint) {
+        let mut run = match self.reserve_for(pool, hint, urgency) {
             Ok(run) => run,
             // Before the disk is called full, pages that other shards have put aside are used.
             Err(error) => return shards.iter().find_map(|shard| take_from(shard)).ok_or(error),
@@ -236,13 +279,17 @@ impl Space {
         }
     }
 
-    /// Takes back the runs of all shards that reach beyond `page`.
+    /// Takes back the runs of all shards that reach beyond `page`, and what is kept for rollback.
     pub(super) fn release_runs_beyond(&self, page: u64) {
         for shard in &self.reservations.shards {
             let mut run = shard.lock();
             if let Some(run) = run.take_if(|run| run.end() > page) {
                 self.release_run(run);
             }
+        }
+        // Those before are room for what is moved.
+        for run in self.reservations.kept.lock().drain(..) {
+            self.release_run(run);
         }
     }
 

@@ -81,6 +81,8 @@ pub(super) struct Content {
     cached: Bytes,
     /// What a crash leaves at least.
     platter: Bytes,
+    /// Blocks that took space without being written since the last sync.
+    reserved: Vec<u64>,
     /// Sectors written since the last sync, with the versions that were overwritten since.
     unsynced: BTreeMap<u64, Vec<Sector>>,
 }
@@ -106,6 +108,7 @@ impl Content {
     /// Takes space for a block, without changing what is read.
     pub(super) fn reserve_block(&mut self, block: u64) {
         self.cached.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+        self.reserved.push(block);
     }
 
     /// Writes into the page cache.
@@ -155,6 +158,9 @@ impl Content {
             self.platter.write_in_block(&self.cached.sector(sector), sector * SECTOR_BYTES as u64);
         }
         self.unsynced.clear();
+        for block in self.reserved.drain(..) {
+            self.platter.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+        }
         self.platter.cut(self.cached.length);
     }
 
@@ -191,7 +197,7 @@ impl Content {
             CrashMode::SubsetRandom(_) => survivor.keep_some_blocks(random),
             CrashMode::TornRandom(_) => survivor.tear(random),
         }
-        Content { cached: survivor.platter.clone(), platter: survivor.platter, unsynced: BTreeMap::new() }
+        Content { cached: survivor.platter.clone(), platter: survivor.platter, ..Content::default() }
     }
 
     /// Lets each block with un-synced sectors reach the platter as it is, or not.

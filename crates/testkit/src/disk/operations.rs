@@ -13,7 +13,7 @@ use foreshore_env::{
 };
 
 use super::{
-    FaultyDisk, State,
+    FaultyDisk, Met, State,
     content::{BLOCK_BYTES, Content},
     names::Node,
 };
@@ -50,21 +50,28 @@ impl State {
     }
 
     /// Counts an operation at which the power may fail.
-    fn operation(&mut self) -> io::Result<Operation> {
+    fn operation(&mut self, path: &Path) -> io::Result<Operation> {
         self.alive()?;
         self.counts.operations += 1;
         self.crashed = self.faults.crash_at.is_some_and(|number| self.counts.operations >= number);
+        if self.crashed {
+            self.note(Met::Power, path);
+        }
         Ok(Operation { last: self.crashed })
     }
 
     /// Counts a sync. `Ok(true)`: it works; `Ok(false)`: it fails with EIO.
-    fn sync_operation(&mut self) -> io::Result<bool> {
-        let operation = self.operation()?;
+    fn sync_operation(&mut self, path: &Path) -> io::Result<bool> {
+        let operation = self.operation(path)?;
         self.counts.syncs += 1;
         // A sync during which the power fails has done nothing: that it had done everything is what keeping all
         // un-synced writes covers.
         operation.end(())?;
-        Ok(!self.faults.fail_syncs.contains(&self.counts.syncs))
+        let fails = self.faults.fail_syncs.contains(&self.counts.syncs);
+        if fails {
+            self.note(Met::Sync, path);
+        }
+        Ok(!fails)
     }
 
     /// Gives back the space of a file that has lost its name. Its content stays: open handles may use it, and a crash
@@ -109,7 +116,7 @@ impl Disk for FaultyDisk {
                 if state.names.get(path).is_some() {
                     return Err(io::ErrorKind::AlreadyExists.into());
                 }
-                let operation = state.operation()?;
+                let operation = state.operation(path)?;
                 let file = state.new_file();
                 state.names.insert(path, Node::File(file))?;
                 operation.end(file)?
@@ -133,7 +140,7 @@ impl Disk for FaultyDisk {
             Some(Node::Directory) => Ok(()),
             Some(Node::File(_)) => Err(io::ErrorKind::AlreadyExists.into()),
             None => {
-                let operation = state.operation()?;
+                let operation = state.operation(path)?;
                 state.names.insert(path, Node::Directory)?;
                 operation.end(())
             }
@@ -145,7 +152,7 @@ impl Disk for FaultyDisk {
         if state.names.get(path) != Some(Node::Directory) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if !state.sync_operation()? {
+        if !state.sync_operation(path)? {
             return Err(input_output_error());
         }
         state.names.sync(path);
@@ -160,7 +167,7 @@ impl Disk for FaultyDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        let operation = state.operation()?;
+        let operation = state.operation(from)?;
         if let Some(replaced) = state.names.rename(from, to)? {
             state.unlinked(replaced);
         }
@@ -169,7 +176,7 @@ impl Disk for FaultyDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
-        let operation = state.operation()?;
+        let operation = state.operation(path)?;
         let file = state.names.remove(path)?;
         state.unlinked(file);
         operation.end(())
@@ -185,7 +192,7 @@ impl Disk for FaultyDisk {
         let mut state = self.state.lock();
         state.alive()?;
         if state.names.get(path).is_none() {
-            let operation = state.operation()?;
+            let operation = state.operation(path)?;
             let file = state.new_file();
             state.names.insert(path, Node::File(file))?;
             operation.end(())?;
@@ -252,24 +259,34 @@ impl DiskFile for OpenFile {
         let wanted = buffer.len().min(state.faults.longest_read.unwrap_or(usize::MAX));
         let end = offset.saturating_add(wanted as u64);
         let bad = &state.faults.bad_places;
-        if bad.iter().any(|(path, range)| *path == self.path && range.start < end && offset < range.end) {
+        if bad.iter().any(|(path, range)| *path == self.path && range.start < end && offset < range.end)
+            || state.faults.fail_reads.contains(&state.counts.reads)
+        {
+            state.note(Met::Read, &self.path);
             return Err(input_output_error());
         }
-        Ok(state.file_mut(self.file)?.read(&mut buffer[..wanted], offset))
+        let content = state.file_mut(self.file)?;
+        let read = content.read(&mut buffer[..wanted], offset);
+        if read < buffer.len() && offset + (read as u64) < content.length() {
+            state.note(Met::ShortRead, &self.path);
+        }
+        Ok(read)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.for_writing()?;
-        let operation = state.operation()?;
+        let operation = state.operation(&self.path)?;
         state.counts.writes += 1;
         let fails = state.faults.fail_writes.contains(&state.counts.writes);
         let wanted = if fails { bytes.len() / 2 } else { bytes.len() };
         let room = state.make_room(self.file, offset, wanted as u64)? as usize;
         state.file_mut(self.file)?.write(&bytes[..room], offset);
         if room < wanted {
+            state.note(Met::Full, &self.path);
             return Err(io::ErrorKind::StorageFull.into());
         }
         if fails {
+            state.note(Met::Write, &self.path);
             return Err(input_output_error());
         }
         operation.end(())
@@ -287,7 +304,7 @@ impl DiskFile for OpenFile {
             thread::sleep(HELD_SYNC_NAP);
             state = self.disk.state.lock();
         }
-        let works = state.sync_operation()?;
+        let works = state.sync_operation(&self.path)?;
         if works && state.faults.lying.as_ref().is_some_and(|directory| self.path.starts_with(directory)) {
             return Ok(());
         }
@@ -309,15 +326,16 @@ impl DiskFile for OpenFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.for_writing()?;
-        let operation = state.operation()?;
+        let operation = state.operation(&self.path)?;
         state.set_length(self.file, bytes)?;
         operation.end(())
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.for_writing()?;
-        let operation = state.operation()?;
+        let operation = state.operation(&self.path)?;
         if state.make_room(self.file, 0, bytes)? < bytes {
+            state.note(Met::Full, &self.path);
             return Err(io::ErrorKind::StorageFull.into());
         }
         if state.file_mut(self.file)?.length() < bytes {

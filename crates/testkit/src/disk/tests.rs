@@ -271,3 +271,33 @@ fn a_lock_file_has_one_holder_and_a_crash_frees_it() {
     drop(guard);
     assert!(disk.lock(&path("LOCK")).unwrap().is_some());
 }
+
+/// What was met is told, with its place; what was only threatened is not.
+#[test]
+fn faults_that_were_met_are_counted() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 100);
+    let counts = disk.counts();
+    disk.fail_write(counts.writes + 1);
+    disk.fail_read(counts.reads + 2);
+    disk.fail_sync(counts.syncs + 1);
+    handle.write_all_at(&[2; 100], 0).unwrap_err();
+    handle.read_exact_at(&mut [0; 10], 0).unwrap();
+    handle.read_exact_at(&mut [0; 10], 0).unwrap_err();
+    handle.sync().unwrap_err();
+    disk.set_longest_read(Some(5));
+    handle.read_exact_at(&mut [0; 10], 90).unwrap();
+    disk.set_longest_read(None);
+    handle.read_at(&mut [0; 10], 95).unwrap();
+    disk.set_free_space(Some(0));
+    handle.allocate(1 << 20).unwrap_err();
+    let a = path("a");
+    let met = [Met::Full, Met::Write, Met::Read, Met::ShortRead, Met::Sync].map(|met| (met, a.clone(), 1));
+    assert_eq!(disk.met(), met);
+    disk.fail_write(disk.counts().writes + 1);
+    disk.fail_no_more();
+    handle.write_all_at(&[3; 100], 0).unwrap();
+    disk.crash_at(disk.counts().operations + 1);
+    handle.sync().unwrap_err();
+    assert_eq!(disk.met().last(), Some(&(Met::Power, a, 1)));
+}

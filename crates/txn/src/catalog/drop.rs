@@ -35,7 +35,7 @@ fn dropped_key(table: TableId) -> [u8; 5] {
 }
 
 /// The dropped table whose row has this key.
-pub(super) fn dropped_table(key: &[u8]) -> Option<TableId> {
+pub(crate) fn dropped_table(key: &[u8]) -> Option<TableId> {
     match *key {
         [DROPPED, a, b, c, d] => Some(TableId(u32::from_be_bytes([a, b, c, d]))),
         _ => None,
@@ -56,7 +56,8 @@ pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Re
 
 fn try_drop_table(engine: &Arc<Engine>, name: &str, deadline: Option<Instant>) -> Result<bool, TxnError> {
     let core = engine.core();
-    let mut txn = engine.begin(BeginOptions { age: None, label: Some(Arc::from("drop table")) })?;
+    let mut txn =
+        engine.begin(BeginOptions { label: Some(Arc::from("drop table")), ..BeginOptions::default() })?;
     txn.set_deadline(deadline);
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;

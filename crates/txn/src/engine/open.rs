@@ -43,8 +43,10 @@ use crate::{
     options::{EngineOptions, MAX_PIPELINE_LENGTH},
     prepared::PreparedTable,
     recovery::{self, RecoveryReport},
+    settled::Settled,
     stats::Counters,
     table::TxnTable,
+    transaction::Heats,
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -283,9 +285,12 @@ impl Place<'_> {
             prepared: PreparedTable::default(),
             control: Mutex::new(control),
             file_end: FileEnd::default(),
-            stats: Counters::default(),
+            stats: Counters::new(),
             recovery,
             locking: self.options.locking,
+            settled: Settled::new(),
+            heats: Heats::new(),
+            read_validation: self.options.read_validation,
             early_lock_release: self.options.early_lock_release,
             release_tags: self.options.release_tags,
             pipeline_length: self.options.pipeline_length.clamp(1, MAX_PIPELINE_LENGTH),

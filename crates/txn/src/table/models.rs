@@ -107,8 +107,8 @@ fn look(table: &TxnTable, tail: &AtomicU64, horizon_first: bool) -> (Lsn, Captur
 
 fn model(work: Work, horizon_first: bool, preemptions: usize) {
     // Not behind the door: what loom knows of ends with each execution.
-    let executions = std::sync::Arc::new(AtomicUsize::new(0));
-    let counter = std::sync::Arc::clone(&executions);
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {

@@ -63,9 +63,13 @@ impl TxnSession {
         Ok(true)
     }
 
-    /// Ends a change.
+    /// Ends a change. Who has no record yet keeps no slot either: he would keep the log from there on, for others who need the
+    /// room that he may be waiting for (TXN-36).
     #[inline]
     pub(crate) fn end_change(&mut self) {
+        if !self.has_records() {
+            return self.release_slot();
+        }
         if let Some(slot) = self.slot {
             let (transactions, last) = (&self.engine.core().transactions, self.chain.last);
             if self.endable {

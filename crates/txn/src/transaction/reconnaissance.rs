@@ -105,6 +105,9 @@ pub(super) struct Merged {
     /// The near bound moves.
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
+    /// Where it stands.
+    key: Vec<u8>,
+    value: Vec<u8>,
     /// What the tree has next, if it was asked.
     ahead: Option<(Vec<u8>, Vec<u8>)>,
     /// The tree has no more.
@@ -112,6 +115,14 @@ pub(super) struct Merged {
 }
 
 impl Merged {
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
     fn pass(&mut self, key: Vec<u8>) {
         match self.direction {
             Direction::Ascending => self.low = Bound::Excluded(key),
@@ -239,17 +250,14 @@ impl Txn {
     ) -> Option<Box<Merged>> {
         self.session.reconnaissance()?;
         let (low, high) = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
-        Some(Box::new(Merged { table: table.id(), direction, low, high, ahead: None, ended: false }))
+        let (key, value) = (Vec::new(), Vec::new());
+        let table = table.id();
+        Some(Box::new(Merged { table, direction, low, high, key, value, ahead: None, ended: false }))
     }
 
-    /// [`Txn::next`] in reconnaissance: what was written stands before what the tree has.
+    /// [`Txn::advance`] in reconnaissance: what was written stands before what the tree has.
     #[cold]
-    pub(super) fn next_ahead(
-        &mut self,
-        cursor: &mut TxnCursor,
-        key: &mut Vec<u8>,
-        value: &mut Vec<u8>,
-    ) -> Result<bool, TxnError> {
+    pub(super) fn advance_ahead(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
         let TxnCursor { cursor, merged: Some(merged), .. } = cursor else { return Ok(false) };
         loop {
             self.look_further(cursor, merged)?;
@@ -268,21 +276,18 @@ impl Txn {
                 },
             };
             if let (true, Some((written, new))) = (written_first, written) {
-                key.clear();
-                key.extend_from_slice(written);
-                let exists = new.is_some();
-                value.clear();
-                value.extend_from_slice(new.unwrap_or_default());
-                if merged.ahead.as_ref().is_some_and(|(read, _)| read == key) {
+                let key = written.to_vec();
+                if merged.ahead.as_ref().is_some_and(|(read, _)| *read == key) {
                     merged.ahead = None;
                 }
                 merged.pass(key.clone());
-                if exists {
+                if let Some(new) = new {
+                    (merged.key, merged.value) = (key, new.to_vec());
                     return Ok(true);
                 }
             } else if let Some((read, found)) = merged.ahead.take() {
                 merged.pass(read.clone());
-                (*key, *value) = (read, found);
+                (merged.key, merged.value) = (read, found);
                 return Ok(true);
             }
         }

@@ -9,12 +9,14 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::RecordKind;
 
 use super::{
     escalation::{Entered, Escalation},
     parted::Parted,
     planned::Protocol,
+    unlocked::UnlockedReads,
 };
 use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
 
@@ -73,8 +75,10 @@ pub(crate) struct TxnSession {
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     intents: Vec<Entered>,
     escalation: Escalation,
+    /// What it has read without locks.
+    pub(crate) reads: UnlockedReads,
     /// One of them is S, SIX or X, so some key locks are needless.
-    absolute: bool,
+    pub(super) absolute: bool,
     /// The leaf that was used last, and its table.
     finger: (TableId, PageId),
 }
@@ -100,6 +104,7 @@ impl TxnSession {
             resting: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
             escalation,
+            reads: UnlockedReads::default(),
             absolute: false,
             finger: (VOLUME, PageId::NONE),
         }
@@ -307,6 +312,36 @@ impl Session for TxnSession {
     #[inline]
     fn point(&mut self, table: TableId, leaf: PageId) {
         self.finger = (table, leaf);
+    }
+
+    #[inline]
+    fn reads_unlocked(&mut self, table: TableId) -> bool {
+        self.may_read_unlocked(table)
+    }
+
+    #[inline]
+    fn is_settled(&mut self, lsn: Lsn) -> bool {
+        self.is_settled_below(lsn)
+    }
+
+    #[inline]
+    fn probe(&mut self, table: TableId, key: KeyRef<'_>) -> bool {
+        self.probe_lock(table, key)
+    }
+
+    #[inline]
+    fn remember(&mut self, table: TableId, leaf: PageStamp) -> Result<(), LockError> {
+        self.remember_leaf(table, leaf)
+    }
+
+    #[inline]
+    fn has_remembered(&self) -> bool {
+        self.reads.has_leaves()
+    }
+
+    #[inline]
+    fn changes(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
+        self.follow_change(leaf, lsn);
     }
 
     #[inline]

@@ -240,7 +240,7 @@ fn a_database_is_compacted_while_it_is_used() {
     const KEYS: u64 = 400;
     let disk = FaultyDisk::new();
     let engine =
-        open_with(&disk, &EngineOptions { pool: PoolOptions { cleaner: true, ..roomy().pool }, ..roomy() })
+        open_with(&disk, &EngineOptions { pool: PoolOptions { cleaners: 1, ..roomy().pool }, ..roomy() })
             .unwrap();
     let table = fill(&engine, "table", 0..0);
     let other = fill(&engine, "other", 0..500);

@@ -12,7 +12,7 @@ use foreshore_lock::{KeyRef, LockTableKind};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
     Direction, Durability, EarlyLockRelease, Engine, EngineOptions, IntentMode, LockError, LockKind,
-    LockOptions, TableInfo, Txn, TxnError,
+    LockOptions, ReadMode, TableInfo, Txn, TxnError,
 };
 
 use crate::{assert_sound, begin, get, is_poisoned, open_with, put, scan, tiny};
@@ -142,9 +142,20 @@ fn soon() -> Instant {
 const TABLES: [LockTableKind; 3] =
     [LockTableKind::Latched, LockTableKind::Staged, LockTableKind::GlobalMutex];
 
+fn reader_of(engine: &Arc<Engine>, mode: ReadMode) -> Txn {
+    let mut reader = begin(engine);
+    reader.set_read_mode(mode);
+    reader
+}
+
+/// Lock tables with the ways to read.
+fn tables_and_modes() -> impl Iterator<Item = (LockTableKind, ReadMode)> {
+    TABLES.into_iter().flat_map(|table| ReadMode::ALL.map(|mode| (table, mode)))
+}
+
 #[test]
 fn a_reader_waits_for_the_commit_that_it_has_read_and_for_no_other() {
-    for locks in TABLES {
+    for (locks, mode) in tables_and_modes() {
         for (name, change, read) in CASES {
             let (disk, engine, table) = held(&options(EarlyLockRelease::SharedAndExclusive, locks));
             prepare(name, &disk, &engine, &table);
@@ -158,7 +169,7 @@ fn a_reader_waits_for_the_commit_that_it_has_read_and_for_no_other() {
             };
             assert!(later > commit);
 
-            let mut reader = begin(&engine);
+            let mut reader = reader_of(&engine, mode);
             assert_ne!(read(&mut reader, &table).unwrap(), before, "{name}: the locks are gone");
             let ticket = reader.commit_pipelined().unwrap();
             assert!(!ticket.is_durable(), "{name}");
@@ -176,7 +187,7 @@ fn a_reader_waits_for_the_commit_that_it_has_read_and_for_no_other() {
 
 #[test]
 fn without_tags_a_reader_is_told_what_a_crash_takes_back() {
-    for locks in TABLES {
+    for (locks, mode) in tables_and_modes() {
         for (name, change, read) in CASES {
             let options =
                 EngineOptions { release_tags: false, ..options(EarlyLockRelease::SharedAndExclusive, locks) };
@@ -184,7 +195,7 @@ fn without_tags_a_reader_is_told_what_a_crash_takes_back() {
             prepare(name, &disk, &engine, &table);
             let before = observe(&engine, &table, read);
             write(&engine, &table, change);
-            let mut reader = begin(&engine);
+            let mut reader = reader_of(&engine, mode);
             let seen = read(&mut reader, &table).unwrap();
             reader.commit(Durability::Sync).unwrap();
 
@@ -200,7 +211,7 @@ fn without_tags_a_reader_is_told_what_a_crash_takes_back() {
 
 #[test]
 fn a_reader_of_anything_else_does_not_wait() {
-    for locks in TABLES {
+    for (locks, mode) in tables_and_modes() {
         let (disk, engine, table) = held(&options(EarlyLockRelease::SharedAndExclusive, locks));
         let commit = write(&engine, &table, |txn, table| txn.put(table, b"20", b"new").map(drop));
         // Of a bucket that the writer has not touched: tags belong to buckets.
@@ -208,7 +219,7 @@ fn a_reader_of_anything_else_does_not_wait() {
         let mut free =
             keys.into_iter().filter(|key| engine.locks().tag(table.id(), KeyRef::Key(key)) < commit);
         let key = free.next().expect("four keys do not all share a bucket with one");
-        let mut reader = begin(&engine);
+        let mut reader = reader_of(&engine, mode);
         assert_eq!(get(&mut reader, &table, key).unwrap().unwrap(), b"old");
         reader.commit(Durability::Sync).unwrap();
         disk.hold_syncs(false);
@@ -217,13 +228,14 @@ fn a_reader_of_anything_else_does_not_wait() {
 
 #[test]
 fn without_early_release_nobody_reads_what_is_not_durable() {
-    for release in [EarlyLockRelease::Off, EarlyLockRelease::Shared] {
+    let releases = [EarlyLockRelease::Off, EarlyLockRelease::Shared];
+    for (release, mode) in releases.into_iter().flat_map(|kind| ReadMode::ALL.map(|mode| (kind, mode))) {
         for (name, change, read) in CASES {
             let (disk, engine, table) = held(&options(release, LockTableKind::Latched));
             prepare(name, &disk, &engine, &table);
             let before = observe(&engine, &table, read);
             write(&engine, &table, change);
-            let mut reader = begin(&engine);
+            let mut reader = reader_of(&engine, mode);
             reader.set_no_wait(true);
             let refused = read(&mut reader, &table);
             assert!(matches!(refused, Err(TxnError::Lock(LockError::WouldBlock(_)))), "{name}: {refused:?}");

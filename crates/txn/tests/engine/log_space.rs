@@ -1,6 +1,10 @@
 //! A log that is full: room for rollbacks, who holds it, and what is done about it.
 
-use foreshore_env::{thread, time::Instant};
+use foreshore_env::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Instant,
+};
 use foreshore_testkit::CrashMode;
 use foreshore_txn::{LockError, LogFullPolicy, LogHolder};
 
@@ -320,5 +324,70 @@ fn a_transaction_that_fills_the_log_alone_is_told_at_once() {
         }
         put(&engine, &table, b"after", b"");
         assert_sound(&engine, "after a full log");
+    }
+}
+
+/// TXN-36: whose first change was refused has nothing in the log, and keeps nothing of it from others.
+#[test]
+fn a_newcomer_that_found_the_log_full_keeps_none_of_it() {
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &small_log(16, LogFullPolicy::Throttle)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut first = begin(&engine);
+    let error = (0_usize..).find_map(|size| first.put(&table, b"first", &vec![1; 900 + size % 2]).err());
+    assert!(error.is_some_and(|error| is_log_full(&error)));
+    let mut newcomer = begin(&engine);
+    newcomer.set_no_wait(true);
+    let error = newcomer.put(&table, b"new", &[1; 3000]).unwrap_err();
+    assert!(is_log_full(&error), "{error}");
+    let holders = engine.log_retention().holders;
+    let open = holders.iter().filter(|hold| matches!(hold.holder, LogHolder::Transaction(_)));
+    assert_eq!(open.count(), 1, "{holders:?}");
+    first.commit(Durability::Sync).unwrap();
+    engine.checkpoint().unwrap();
+    // Several times as much as the log takes.
+    assert_eq!(fill_by_others(&engine, &table).map(|error| error.to_string()), None);
+    newcomer.put(&table, b"new", &[1; 3000]).unwrap();
+    newcomer.commit(Durability::Sync).unwrap();
+    assert_sound(&engine, "after the newcomer");
+}
+
+/// Who waits goes on when others have made room, also if it is then the one that needs most of the log.
+#[test]
+fn who_waits_for_room_is_not_taken_for_the_one_it_waited_for() {
+    for policy in [LogFullPolicy::Throttle, LogFullPolicy::EndOldest] {
+        for round in 0..5 {
+            let disk = FaultyDisk::new();
+            let engine = open_with(&disk, &small_log(16, policy)).unwrap();
+            let table = engine.create_table("t", b"").unwrap();
+            let [mut first, mut second] = [begin(&engine), begin(&engine)];
+            let mut size = 0;
+            while engine.log_retention().used_bytes < engine.log_retention().work_bytes - 50_000 {
+                first.put(&table, b"first", &vec![1; 900 + size % 2]).unwrap();
+                size += 1;
+            }
+            let written = AtomicU64::new(0);
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    for number in 0..100_u32 {
+                        second.put(&table, &number.to_be_bytes(), &[2; 900])?;
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                    second.commit(Durability::Lazy).map(|_| ())
+                });
+                // Until it has filled the log and waits.
+                let mut before = None;
+                while before != Some(written.load(Ordering::Relaxed)) || before == Some(0) {
+                    before = Some(written.load(Ordering::Relaxed));
+                    thread::sleep(Duration::from_millis(10));
+                }
+                // Too late under the second policy, if this thread slept for long.
+                let ended = first.commit(Durability::Lazy).map(|_| ());
+                assert!(matches!(ended, Ok(()) | Err(TxnError::LogHeld)), "{ended:?}");
+                engine.checkpoint().unwrap();
+                waiting.join().unwrap().unwrap_or_else(|error| panic!("{policy:?}, round {round}: {error}"));
+            });
+            assert_sound(&engine, "after all");
+        }
     }
 }

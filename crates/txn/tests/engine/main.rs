@@ -4,6 +4,7 @@
 mod backup;
 mod compact;
 mod crash;
+mod disk_full;
 mod drop;
 mod early_release;
 mod escalation;
@@ -20,6 +21,7 @@ mod read_only;
 mod restart;
 mod threads;
 mod transactions;
+mod unlocked;
 
 use std::{ops::Bound, path::Path};
 
@@ -51,7 +53,7 @@ fn tiny() -> EngineOptions {
             flush_interval: Duration::from_secs(3600),
             ..LogOptions::default()
         },
-        pool: PoolOptions { bytes: 24 * 8192, cleaner: false, read_ahead: 0, ..PoolOptions::default() },
+        pool: PoolOptions { bytes: 24 * 8192, cleaners: 0, read_ahead: 0, ..PoolOptions::default() },
         node_capacity: 4,
         ..EngineOptions::default()
     }

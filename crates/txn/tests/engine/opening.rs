@@ -118,6 +118,41 @@ fn what_is_missing_is_named() {
     }
 }
 
+/// WAL-14. A log of several segments whose process died: without its last one, its last two, or all but the first, opening says
+/// which file is gone, and what to do.
+#[test]
+fn the_end_of_the_log_is_missed() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    // Nobody releases the log meanwhile.
+    let mut old = begin(&engine);
+    old.put(&table, b"old", b"").unwrap();
+    for number in 0..600_u32 {
+        put(&engine, &table, &number.to_be_bytes(), &[7; 700]);
+    }
+    let disk = disk.after_crash(CrashMode::DropUnsynced);
+    let mut segments = disk.list(&path("log")).unwrap();
+    segments.retain(|path| path.extension().is_some_and(|end| end == "log"));
+    segments.sort();
+    assert!(segments.len() >= 4, "{segments:?}");
+    for kept in 1..segments.len() {
+        let image = disk.after_crash(CrashMode::KeepAll);
+        for file in &segments[kept..] {
+            image.remove(file).unwrap();
+        }
+        match open(&image) {
+            Err(StorageError::Corrupted { site: CorruptionSite::File(file), detail }) => {
+                assert_eq!(file, segments[kept]);
+                assert!(detail.contains("backup") && detail.contains("salvage"), "{detail}");
+            }
+            result => panic!("{kept} of {} kept: {result:?}", segments.len()),
+        }
+    }
+    assert_eq!(read_all(&open(&disk).unwrap()).unwrap().len(), 600);
+    drop(old);
+}
+
 #[test]
 fn the_control_file_is_repaired_or_reported() {
     let disk = made();

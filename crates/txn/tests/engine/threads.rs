@@ -48,7 +48,7 @@ fn transfer(
 fn with_retries(engine: &Arc<Engine>, mut work: impl FnMut(&mut Txn) -> Result<(), TxnError>) -> Option<()> {
     let mut age = None;
     loop {
-        let mut txn = engine.begin(BeginOptions { age, label: None }).ok()?;
+        let mut txn = engine.begin(BeginOptions { age, ..BeginOptions::default() }).ok()?;
         age = Some(txn.age());
         match work(&mut txn) {
             Ok(()) => return txn.commit(Durability::Sync).ok().map(|_| ()),

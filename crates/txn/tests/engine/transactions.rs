@@ -279,7 +279,7 @@ fn a_deadlock_victim_can_only_roll_back() {
     let (older, result) = other.join().unwrap();
     result.unwrap();
     older.commit(Durability::Sync).unwrap();
-    let again = engine.begin(BeginOptions { age: Some(age), label: None }).unwrap();
+    let again = engine.begin(BeginOptions { age: Some(age), ..BeginOptions::default() }).unwrap();
     assert_eq!(again.age(), age);
     drop(again);
     assert_sound(&engine, "after a deadlock");

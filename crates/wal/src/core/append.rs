@@ -113,6 +113,8 @@ impl Core {
         let claimed = self.inserter.claim(request, |end| {
             if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
                 Err(Refused::LogFull)
+            } else if let (Purpose::Forward, Some(none_left)) = (request.purpose, self.lacks_space(end)) {
+                Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
             } else if self.ring.taken(end) > self.ring.bytes() {
                 Err(Refused::NoRoom)
             } else {
@@ -139,7 +141,14 @@ impl Core {
             }
             match self.claim(request) {
                 Ok(claim) => return Ok(claim),
-                Err(Refused::LogFull) => return Err(self.log_full()),
+                Err(Refused::LogFull) => {
+                    drop(waiting);
+                    return Err(self.log_full());
+                }
+                Err(Refused::NoRoom) if request.purpose == Purpose::Forward => {
+                    self.takes_space.store(true, Ordering::Relaxed);
+                    waiting = self.sleep_until_room_was_made(waiting);
+                }
                 Err(Refused::NoRoom) => waiting = self.sleep_until_room_was_made(waiting),
             }
         }
@@ -197,17 +206,9 @@ impl Core {
     }
 
     #[cold]
-    fn want_write(&self) {
+    pub(super) fn want_write(&self) {
         if !self.write_wanted.swap(true, Ordering::Relaxed) {
             self.wake_flusher(&mut self.waiting.lock());
-        }
-    }
-
-    #[cold]
-    fn log_full(&self) -> StorageError {
-        StorageError::LogFull {
-            used_bytes: self.tail().saturating_sub(self.low_water()),
-            capacity_bytes: self.capacity_bytes,
         }
     }
 }

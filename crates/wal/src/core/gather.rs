@@ -14,7 +14,7 @@ use foreshore_env::time::Duration;
 const SHARE: u32 = 2;
 const MOST: Duration = Duration::from_millis(5);
 const LEAST: Duration = Duration::from_micros(10);
-/// After so many vain waits in a row the batches that do without one (two to this power) become no more.
+/// After so many more vain waits than others the batches that do without one (two to this power) become no more.
 const MOST_MISSES: u32 = 6;
 
 /// Guarded by the mutex of [`Core::waiting`](super::Core).
@@ -30,7 +30,7 @@ pub(super) struct Gathering {
     found: u32,
     /// What the last flush took.
     took: Duration,
-    /// In how many cases in a row hardly anybody came.
+    /// In how many cases more hardly anybody came than enough did.
     misses: u32,
     /// Batches that are still to do without.
     skips: u32,
@@ -84,7 +84,7 @@ impl Gathering {
         let (came, missed) =
             (self.waiters(next).saturating_sub(self.found), std::mem::take(&mut self.wanted) - self.found);
         if 2 * came >= missed {
-            self.misses = 0;
+            self.misses = self.misses.saturating_sub(1);
         } else {
             self.misses = (self.misses + 1).min(MOST_MISSES);
             self.skips = (1 << self.misses) - 1;

@@ -19,9 +19,12 @@
 //! the first place of the next. Nothing is wasted, and nothing has to be filled. Those who add meanwhile wait for that one
 //! store and add again; between the addition and the store nothing is done that could wait or fail.
 //!
-//! Whether there is room is asked *before* the addition, of a tail that may be a few claims old: the log may exceed its
-//! limits by what is being claimed at the same moment, and who finds no room in the ring waits with his claim in hand.
-//! The flusher must not do that and uses a compare-exchange on the same word.
+//! Whether there is room is asked *before* the addition, of a tail that may be a few claims old. So near a limit, and always for
+//! the flusher, which must not wait for itself, the same word is advanced by compare-exchange, which claims what was asked
+//! for or nothing. Only if more than [`MARGIN`] is claimed while somebody is between his question and his addition does he
+//! exceed a limit, by his record: with long records and more threads than [`MARGIN`] has longest ones, all of them cut off at that
+//! point, each may, so that work takes up to a record of each from what is kept for the ends of transactions. If the limit is that
+//! of the ring, he waits with his claim in hand.
 
 use foreshore_env::{
     CachePadded, hint,
@@ -30,7 +33,10 @@ use foreshore_env::{
 };
 
 use super::{Claimed, Purpose, Refused, Request};
-use crate::segment::{Geometry, MAX_SEGMENT_BYTES};
+use crate::{
+    frame::MAX_RECORD_BYTES,
+    segment::{Geometry, MAX_SEGMENT_BYTES},
+};
 
 /// Bits of the offset.
 const OFFSET_BITS: u32 = 28;
@@ -39,6 +45,8 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 const UNIT: u64 = 8;
 /// Segments that a log may go through before it is opened anew; from the smallest ones, four petabytes.
 const MAX_SEGMENTS: u64 = 1 << (63 - OFFSET_BITS);
+/// With so much room behind a record, others may claim at the same moment without coming to a limit.
+const MARGIN: u64 = 16 * MAX_RECORD_BYTES as u64;
 /// How often somebody only spins who waits for the next segment, before he lets others run.
 const SPINS: u64 = 64;
 
@@ -105,11 +113,11 @@ impl FetchAdd {
                 self.wait_for_next_segment(seen);
                 continue;
             };
-            check(claimed.end)?;
             if seen >> OFFSET_BITS >= MAX_SEGMENTS {
                 return Err(Refused::LogFull);
             }
-            if request.purpose == Purpose::Own {
+            if request.purpose == Purpose::Own || check(claimed.end + MARGIN).is_err() {
+                check(claimed.end)?;
                 let after = self.encode(claimed.end);
                 if self.word.compare_exchange(seen, after, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     return Ok(claimed);

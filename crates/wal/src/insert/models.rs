@@ -58,6 +58,25 @@ fn claims_at_the_end_of_a_segment_are_disjoint() {
     });
 }
 
+/// Near a limit claims are exact, whoever else claims.
+#[test]
+fn no_claim_exceeds_a_limit() {
+    model(|kind| {
+        let limit = 4096 + 2 * BYTES;
+        let check = move |end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
+        let inserter = Arc::new(Inserter::new(kind, Geometry::new(SEGMENT), 4096));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let inserter = Arc::clone(&inserter);
+                thread::spawn(move || inserter.claim(request(), check).is_ok())
+            })
+            .collect();
+        let own = inserter.claim(request(), check).is_ok();
+        let granted = others.into_iter().map(|other| other.join().unwrap()).chain([own]).filter(|it| *it);
+        assert_eq!((granted.count(), inserter.tail()), (2, limit), "{kind:?}");
+    });
+}
+
 /// WAL-12: who sees a claim below the tail sees what the claimer stored before.
 #[test]
 fn the_tail_orders_what_was_stored_before_a_claim() {

@@ -116,6 +116,20 @@ fn a_crash_among_many_threads_loses_nothing_acknowledged() {
     }
 }
 
+/// So many threads, each of which makes so many records durable, one after another.
+fn commit_and_nothing_else(log: &Log, threads: u64, rounds: u64) {
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let (header, _) = append(log, Lsn::ZERO, vec![1; 100]).unwrap();
+                    log.flush(header.lsn).unwrap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn one_sync_serves_many_commits() {
     let disk = FaultyDisk::new();
@@ -123,16 +137,7 @@ fn one_sync_serves_many_commits() {
     let log = create(&disk);
     let before = disk.counts().syncs;
     let (threads, rounds) = (16, 20);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                for _ in 0..rounds {
-                    let (header, _) = append(&log, Lsn::ZERO, vec![1; 100]).unwrap();
-                    log.flush(header.lsn).unwrap();
-                }
-            });
-        }
-    });
+    commit_and_nothing_else(&log, threads, rounds);
     let syncs = disk.counts().syncs - before;
     assert!(syncs >= rounds && syncs < threads * rounds / 3, "{syncs} syncs");
 }
@@ -147,17 +152,8 @@ fn a_flush_waits_for_those_whom_the_last_one_served() {
         let log = create(&disk);
         let before = log.flushes();
         let (threads, rounds) = (6, 20);
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    for _ in 0..rounds {
-                        let (header, _) = append(&log, Lsn::ZERO, vec![1; 100]).unwrap();
-                        log.flush(header.lsn).unwrap();
-                    }
-                });
-            }
-        });
-        f64::from(threads * rounds) / (log.flushes() - before) as f64
+        commit_and_nothing_else(&log, threads, rounds);
+        (threads * rounds) as f64 / (log.flushes() - before) as f64
     };
     let best = (0..5).map(|_| per_flush()).find(|per_flush| *per_flush > 4.0);
     assert!(best.is_some(), "never more than 4 of 6 shared a flush");

@@ -1,5 +1,6 @@
 //! Damaged and hostile files: an error or the right prefix, never a wrong record, never a panic.
 
+use foreshore_base::CorruptionSite;
 use proptest::prelude::*;
 
 use super::*;
@@ -266,6 +267,111 @@ fn missing_cut_and_foreign_segments_are_damage() {
     let renamed = image(&disk);
     renamed.rename(&segment_path(1), &segment_path(2)).unwrap();
     assert!(is_corrupted(&open(&renamed)));
+}
+
+/// A log of five segments, closed or not.
+fn log_of_five_segments(close: bool) -> (FaultyDisk, Vec<Record>) {
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let mut records = Vec::new();
+    for number in 0..9 {
+        records.push(append(&log, Lsn::ZERO, payload(number, 60_000)).unwrap());
+        log.flush(last(&records)).unwrap();
+    }
+    if close {
+        log.close().unwrap();
+    }
+    drop(log);
+    assert!(disk.files().contains(&segment_path(4)) && !disk.files().contains(&segment_path(5)));
+    (disk, records)
+}
+
+/// What [`open`] says is missing.
+fn missing_segment(disk: &FaultyDisk) -> PathBuf {
+    match open(disk) {
+        Err(StorageError::Corrupted { site: CorruptionSite::File(path), detail }) => {
+            assert!(detail.contains("missing") && detail.contains("salvage"), "{detail}");
+            path
+        }
+        result => panic!("{result:?}"),
+    }
+}
+
+/// WAL-14: whichever segments are gone, the first of them is named; and nothing is changed, so that it may be put back.
+#[test]
+fn a_log_without_its_last_segments_says_which_is_missing() {
+    for close in [true, false] {
+        let (disk, records) = log_of_five_segments(close);
+        for gone in (1..32_u32).filter(|&gone| gone != 31) {
+            let image = image(&disk);
+            for number in (0..5).filter(|number| gone >> number & 1 == 1) {
+                image.remove(&segment_path(number)).unwrap();
+            }
+            let before: Vec<_> =
+                image.files().into_iter().map(|path| (image.read_file(&path).unwrap(), path)).collect();
+            let first = u64::from(gone.trailing_zeros());
+            assert_eq!(missing_segment(&image), segment_path(first), "without {gone:b}");
+            let after: Vec<_> =
+                image.files().into_iter().map(|path| (image.read_file(&path).unwrap(), path)).collect();
+            assert!(before == after, "without {gone:b}");
+        }
+        let nothing = FaultyDisk::new();
+        nothing.create_directory(directory()).unwrap();
+        assert_eq!(missing_segment(&nothing), directory());
+        assert!(read_all(&open(&disk).unwrap()).unwrap() == records);
+    }
+}
+
+/// WAL-14: what is missing is missed whether the segment before it is whole or not.
+#[test]
+fn a_segment_that_had_a_successor_does_not_end_in_a_torn_tail() {
+    let (disk, records) = log_of_five_segments(false);
+    let (header, _) = records.iter().rfind(|(header, _)| header.lsn.0 < 4 * SEGMENT).unwrap();
+    let image = image(&disk);
+    image.remove(&segment_path(4)).unwrap();
+    let mut bytes = image.read_file(&segment_path(3)).unwrap();
+    bytes[(header.lsn.0 % SEGMENT) as usize..].fill(0);
+    image.write_file(&segment_path(3), &bytes).unwrap();
+    assert!(is_corrupted(&open(&image)), "the last record of a segment that was followed, and what followed");
+    forget_successor(&image, 3);
+    assert!(open(&image).is_ok(), "the test's own premise: by itself it looks like one");
+}
+
+/// What an older version has left, or a crash between making a segment and its note, is completed when the log is opened.
+#[test]
+fn a_note_that_is_absent_or_damaged_is_made_up_for() {
+    let (disk, records) = log_of_five_segments(true);
+    for byte in NOTE {
+        let image = image(&disk);
+        image.flip_bit(&segment_path(2), byte as u64, 3);
+        for number in [1, 3] {
+            forget_successor(&image, number);
+        }
+        assert!(read_all(&open(&image).unwrap()).unwrap() == records, "byte {byte}");
+        let left = image.after_crash(CrashMode::DropUnsynced);
+        left.remove(&segment_path(3)).unwrap();
+        left.remove(&segment_path(4)).unwrap();
+        assert_eq!(missing_segment(&left), segment_path(3), "byte {byte}");
+    }
+}
+
+/// A recycled file brings its old note along, which says nothing of what it holds now.
+#[test]
+fn a_note_of_a_former_life_is_none() {
+    let (disk, _) = log_of_five_segments(true);
+    let log = open_from(&disk, Lsn(4 * SEGMENT)).unwrap();
+    let records = append_all(&log, [60_000; 3]);
+    log.close().unwrap();
+    drop(log);
+    let tail = disk.read_file(&segment_path(5)).unwrap();
+    assert!(tail[NOTE].iter().any(|&byte| byte != 0), "the test's own premise: it was recycled");
+    let (mut found, mut bytes) = (Vec::new(), Vec::new());
+    let log = open_from(&disk, last(&records)).unwrap();
+    let mut reader = log.reader(last(&records));
+    while let Some(header) = reader.next(&mut bytes).unwrap() {
+        found.push((header, bytes.clone()));
+    }
+    assert!(found == records[records.len() - 1..]);
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn is_poisoned<T>(result: &Result<T>) -> bool {
     matches!(result, Err(StorageError::Poisoned { .. }))
 }
 
+/// Where a segment notes that another one follows it.
+const NOTE: std::ops::Range<usize> = 512..528;
+
+/// Takes that note out of a segment: its process died before it could write it.
+fn forget_successor(disk: &FaultyDisk, number: u64) {
+    let mut bytes = disk.read_file(&segment_path(number)).unwrap();
+    bytes[NOTE].fill(0);
+    disk.write_file(&segment_path(number), &bytes).unwrap();
+}
+
 fn is_corrupted<T>(result: &Result<T>) -> bool {
     matches!(result, Err(StorageError::Corrupted { .. }))
 }

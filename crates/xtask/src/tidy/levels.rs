@@ -15,7 +15,7 @@ pub(super) enum Part {
 }
 
 /// The map. A new crate is a decision, and is entered here and in ARCHITECTURE.md.
-const PARTS: [(&str, Part); 14] = [
+const PARTS: [(&str, Part); 16] = [
     ("base", Part::Engine(0)),
     ("env", Part::Engine(0)),
     ("testkit", Part::TestsOnly(0)),
@@ -28,6 +28,8 @@ const PARTS: [(&str, Part); 14] = [
     ("orthrus", Part::Engine(6)),
     ("foreshore", Part::Engine(7)),
     ("bench", Part::Tool(8)),
+    ("experiment", Part::Tool(8)),
+    ("hostile", Part::Tool(8)),
     ("cli", Part::Tool(9)),
     ("xtask", Part::Tool(0)),
 ];

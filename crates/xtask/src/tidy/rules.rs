@@ -6,7 +6,7 @@ use super::Problem;
 use crate::repository::Repository;
 
 /// Prefixes of rules, and whose they are.
-const OWNERS: [(&str, &str); 12] = [
+const OWNERS: [(&str, &str); 13] = [
     ("BASE", "base"),
     ("ENV", "env"),
     ("LATCH", "latch"),
@@ -19,6 +19,7 @@ const OWNERS: [(&str, &str); 12] = [
     ("DB", "foreshore"),
     ("TESTKIT", "testkit"),
     ("BENCH", "bench"),
+    ("EXPERIMENT", "experiment"),
 ];
 
 pub(super) fn check(repository: &Repository, problems: &mut Vec<Problem>) {

@@ -2,7 +2,7 @@
 
 use super::{Txn, facade, facade_error, failure};
 use crate::engine::{AbortCause, Attempts, Body, Failure, Outcome, Stop};
-use facade::Error;
+use facade::{Error, ReadMode};
 
 /// What a body did in all the runs of one transaction.
 #[derive(Debug, Default)]
@@ -11,6 +11,9 @@ pub(super) struct Runs {
     rehearsals: u64,
     runs: u64,
     misses: u64,
+    /// How the last run read.
+    mode: Option<ReadMode>,
+    stale: u64,
     wants_rollback: bool,
 }
 
@@ -24,6 +27,9 @@ impl Runs {
     pub(super) fn run(&mut self, txn: &mut Txn<'_>, body: &mut Body<'_>) -> facade::Result<()> {
         self.runs += 1;
         self.wants_rollback = false;
+        // Stale reads are the only reason for which the facade goes over to locks.
+        let before = self.mode.replace(txn.tx.read_mode());
+        self.stale += u64::from(before == Some(ReadMode::Hybrid) && self.mode == Some(ReadMode::Locking));
         match body(txn) {
             Ok(()) => Ok(()),
             Err(Stop::Rollback) => {
@@ -45,10 +51,11 @@ impl Runs {
     ) -> Result<Outcome, Failure> {
         let retries = self.runs.saturating_sub(1 + self.rehearsals);
         if retries > 0 {
-            // Deadlocks and misses are the only aborts after which the facade runs a transaction again. (Who falls victim
-            // while it gets the locks of its plan was not running; the engine's counters have it.)
-            attempts.aborts.deadlock += retries.saturating_sub(self.misses);
+            // Deadlocks, misses and stale reads are the only aborts after which the facade runs a transaction again. (Who falls
+            // victim while it gets the locks of its plan was not running; the engine's counters have it.)
+            attempts.aborts.deadlock += retries.saturating_sub(self.misses + self.stale);
             attempts.aborts.plan_miss += self.misses;
+            attempts.aborts.conflict += self.stale;
             attempts.retries += retries;
         }
         match result {

@@ -24,6 +24,8 @@ pub(super) struct Row {
     pub(super) zipf: f64,
     pub(super) read_ratio: f64,
     pub(super) side: String,
+    /// Over all rounds: how much the figures rest on.
+    pub(super) commits: u64,
     /// The median of the rounds, and the extremes.
     pub(super) commits_per_s: f64,
     pub(super) least: f64,
@@ -42,7 +44,7 @@ pub(super) fn text(row: &Row) -> String {
     let Row { deadlocks_per_1000, commits_per_flush, consistent, .. } = row;
     format!(
         "  {log_latency:>10}{zipf:>6}{:>6.0}%  {side:<22}{commits_per_s:>12.0}{least:>10.0}{most:>10.0}{ratio:>7.2}x\
-         {deadlocks_per_1000:>14.1}{commits_per_flush:>15.1}{}",
+         {deadlocks_per_1000:>16.1}{commits_per_flush:>15.1}{}",
         read_ratio * 100.0,
         if *consistent { "" } else { "  INCONSISTENT" },
     )

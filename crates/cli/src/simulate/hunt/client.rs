@@ -1,21 +1,22 @@
 //! One thread of a run: random transactions on few keys, whose results are remembered for the judge.
 
-use std::ops::Bound;
-
 use foreshore::{
-    CancelHandle, CommitTicket, Database, Direction, Durability, Error, Isolation, Pipeline, Result,
-    Savepoint, TableDefinition, TableLock, TransactOptions, Transaction,
+    CancelHandle, CommitTicket, Database, Durability, Error, Execution, Isolation, Pipeline, Result,
+    Submitted, TableDefinition, TableLock, TransactOptions, Transaction,
 };
 use foreshore_env::{
-    random::Xorshift,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 use foreshore_testkit::history::Op;
+
+use super::{
+    hand::Hand,
+    plan::{Way, Ways},
+};
 
 pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
 
@@ -29,11 +30,10 @@ const SCRATCH: &str = "scratch";
 const WRITTEN: &[u8] = b"committed";
 /// Commits of a pipeline that are waited for together.
 const TICKETS: usize = 4;
+/// Transactions that a client has submitted and not waited for, at most.
+const SUBMITTED: u64 = 5;
 /// How long a thread waits for the moment at which nobody writes.
 const VERIFY_WAIT: Duration = Duration::from_millis(200);
-
-/// The longest that a transaction rests between two operations, in microseconds: checkpoints pass meanwhile.
-const LONGEST_REST_US: u64 = 1000;
 
 /// A table by its number.
 pub(super) fn table<'b>(number: u32) -> Bytes<'b> {
@@ -75,7 +75,7 @@ impl Attempt {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// The next place in the order of commits.
-    pub(super) order: AtomicU64,
+    pub(super) order: Arc<AtomicU64>,
     /// Transactions that may be cancelled by anybody; some are over.
     cancellable: Mutex<Vec<CancelHandle>>,
 }
@@ -84,15 +84,23 @@ pub(super) struct Shared {
 pub(super) struct Client<'s> {
     pub(super) db: Database,
     pub(super) shared: &'s Shared,
-    pub(super) random: Xorshift,
-    /// Which life, and which thread: part of the names of its transactions.
-    pub(super) life: usize,
-    pub(super) number: u64,
-    pub(super) keys: u64,
-    pub(super) long_values: u64,
+    pub(super) hand: Hand,
+    /// How its transactions may run.
+    pub(super) ways: Ways,
+    /// Of so many transactions one is a checkpoint.
+    pub(super) checkpoint_every: u64,
     pub(super) attempts: Vec<Attempt>,
     /// Commits on their way to the disk, with their places among the attempts.
     pub(super) tickets: Vec<(usize, CommitTicket)>,
+    /// Transactions that threads of the database run, oldest first.
+    pub(super) submitted: Vec<(Submitted<()>, Run)>,
+}
+
+/// What a transaction that may run several times did in its last run, once it came to its end; and how it is to commit.
+#[derive(Clone)]
+pub(super) struct Run {
+    last: Arc<Mutex<Option<Attempt>>>,
+    committed: Told,
 }
 
 /// What a client leaves.
@@ -114,15 +122,19 @@ enum How {
 impl Client<'_> {
     /// Runs so many transactions.
     pub(super) fn run(mut self, transactions: u64, log_is_small: bool) -> Outcome {
-        let mut pipeline = (self.random.below(3) == 0).then(|| self.db.pipeline());
+        let mut pipeline = (self.hand.random.below(3) == 0).then(|| self.db.pipeline());
         let mut wrong = None;
         let mut error = None;
         for serial in 0..transactions {
-            let result = match self.random.below(60) {
-                0 => self.db.checkpoint(),
+            let result = match self.hand.random.below(60) {
+                _ if self.hand.random.below(self.checkpoint_every) == 0 => self.db.checkpoint(),
                 1 => self.verify(pipeline.as_ref(), &mut wrong),
                 2..5 => self.scratch(serial),
-                _ => self.transaction(serial, pipeline.as_mut()),
+                _ => match self.ways.draw(&mut self.hand.random) {
+                    Way::Stepwise => self.transaction(serial, pipeline.as_mut()),
+                    Way::Planned => self.planned(serial),
+                    Way::Submitted => self.submit(serial),
+                },
             };
             match result {
                 Err(Error::LogFull { .. }) if log_is_small => {}
@@ -133,46 +145,23 @@ impl Client<'_> {
                 _ => {}
             }
         }
-        let settled = self.settle();
+        let mut settled = self.settle();
+        while !self.submitted.is_empty() {
+            let ended = self.wait_for_oldest();
+            settled = settled.and(ended.or_else(|why| if is_usual(&why) { Ok(()) } else { Err(why) }));
+        }
         Outcome { attempts: self.attempts, error: error.or(settled.err()), wrong }
     }
 
-    fn key(&mut self) -> Vec<u8> {
-        // Two lengths, so that one key may be the prefix of another.
-        let number = self.random.below(self.keys);
-        let mut key = vec![b'k', b'0' + (number / 2 % 64) as u8];
-        key.extend((number >= 128).then_some((number / 128) as u8));
-        if number % 2 == 1 {
-            key.push(b'x');
-        }
-        key
-    }
-
-    /// A value that nobody else writes; now and then one that needs the overflow table.
-    fn value(&mut self, serial: u64) -> Vec<u8> {
-        let mut value =
-            format!("{}-{}-{serial}-{}", self.life, self.number, self.random.below(10_000)).into_bytes();
-        if self.random.below(self.long_values) == 0 {
-            value.resize(3000 + self.random.below(4000) as usize, b'.');
-        }
-        value
-    }
-
-    fn bound(&mut self) -> Bound<Vec<u8>> {
-        match self.random.below(3) {
-            0 => Bound::Unbounded,
-            1 => Bound::Included(self.key()),
-            _ => Bound::Excluded(self.key()),
-        }
-    }
-
     fn options(&mut self) -> TransactOptions {
-        let durable = self.random.below(2) == 0;
+        let durable = self.hand.random.below(2) == 0;
         TransactOptions {
             isolation: Some(Isolation::Serializable),
             durability: Some(if durable { Durability::Sync } else { Durability::Lazy }),
-            deadline: (self.random.below(6) == 0).then(|| Duration::from_micros(self.random.below(5000))),
-            no_wait: self.random.below(12) == 0,
+            deadline: (self.hand.random.below(6) == 0)
+                .then(|| Duration::from_micros(self.hand.random.below(5000))),
+            no_wait: self.hand.random.below(12) == 0,
+            read_mode: Some(self.db.options().read_mode),
             ..TransactOptions::default()
         }
     }
@@ -185,27 +174,32 @@ impl Client<'_> {
             None => self.db.begin_with(&options)?,
         };
         self.lend_and_cancel(&mut tx);
-        let reads_only = self.random.below(4) == 0;
-        if self.random.below(10) == 0 {
-            let lock = if reads_only || self.random.below(2) == 0 {
+        let reads_only = self.hand.random.below(4) == 0;
+        if self.hand.random.below(10) == 0 {
+            let lock = if reads_only || self.hand.random.below(2) == 0 {
                 TableLock::Shared
             } else {
                 TableLock::Exclusive
             };
-            tx.lock_table(table(self.random.below(2) as u32), lock)?;
+            tx.lock_table(table(self.hand.random.below(2) as u32), lock)?;
         }
         let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
-        for _ in 0..=self.random.below(6) {
-            if self.random.below(8) == 0 {
-                thread::sleep(Duration::from_micros(self.random.below(LONGEST_REST_US)));
+        let reads_twice = !reads_only && self.hand.random.below(10) == 0;
+        if reads_twice {
+            self.hand.read_twice(&mut tx, &mut ops, serial)?;
+        }
+        let others = if reads_twice { 0..0 } else { 0..1 + self.hand.random.below(6) };
+        for _ in others {
+            if self.hand.random.below(8) == 0 {
+                self.hand.rest();
             }
-            match self.operation(&mut tx, &mut ops, &mut savepoints, reads_only, serial) {
+            match self.hand.operation(&mut tx, &mut ops, &mut savepoints, reads_only, serial) {
                 // What failed has changed nothing, and the transaction may go on.
-                Err(Error::WouldBlock(_) | Error::LockTimeout(_)) if self.random.below(2) == 0 => {}
+                Err(Error::WouldBlock(_) | Error::LockTimeout(_)) if self.hand.random.below(2) == 0 => {}
                 result => result?,
             }
         }
-        let how = match self.random.below(10) {
+        let how = match self.hand.random.below(10) {
             0 => How::Rollback,
             _ if pipelined => How::Pipelined,
             _ => How::Commit,
@@ -213,7 +207,8 @@ impl Client<'_> {
         if matches!(how, How::Rollback) {
             return tx.rollback();
         }
-        let row = (!reads_only).then(|| format!("{}-{}-{serial}", self.life, self.number).into_bytes());
+        let row =
+            (!reads_only).then(|| format!("{}-{}-{serial}", self.hand.life, self.hand.number).into_bytes());
         if let Some(row) = &row {
             let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
             ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
@@ -239,15 +234,84 @@ impl Client<'_> {
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
     }
 
+    /// A transaction that is a function: what it does in each of its runs, and where it leaves what that was.
+    fn body(&mut self, serial: u64, told: Told) -> (impl FnMut(&mut Transaction) -> Result<()> + use<>, Run) {
+        let mut drawn = self.hand.clone();
+        // The next one draws other numbers.
+        self.hand.random.next_u64();
+        drawn.random.next_u64();
+        let reads_only = drawn.random.below(4) == 0;
+        let row =
+            (!reads_only).then(|| format!("{}-{}-{serial}", self.hand.life, self.hand.number).into_bytes());
+        let run = Run { last: Arc::default(), committed: told };
+        let (last, order) = (Arc::clone(&run.last), Arc::clone(&self.shared.order));
+        let body = move |tx: &mut Transaction| {
+            *last.lock() = None;
+            let mut hand = drawn.clone();
+            let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
+            for _ in 0..=hand.random.below(6) {
+                hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
+            }
+            if let Some(row) = &row {
+                let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
+                ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
+            }
+            // Drawn while all locks are held, as in `transaction`.
+            let position = order.fetch_add(1, Ordering::SeqCst);
+            *last.lock() = Some(Attempt { position, ops, row: row.clone(), told: Told::Unknown });
+            Ok(())
+        };
+        (body, run)
+    }
+
+    /// Remembers what became of such a transaction.
+    fn note(&mut self, run: &Run, result: Result<()>) -> Result<()> {
+        let told = match &result {
+            Ok(()) => run.committed,
+            // Whoever is refused by concurrency has not come to its commit.
+            Err(error) if is_usual(error) => Told::Refused,
+            Err(_) => Told::Unknown,
+        };
+        let last = run.last.lock().take();
+        self.attempts.extend(last.map(|attempt| Attempt { told, ..attempt }));
+        result
+    }
+
+    /// A transaction that gets its locks first.
+    fn planned(&mut self, serial: u64) -> Result<()> {
+        let options = TransactOptions { execution: Some(Execution::Planned), ..self.options() };
+        let (body, run) = self.body(serial, told(&options));
+        let result = self.db.transact_with(&options, body);
+        self.note(&run, result)
+    }
+
+    /// A transaction that threads of the database run, beside others of this client.
+    fn submit(&mut self, serial: u64) -> Result<()> {
+        let options = self.options();
+        let (body, run) = self.body(serial, told(&options));
+        let submitted = self.db.plan().options(options).submit(body)?;
+        self.submitted.push((submitted, run));
+        if self.submitted.len() > self.hand.random.below(SUBMITTED) as usize {
+            return self.wait_for_oldest();
+        }
+        Ok(())
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<()> {
+        let (submitted, run) = self.submitted.remove(0);
+        let result = submitted.wait();
+        self.note(&run, result)
+    }
+
     /// Lends the transaction to whoever wants to cancel one, and cancels one, perhaps its own.
     fn lend_and_cancel(&mut self, tx: &mut Transaction) {
-        if self.random.below(8) != 0 {
+        if self.hand.random.below(8) != 0 {
             return;
         }
         let mut cancellable = self.shared.cancellable.lock();
         cancellable.push(tx.cancel_handle());
-        if self.random.below(3) == 0 {
-            let place = self.random.below(cancellable.len() as u64) as usize;
+        if self.hand.random.below(3) == 0 {
+            let place = self.hand.random.below(cancellable.len() as u64) as usize;
             let handle = cancellable.swap_remove(place);
             drop(cancellable);
             handle.cancel();
@@ -280,11 +344,12 @@ impl Client<'_> {
 
     /// Fills the table that comes and goes, or drops it.
     fn scratch(&mut self, serial: u64) -> Result<()> {
-        if self.random.below(3) == 0 {
+        if self.hand.random.below(3) == 0 {
             return self.db.drop_table(SCRATCH).map(|_| ());
         }
         let scratch = Bytes::new(SCRATCH);
-        let keys: Vec<(Vec<u8>, Vec<u8>)> = (0..12).map(|_| (self.key(), self.value(serial))).collect();
+        let keys: Vec<(Vec<u8>, Vec<u8>)> =
+            (0..12).map(|_| (self.hand.key(), self.hand.value(serial))).collect();
         let options = self.options();
         let result = self.db.transact_with(&options, |tx| {
             keys.iter().try_for_each(|(key, value)| tx.put(scratch, &key[..], &value[..]).map(|_| ()))
@@ -295,86 +360,11 @@ impl Client<'_> {
             result => result,
         }
     }
+}
 
-    fn operation(
-        &mut self,
-        tx: &mut Transaction,
-        ops: &mut Vec<Op>,
-        savepoints: &mut Vec<(usize, Savepoint)>,
-        reads_only: bool,
-        serial: u64,
-    ) -> Result<()> {
-        let number = self.random.below(2) as u32;
-        let key = self.key();
-        let op = match self.random.below(if reads_only { 8 } else { 20 }) {
-            0..4 => {
-                let for_update = !reads_only && self.random.below(3) == 0;
-                let result = if for_update {
-                    tx.get_for_update(table(number), &key)?
-                } else {
-                    tx.get(table(number), &key)?
-                };
-                Op::Get { table: number, key, result }
-            }
-            4..8 => self.scan(tx, number, reads_only)?,
-            8..11 => {
-                let value = self.value(serial);
-                let inserted = tx.insert(table(number), &key, &value[..])?;
-                Op::Insert { table: number, key, value, inserted }
-            }
-            11..13 => {
-                let value = self.value(serial);
-                let existed = tx.put(table(number), &key, &value[..])?;
-                Op::Put { table: number, key, value, existed }
-            }
-            13 => {
-                let value = self.value(serial);
-                let updated = tx.update(table(number), &key, &value[..])?;
-                Op::Update { table: number, key, value, updated }
-            }
-            14..18 => {
-                let existed = tx.delete(table(number), &key)?;
-                Op::Delete { table: number, key, existed }
-            }
-            18 => {
-                let made = ops.iter().filter(|op| matches!(op, Op::Savepoint)).count();
-                savepoints.push((made, tx.savepoint()?));
-                Op::Savepoint
-            }
-            _ => {
-                if savepoints.is_empty() {
-                    return Ok(());
-                }
-                let place = self.random.below(savepoints.len() as u64) as usize;
-                let (made, savepoint) = savepoints[place];
-                tx.rollback_to(savepoint)?;
-                savepoints.truncate(place + 1);
-                Op::RollbackTo(made)
-            }
-        };
-        ops.push(op);
-        Ok(())
-    }
-
-    fn scan(&mut self, tx: &mut Transaction, number: u32, reads_only: bool) -> Result<Op> {
-        let (low, high, descending) = (self.bound(), self.bound(), self.random.below(2) == 0);
-        let direction = if descending { Direction::Descending } else { Direction::Ascending };
-        let most = self.random.below(12) as usize;
-        let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let mut cursor = if !reads_only && self.random.below(4) == 0 {
-            tx.cursor_for_update(table(number), slices, direction)?
-        } else {
-            tx.cursor(table(number), slices, direction)?
-        };
-        let (mut result, mut complete) = (Vec::new(), false);
-        while result.len() < most && !complete {
-            match cursor.next(tx)? {
-                Some(entry) => result.push(entry),
-                None => complete = true,
-            }
-        }
-        Ok(Op::Scan { table: number, low, high, descending, complete, result })
-    }
+/// What a commit with these options promises.
+fn told(options: &TransactOptions) -> Told {
+    if options.durability == Some(Durability::Sync) { Told::Durable } else { Told::Lazy }
 }
 
 /// What a failed commit says of itself.
@@ -384,5 +374,12 @@ fn refusal(error: &Error) -> Told {
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.
 pub(super) fn is_usual(error: &Error) -> bool {
-    matches!(error, Error::Deadlock(_) | Error::LockTimeout(_) | Error::WouldBlock(_) | Error::Cancelled)
+    matches!(
+        error,
+        Error::Deadlock(_)
+            | Error::StaleReads
+            | Error::LockTimeout(_)
+            | Error::WouldBlock(_)
+            | Error::Cancelled
+    )
 }

@@ -12,6 +12,8 @@ const FAULTS_WITHIN: u64 = 250;
 const CHANGES_WITHIN: u64 = 300_000;
 /// How deep recoveries are crashed in a row.
 const MOST_CRASHED_RECOVERIES: u64 = 3;
+/// Among how many operations of the disk a last checkpoint is torn; many have fewer.
+const LAST_ACT_WITHIN: u64 = 40;
 /// The longest time that a sync takes, in microseconds: thousands of steps.
 const LONGEST_SYNC_US: u64 = 500;
 /// The most that is left of a disk that runs full, in bytes beyond what the empty database needs.
@@ -40,6 +42,9 @@ pub(super) struct Life {
     pub(super) mode: CrashMode,
     /// The numbers of the operations at which the power fails in the next openings.
     pub(super) crashed_recoveries: Vec<u64>,
+    /// Whether a transaction stays open over a last checkpoint; and at which operation of the disk in it the power fails, if
+    /// the life ends by that.
+    pub(super) last_act: Option<u64>,
 }
 
 /// What a seed stands for.
@@ -50,8 +55,13 @@ pub(super) struct Plan {
     /// The options that are not as they are by default.
     pub(super) settings: Vec<(&'static str, &'static str)>,
     pub(super) threads: u64,
+    /// How transactions may run.
+    pub(super) ways: Ways,
     /// What each thread runs in a life.
     pub(super) transactions: u64,
+    /// A thread takes a checkpoint instead of one in so many transactions. Where that is often, changes are on their way
+    /// when checkpoints begin.
+    pub(super) checkpoint_every: u64,
     pub(super) keys: u64,
     /// One value in so many is long: pages go in and out of a small pool then.
     pub(super) long_values: u64,
@@ -64,8 +74,67 @@ pub(super) struct Plan {
     pub(super) lives: Vec<Life>,
 }
 
+/// How the transactions of a run may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ways {
+    /// Step by step.
+    Stepwise,
+    /// In any way, beside each other.
+    Mixed,
+}
+
+/// How a transaction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It gets each lock when it needs it.
+    Stepwise,
+    /// It gets its locks first.
+    Planned,
+    /// It gets its locks first, from threads of the database, and others of these run it.
+    Submitted,
+}
+
+/// One seed in so many is mixed.
+const MIXED_EVERY: u64 = 3;
+
+/// What the threads of partitioned execution are like in a mixed run.
+const PARTITIONED: [(&str, &[&str]); 5] = [
+    ("control_threads", &["2", "2", "1", "3"]),
+    ("execution_threads", &["3", "3", "1", "2"]),
+    ("execution_window", &["16", "1", "3"]),
+    ("ring_capacity", &["1", "2", "64"]),
+    ("automatic_threads", &["false", "true"]),
+];
+
+impl Ways {
+    /// Those of a seed. What they draw is drawn apart, so that the other seeds stay as they were.
+    fn draw_for(seed: u64, options: &mut Options, settings: &mut Vec<(&'static str, &'static str)>) -> Ways {
+        if seed % MIXED_EVERY != MIXED_EVERY - 1 {
+            return Ways::Stepwise;
+        }
+        let mut random = Xorshift::new(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
+        for (name, values) in PARTITIONED {
+            random.next_u64();
+            let value = values[random.below(values.len() as u64) as usize];
+            options.set(name, value).expect("the values above are values of their options");
+            settings.push((name, value));
+        }
+        Ways::Mixed
+    }
+
+    /// The way of the next transaction.
+    pub(super) fn draw(self, random: &mut Xorshift) -> Way {
+        match self {
+            Ways::Stepwise => Way::Stepwise,
+            Ways::Mixed => {
+                [Way::Stepwise, Way::Planned, Way::Submitted, Way::Submitted][random.below(4) as usize]
+            }
+        }
+    }
+}
+
 /// The options of which one value is drawn, and the values.
-const CHOICES: [(&str, &[&str]); 20] = [
+const CHOICES: [(&str, &[&str]); 21] = [
     ("lock_table", &["latched", "latched", "staged", "staged", "global_mutex"]),
     (
         "deadlock_policy",
@@ -101,6 +170,7 @@ const CHOICES: [(&str, &[&str]); 20] = [
     ("flush_interval", &["100ms", "1ms"]),
     ("lock_notes", &["false", "true"]),
     ("deadlock_confirmation", &["true"]),
+    ("read_mode", &["locking", "hybrid", "hybrid"]),
 ];
 
 impl Plan {
@@ -115,9 +185,11 @@ impl Plan {
             0 => Schedule::Priorities { changes: 1 + random.below(6) as u32, within_steps: CHANGES_WITHIN },
             _ => Schedule::Random,
         };
-        let (options, settings) = draw_options(&mut random, changes);
+        let (mut options, mut settings) = draw_options(&mut random, changes);
+        let ways = Ways::draw_for(seed, &mut options, &mut settings);
         let threads = 2 + random.below(5);
         let transactions = 4 + random.below(20);
+        let checkpoint_every = [60, 60, 5][random.below(3) as usize];
         let keys = match random.below(4) {
             0 => 2 + random.below(4),
             1 | 2 => 2 + random.below(30),
@@ -136,6 +208,8 @@ impl Plan {
             settings,
             threads: changes.threads.map_or(threads, |most| most.min(threads)),
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
+            ways,
+            checkpoint_every,
             keys,
             long_values,
             crashed_creation,
@@ -200,6 +274,8 @@ impl Life {
             _ => CrashMode::TornRandom(random.next_u64()),
         };
         let crashed = if random.below(3) == 0 { 1 + random.below(MOST_CRASHED_RECOVERIES) } else { 0 };
-        Life { end, mode, crashed_recoveries: (0..crashed).map(|_| 1 + random.below(60)).collect() }
+        let crashed_recoveries = (0..crashed).map(|_| 1 + random.below(60)).collect();
+        let last_act = (random.below(2) == 0).then(|| 1 + random.below(LAST_ACT_WITHIN));
+        Life { end, mode, crashed_recoveries, last_act }
     }
 }

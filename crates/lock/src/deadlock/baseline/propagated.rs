@@ -30,8 +30,10 @@ use crate::slot::SlotId;
 
 /// Words of a digest: enough for a bit for each slot, and for the Bloom filter.
 const WORDS: usize = MAX_TRANSACTIONS / 64;
-/// Bits of the paper's Bloom filter.
-const BLOOM_BITS: u64 = 512;
+/// Bits of a digest that is a Bloom filter (Kimura et al. 2012, §4.2: m).
+pub const BLOOM_BITS: u64 = 512;
+/// Bits of a transaction in it (n).
+pub const BLOOM_FINGERPRINT: usize = 3;
 
 const _: () = assert!(BLOOM_BITS as usize <= WORDS * 64);
 
@@ -65,11 +67,11 @@ struct Published {
 struct Closure([u64; WORDS]);
 
 impl Closure {
-    fn add(&mut self, fingerprint: [usize; 3]) {
+    fn add(&mut self, fingerprint: [usize; BLOOM_FINGERPRINT]) {
         fingerprint.into_iter().for_each(|bit| self.0[bit / 64] |= 1 << (bit % 64));
     }
 
-    fn contains(&self, fingerprint: [usize; 3]) -> bool {
+    fn contains(&self, fingerprint: [usize; BLOOM_FINGERPRINT]) -> bool {
         fingerprint.into_iter().all(|bit| self.0[bit / 64] >> (bit % 64) & 1 != 0)
     }
 
@@ -116,9 +118,9 @@ impl Propagated {
             Style::Spin => Pause::Spin,
             Style::Hybrid => {
                 let open = manager.slots.used().filter(|(_, slot)| slot.busy.load(Relaxed)).count();
-                if open <= manager.processors { Pause::Spin } else { Pause::Sleep }
+                if open <= manager.processors { Pause::Spin } else { Pause::Nap }
             }
-            Style::Sleep | Style::Backoff => Pause::Sleep,
+            Style::Sleep | Style::Backoff => Pause::Nap,
         }
     }
 
@@ -148,16 +150,16 @@ impl Propagated {
     }
 
     /// The bits of a slot, not all of them different.
-    fn fingerprint(&self, slot: SlotId) -> [usize; 3] {
+    fn fingerprint(&self, slot: SlotId) -> [usize; BLOOM_FINGERPRINT] {
         match self.digests {
-            DigestKind::Exact => [slot.index(); 3],
+            DigestKind::Exact => [slot.index(); BLOOM_FINGERPRINT],
             DigestKind::Bloom => bloom_fingerprint(slot),
         }
     }
 }
 
 /// Three different bits of 512, spread by the finalizer of SplitMix64.
-fn bloom_fingerprint(slot: SlotId) -> [usize; 3] {
+fn bloom_fingerprint(slot: SlotId) -> [usize; BLOOM_FINGERPRINT] {
     let mut bits = (slot.index() as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 
 use foreshore_base::Lsn;
 use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::Ordering;
 use foreshore_env::thread;
 
 use super::Bucket;
@@ -32,6 +33,14 @@ pub(in crate::table) enum Fault {
     Guard,
     /// A tag is left by a load and a store.
     Tag,
+    /// A list stays shared when somebody in it wants more.
+    Doubt,
+    /// Who comes beside the latch does not release what it has written into its request.
+    Comes,
+    /// Who goes beside the latch does not release what it has done.
+    Goes,
+    /// Who guards the list does not acquire what those have written who are in it.
+    Guards,
 }
 
 std::thread_local! {
@@ -41,6 +50,11 @@ std::thread_local! {
 
 pub(in crate::table) fn has(fault: Fault) -> bool {
     FAULT.get() == fault
+}
+
+/// The ordering of a step, or none where the fault is that it has none.
+pub(in crate::table) fn weakened(fault: Fault, ordering: Ordering) -> Ordering {
+    if has(fault) { Ordering::Relaxed } else { ordering }
 }
 
 const NAME: LockName = LockName::from_bits(5);
@@ -186,6 +200,68 @@ fn sharers_and_strangers_come_together() {
     );
 }
 
+/// Whichever of two sharers is first when it goes: nobody is lost, and nobody stays.
+#[test]
+fn sharers_come_and_go_in_any_order() {
+    explore(
+        Fault::None,
+        |world| assert!(world.try_lock(2, NAME, Mode::S).is_some()),
+        &[
+            |world| {
+                assert!(world.try_lock(0, NAME, Mode::S).is_some());
+                world.release(0, NAME, None);
+            },
+            |world| {
+                assert!(world.try_lock(1, ELSEWHERE, Mode::S).is_some());
+                world.release(2, NAME, None);
+            },
+        ],
+        |world| {
+            assert_eq!(world.look(), [(ELSEWHERE, SlotId(1), Modes::held(Mode::S))]);
+            world.release(1, ELSEWHERE, None);
+            assert!(world.bucket.queue.list.is_open_and_bare());
+        },
+    );
+}
+
+/// A sharer that comes to another beside the latch, and somebody who wants it exclusively: not both.
+#[test]
+fn a_second_sharer_and_a_writer() {
+    explore(
+        Fault::None,
+        |world| assert!(world.try_lock(0, ELSEWHERE, Mode::S).is_some()),
+        &[|world| _ = world.try_lock(1, NAME, Mode::S), |world| _ = world.try_lock(2, NAME, Mode::X)],
+        |world| {
+            let (shared, exclusive) = (world.holds(1, Mode::S), world.holds(2, Mode::X));
+            assert!(shared != exclusive, "one of them is first");
+            assert_eq!(world.look().len(), 2);
+        },
+    );
+}
+
+/// Two sharers of a name go while somebody waits for it: granted, whoever was the last.
+#[test]
+fn a_writer_waits_for_all_sharers() {
+    explore(
+        Fault::None,
+        |world| {
+            assert!(world.try_lock(0, NAME, Mode::S).is_some() && world.try_lock(1, NAME, Mode::S).is_some());
+        },
+        &[
+            |world| {
+                world.release(1, NAME, None);
+                world.release(0, NAME, None);
+            },
+            |world| world.lock(2, Mode::X),
+        ],
+        |world| {
+            assert!(world.holds(2, Mode::X), "a lost wake-up");
+            world.release(2, NAME, None);
+            assert!(world.bucket.queue.list.is_open_and_bare(), "the next comes beside the latch");
+        },
+    );
+}
+
 /// Who waits for a request that is alone is granted the lock when it goes, whichever way that is.
 #[test]
 fn a_release_and_a_waiter() {
@@ -217,10 +293,9 @@ fn two_releases_and_a_waiter() {
     );
 }
 
-#[test]
-fn a_conversion_and_a_newcomer() {
+fn conversion_and_newcomer(fault: Fault) {
     explore(
-        Fault::None,
+        fault,
         |world| assert!(world.try_lock(0, NAME, Mode::S).is_some()),
         &[|world| world.convert(0, Mode::X), |world| _ = world.try_lock(1, NAME, Mode::S)],
         |world| {
@@ -228,6 +303,17 @@ fn a_conversion_and_a_newcomer() {
             assert!(converted != came, "one of them is first");
         },
     );
+}
+
+#[test]
+fn a_conversion_and_a_newcomer() {
+    conversion_and_newcomer(Fault::None);
+}
+
+#[test]
+#[should_panic(expected = "one of them is first")]
+fn a_conversion_must_be_known() {
+    conversion_and_newcomer(Fault::Doubt);
 }
 
 fn look_beside(fault: Fault) {
@@ -266,22 +352,45 @@ fn who_looks_needs_the_guard() {
     look_beside(Fault::Guard);
 }
 
-/// LOCK-9: who is granted what was released sees the tag.
+/// The request is in the list before what it says is.
 #[test]
-fn who_comes_sees_the_tag() {
+#[should_panic(expected = "it changed under the latch")]
+fn who_comes_has_to_release_its_request() {
+    look_beside(Fault::Comes);
+}
+
+#[test]
+#[should_panic(expected = "it changed under the latch")]
+fn who_guards_has_to_acquire_requests() {
+    look_beside(Fault::Guards);
+}
+
+/// LOCK-9: who is granted what was released sees the tag.
+fn comes_after_a_tag(fault: Fault) {
     explore(
-        Fault::None,
+        fault,
         |world| assert!(world.try_lock(0, NAME, Mode::X).is_some()),
         &[
             |world| world.release(0, NAME, Some(Lsn(7))),
             |world| {
                 if let Some(tag) = world.try_lock(1, NAME, Mode::S) {
-                    assert_eq!(tag, Lsn(7));
+                    assert_eq!(tag, Lsn(7), "granted, and the tag is not seen");
                 }
             },
         ],
         |world| assert_eq!(world.bucket.queue.tag(), Lsn(7)),
     );
+}
+
+#[test]
+fn who_comes_sees_the_tag() {
+    comes_after_a_tag(Fault::None);
+}
+
+#[test]
+#[should_panic(expected = "granted, and the tag is not seen")]
+fn who_goes_has_to_release_its_tag() {
+    comes_after_a_tag(Fault::Goes);
 }
 
 /// One goes beside the latch, the other under it.

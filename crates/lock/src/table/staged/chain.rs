@@ -220,8 +220,8 @@ impl List for Chain {
         self.push(requests, index);
     }
 
-    fn remove(&self, _requests: &Requests, request: &Request) {
-        request.make_obsolete();
+    fn remove(&self, requests: &Requests, index: RequestIndex) {
+        requests.get(index).make_obsolete();
     }
 }
 

@@ -56,7 +56,7 @@ const OFFSETS: [usize; 5] = [64, 72, 2000, 5120, 8184];
 
 fn quiet(frames: usize) -> PoolOptions {
     // One thread, so that a run is the same each time up to its crash.
-    PoolOptions { cleaner: false, ..options(frames) }
+    PoolOptions { cleaners: 0, ..options(frames) }
 }
 
 /// Allocates, frees, changes, checkpoints, until done or until the power fails.

@@ -101,8 +101,7 @@ fn a_page_from_behind_the_log_s_end_is_found() {
 #[test]
 fn a_failed_write_stops_the_database() {
     over_all(|| {
-        let world =
-            World::create_on(FaultyDisk::new(), &PoolOptions { cleaner: false, ..options(8) }).unwrap();
+        let world = World::create_on(FaultyDisk::new(), &PoolOptions { cleaners: 0, ..options(8) }).unwrap();
         let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
         world.log.flush(Lsn(world.log.tail().0 - 1)).ok();
         for write in 1..200 {

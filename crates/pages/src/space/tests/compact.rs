@@ -8,7 +8,7 @@ use foreshore_testkit::CrashMode;
 
 use super::allocated;
 use crate::{
-    Compaction, PoolOptions,
+    Compaction, PoolOptions, Urgency,
     testing::{DATA, MOVE, World, options},
 };
 
@@ -136,7 +136,8 @@ fn a_page_that_is_being_allocated_is_not_cut_off() {
     let pages = sparse(&world, 300, 10);
     let before = world.pool.page_count();
     // Of the last extents, because the hint says so.
-    let handed_out = world.pool.space.candidate(&world.pool, PageId(before as u32 - 2)).unwrap();
+    let handed_out =
+        world.pool.space.candidate(&world.pool, PageId(before as u32 - 2), Urgency::Forward).unwrap();
     let last = *pages.keys().next_back().unwrap();
     assert!(handed_out > last);
     let compaction = world.pool.begin_compaction(64).unwrap();

@@ -179,3 +179,27 @@ fn no_policy_touches_a_prepared_transaction() {
         }
     }
 }
+
+/// What was prepared is as important after a restart as it was before: whoever is more so waits for it (LOCK-18).
+#[test]
+fn a_restart_does_not_make_it_more_important() {
+    let locks = LockOptions { deadlock: DeadlockPolicy::WaitDie, ..LockOptions::default() };
+    let options = EngineOptions { locks, ..tiny() };
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("table", b"").unwrap();
+    let mut txn = begin(&engine);
+    txn.put(&table, b"key", b"value").unwrap();
+    txn.prepare(b"id").unwrap();
+    engine.close().unwrap();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.table("table").unwrap().unwrap();
+    for (priority, waits) in [(1, true), (0, false)] {
+        let mut txn = engine.begin(BeginOptions { priority, ..BeginOptions::default() }).unwrap();
+        txn.set_lock_timeout(Some(Duration::from_millis(30)));
+        let error = get(&mut txn, &table, b"key").unwrap_err();
+        let waited = matches!(error, TxnError::Lock(LockError::Timeout(_)));
+        assert_eq!(waited, waits, "priority {priority}: {error}");
+    }
+    engine.rollback_prepared(b"id").unwrap();
+}

@@ -1,4 +1,4 @@
-//! What the facade promises to one user at a time.
+//! What the facade promises to one user at a time, in every way in which transactions run.
 
 use std::{
     ops::{Bound, ControlFlow},
@@ -13,6 +13,8 @@ use foreshore::{
     limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
 };
 use tempfile::TempDir;
+
+use crate::ways::Way;
 
 const NUMBERS: TableDefinition<u32, &str> = TableDefinition::new("numbers");
 const BYTES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("bytes");
@@ -55,46 +57,58 @@ fn types_may_cross_threads() {
 
 #[test]
 fn single_records() {
-    let (_directory, db) = filled();
-    let mut tx = db.begin().unwrap();
-    assert_eq!(tx.get(NUMBERS, 2).unwrap().as_deref(), Some("two"));
-    assert_eq!(tx.get(NUMBERS, 4).unwrap(), None);
-    assert_eq!(tx.get_for_update(NUMBERS, 3).unwrap().as_deref(), Some("three"));
-    assert_eq!(tx.get_with(NUMBERS, 3, <[u8]>::len).unwrap(), Some(5));
-    assert!(!tx.insert(NUMBERS, 2, "deux").unwrap(), "the key is there");
-    assert!(tx.insert(NUMBERS, 4, "four").unwrap());
-    assert!(!tx.put(NUMBERS, 6, "six").unwrap(), "the key was not there");
-    assert!(tx.put(NUMBERS, 6, "sechs").unwrap(), "the key was there");
-    assert!(!tx.update(NUMBERS, 7, "seven").unwrap());
-    assert!(tx.update(NUMBERS, 2, "deux").unwrap());
-    assert!(tx.delete(NUMBERS, 1).unwrap());
-    assert!(!tx.delete(NUMBERS, 1).unwrap());
-    let found: Vec<_> = tx.range(NUMBERS, ..).unwrap().collect::<Result<_, _>>().unwrap();
-    let expected = [(2, "deux"), (3, "three"), (4, "four"), (5, "five"), (6, "sechs"), (8, "eight")];
-    assert!(found.iter().map(|(key, value)| (*key, value.as_str())).eq(expected), "{found:?}");
-    tx.commit().unwrap();
-    assert_eq!(keys(&db), [2, 3, 4, 5, 6, 8]);
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        let found: Vec<(u32, String)> = way
+            .run(&db, |tx| {
+                assert_eq!(tx.get(NUMBERS, 2)?.as_deref(), Some("two"));
+                assert_eq!(tx.get(NUMBERS, 4)?, None);
+                assert_eq!(tx.get_for_update(NUMBERS, 3)?.as_deref(), Some("three"));
+                assert_eq!(tx.get_with(NUMBERS, 3, <[u8]>::len)?, Some(5));
+                assert!(!tx.insert(NUMBERS, 2, "deux")?, "the key is there");
+                assert!(tx.insert(NUMBERS, 4, "four")?);
+                assert!(!tx.put(NUMBERS, 6, "six")?, "the key was not there");
+                assert!(tx.put(NUMBERS, 6, "sechs")?, "the key was there");
+                assert!(!tx.update(NUMBERS, 7, "seven")?);
+                assert!(tx.update(NUMBERS, 2, "deux")?);
+                assert!(tx.delete(NUMBERS, 1)?);
+                assert!(!tx.delete(NUMBERS, 1)?);
+                tx.range(NUMBERS, ..)?.collect()
+            })
+            .unwrap();
+        let expected = [(2, "deux"), (3, "three"), (4, "four"), (5, "five"), (6, "sechs"), (8, "eight")];
+        assert!(found.iter().map(|(key, value)| (*key, value.as_str())).eq(expected), "{way:?}: {found:?}");
+        assert_eq!(keys(&db), [2, 3, 4, 5, 6, 8]);
+    }
 }
 
 #[test]
 fn strings_need_not_live_for_ever() {
-    let (_directory, db) = open();
     const NAMES: TableDefinition<&str, &str> = TableDefinition::new("names");
-    let (key, value) = (String::from("key"), String::from("value"));
-    db.transact(|tx| {
-        tx.put(NAMES, &key, value.as_str())?;
-        assert_eq!(tx.get(NAMES, key.as_str())?, Some(value.clone()));
-        let low = key[..1].to_owned();
-        assert_eq!(tx.range(NAMES, low.as_str()..)?.count(), 1);
-        let bytes = vec![1_u8; 3];
-        tx.put(BYTES, &bytes, &bytes[..])
-    })
-    .unwrap();
+    for way in Way::ALL {
+        let (_directory, db) = open();
+        let (key, value) = (String::from("key"), String::from("value"));
+        way.run(&db, move |tx| {
+            tx.put(NAMES, &key, value.as_str())?;
+            assert_eq!(tx.get(NAMES, key.as_str())?, Some(value.clone()));
+            let low = key[..1].to_owned();
+            assert_eq!(tx.range(NAMES, low.as_str()..)?.count(), 1);
+            let bytes = vec![1_u8; 3];
+            tx.put(BYTES, &bytes, &bytes[..])
+        })
+        .unwrap();
+    }
 }
 
 #[test]
 fn ranges_from_both_ends_with_every_bound() {
-    let (_directory, db) = filled();
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        way.run(&db, every_range).unwrap();
+    }
+}
+
+fn every_range(tx: &mut Transaction) -> Result<(), Error> {
     let all = [1_u32, 2, 3, 5, 8];
     let bounds = |key: u32| [Bound::Unbounded, Bound::Included(key), Bound::Excluded(key)];
     let inside = |key: u32, low: Bound<u32>, high: Bound<u32>| {
@@ -108,7 +122,6 @@ fn ranges_from_both_ends_with_every_bound() {
             Bound::Excluded(high) => key < high,
         })
     };
-    let mut tx = db.begin().unwrap();
     let mut ranges = 0;
     for low in (0..=9).flat_map(bounds) {
         for high in (0..=9).flat_map(bounds) {
@@ -139,72 +152,84 @@ fn ranges_from_both_ends_with_every_bound() {
     assert_eq!(tx.first(NUMBERS).unwrap(), Some((1, "one".to_owned())));
     assert_eq!(tx.last(NUMBERS).unwrap(), Some((8, "eight".to_owned())));
     assert_eq!(tx.first(BYTES).unwrap(), None);
+    Ok(())
 }
 
 #[test]
 fn a_cursor_lets_its_transaction_write() {
-    let (_directory, db) = filled();
-    let mut tx = db.begin().unwrap();
-    let mut cursor = tx.cursor_for_update(NUMBERS, 2..=5, Direction::Descending).unwrap();
-    let mut seen = Vec::new();
-    while let Some((key, _)) = cursor.next(&mut tx).unwrap() {
-        seen.push(key);
-        tx.delete(NUMBERS, key).unwrap();
-        tx.put(NUMBERS, key + 100, "moved").unwrap();
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        way.run(&db, |tx| {
+            let mut cursor = tx.cursor_for_update(NUMBERS, 2..=5, Direction::Descending)?;
+            let mut seen = Vec::new();
+            while let Some((key, _)) = cursor.next(tx)? {
+                seen.push(key);
+                tx.delete(NUMBERS, key)?;
+                tx.put(NUMBERS, key + 100, "moved")?;
+            }
+            assert_eq!(seen, [5, 3, 2]);
+            assert_eq!(cursor.next(tx)?, None);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(keys(&db), [1, 8, 102, 103, 105], "{way:?}");
     }
-    assert_eq!(seen, [5, 3, 2]);
-    assert_eq!(cursor.next(&mut tx).unwrap(), None);
-    tx.commit().unwrap();
-    assert_eq!(keys(&db), [1, 8, 102, 103, 105]);
 }
 
 #[test]
 fn a_scan_can_be_broken_off() {
-    let (_directory, db) = filled();
-    let mut seen = Vec::new();
-    db.transact(|tx| {
-        seen.clear();
-        tx.scan(NUMBERS, .., Direction::Descending, |key, value| {
-            seen.push((key.to_vec(), value.to_vec()));
-            if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-    })
-    .unwrap();
-    assert_eq!(seen, [(vec![0, 0, 0, 8], b"eight".to_vec()), (vec![0, 0, 0, 5], b"five".to_vec())]);
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        let seen = way.run(&db, |tx| {
+            let mut seen = Vec::new();
+            tx.scan(NUMBERS, .., Direction::Descending, |key, value| {
+                seen.push((key.to_vec(), value.to_vec()));
+                if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok(seen)
+        });
+        let expected = [(vec![0, 0, 0, 8], b"eight".to_vec()), (vec![0, 0, 0, 5], b"five".to_vec())];
+        assert_eq!(seen.unwrap(), expected, "{way:?}");
+    }
 }
 
 #[test]
 fn a_range_is_removed() {
-    let (_directory, db) = filled();
-    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, 2..8)).unwrap(), 3);
-    assert_eq!(keys(&db), [1, 8]);
-    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, ..)).unwrap(), 2);
-    assert_eq!(db.transact(|tx| tx.remove_range(NUMBERS, ..)).unwrap(), 0);
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        assert_eq!(way.run(&db, |tx| tx.remove_range(NUMBERS, 2..8)).unwrap(), 3);
+        assert_eq!(keys(&db), [1, 8]);
+        assert_eq!(way.run(&db, |tx| tx.remove_range(NUMBERS, ..)).unwrap(), 2);
+        assert_eq!(way.run(&db, |tx| tx.remove_range(NUMBERS, ..)).unwrap(), 0);
+    }
 }
 
 #[test]
 fn savepoints_nest() {
-    let (_directory, db) = filled();
-    let mut tx = db.begin().unwrap();
-    let outer = tx.savepoint().unwrap();
-    tx.delete(NUMBERS, 1).unwrap();
-    let inner = tx.savepoint().unwrap();
-    tx.put(NUMBERS, 2, "changed").unwrap();
-    tx.put(NUMBERS, 9, "new").unwrap();
-    tx.rollback_to(inner).unwrap();
-    assert_eq!(tx.get(NUMBERS, 2).unwrap().as_deref(), Some("two"));
-    assert_eq!(tx.get(NUMBERS, 1).unwrap(), None);
-    tx.put(NUMBERS, 10, "ten").unwrap();
-    tx.rollback_to(inner).unwrap();
-    assert_eq!(tx.get(NUMBERS, 10).unwrap(), None, "a savepoint can be used again");
-    tx.rollback_to(outer).unwrap();
-    assert!(matches!(tx.rollback_to(inner), Err(Error::NotOfThisTransaction { .. })));
-    let mut other = db.begin().unwrap();
-    other.savepoint().unwrap();
-    assert!(matches!(other.rollback_to(outer), Err(Error::NotOfThisTransaction { .. })));
-    tx.put(NUMBERS, 4, "four").unwrap();
-    tx.commit().unwrap();
-    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 8]);
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        let mut other = db.begin().unwrap();
+        other.savepoint().unwrap();
+        let foreign = way.run(&db, |tx| {
+            let outer = tx.savepoint()?;
+            tx.delete(NUMBERS, 1)?;
+            let inner = tx.savepoint()?;
+            tx.put(NUMBERS, 2, "changed")?;
+            tx.put(NUMBERS, 9, "new")?;
+            tx.rollback_to(inner)?;
+            assert_eq!(tx.get(NUMBERS, 2)?.as_deref(), Some("two"));
+            assert_eq!(tx.get(NUMBERS, 1)?, None);
+            tx.put(NUMBERS, 10, "ten")?;
+            tx.rollback_to(inner)?;
+            assert_eq!(tx.get(NUMBERS, 10)?, None, "a savepoint can be used again");
+            tx.rollback_to(outer)?;
+            assert!(matches!(tx.rollback_to(inner), Err(Error::NotOfThisTransaction { .. })));
+            tx.put(NUMBERS, 4, "four")?;
+            Ok(outer)
+        });
+        assert!(matches!(other.rollback_to(foreign.unwrap()), Err(Error::NotOfThisTransaction { .. })));
+        assert_eq!(keys(&db), [1, 2, 3, 4, 5, 8], "{way:?}");
+    }
 }
 
 #[test]
@@ -225,87 +250,113 @@ fn what_is_dropped_rolled_back_or_panics_leaves_no_trace() {
     tx.rollback().unwrap();
     assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
 
-    let panic = catch_unwind(AssertUnwindSafe(|| {
-        db.transact(|tx| {
-            spoil(tx);
-            panic!("the application's own");
-            #[allow(unreachable_code, reason = "gives the closure its type")]
-            Ok(())
-        })
-    }))
-    .unwrap_err();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the application's own"));
-    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+    for way in Way::ALL {
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            way.run(&db, move |tx| {
+                spoil(tx);
+                panic!("the application's own");
+                #[allow(unreachable_code, reason = "gives the closure its type")]
+                Ok(())
+            })
+        }))
+        .unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"the application's own"), "{way:?}");
+        assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
 
-    let result: Result<(), _> = db.transact(|tx| {
-        spoil(tx);
-        Err(Error::application("no"))
-    });
-    assert!(matches!(result, Err(Error::Application(error)) if error.to_string() == "no"));
-    assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
-    let two = db.transact(|tx| tx.get(NUMBERS, 2)).unwrap();
-    assert_eq!(two.as_deref(), Some("two"));
+        let result: Result<(), _> = way.run(&db, move |tx| {
+            spoil(tx);
+            Err(Error::application("no"))
+        });
+        assert!(matches!(result, Err(Error::Application(error)) if error.to_string() == "no"));
+        assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
+        let two = way.run(&db, |tx| tx.get(NUMBERS, 2)).unwrap();
+        assert_eq!(two.as_deref(), Some("two"));
+    }
 }
 
 #[test]
 fn a_table_is_opened_with_its_own_types_only() {
-    let (_directory, db) = filled();
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        way.run(&db, types_are_compared).unwrap();
+    }
+}
+
+fn types_are_compared(tx: &mut Transaction) -> Result<(), Error> {
     const OTHER_KEY: TableDefinition<u64, &str> = TableDefinition::new("numbers");
     const OTHER_VALUE: TableDefinition<u32, &[u8]> = TableDefinition::new("numbers");
-    let mut tx = db.begin().unwrap();
     let error = tx.get(OTHER_KEY, 1).unwrap_err();
     assert!(matches!(&error, Error::TypeMismatch { table, .. } if table == "numbers"), "{error}");
     assert!(error.to_string().contains("u32") && error.to_string().contains("u64"), "{error}");
     let error = tx.put(OTHER_VALUE, 1, &b"x"[..]).unwrap_err();
     assert!(matches!(&error, Error::TypeMismatch { .. }), "{error}");
-    assert_eq!(tx.get(NUMBERS, 1).unwrap().as_deref(), Some("one"), "the transaction goes on");
+    assert_eq!(tx.get(NUMBERS, 1)?.as_deref(), Some("one"), "the transaction goes on");
 
     let encoded = TableDefinition::encoded("numbers");
-    assert_eq!(tx.get(encoded, &[0, 0, 0, 1]).unwrap(), Some(b"one".to_vec()));
-    tx.put(encoded, &[0, 0, 0, 1], &b"\xFF"[..]).unwrap();
+    assert_eq!(tx.get(encoded, &[0, 0, 0, 1])?, Some(b"one".to_vec()));
+    tx.put(encoded, &[0, 0, 0, 1], &b"\xFF"[..])?;
     let error = tx.get(NUMBERS, 1).unwrap_err();
     assert!(matches!(&error, Error::Undecodable { .. }), "{error}");
-    tx.put(encoded, &[0, 0, 0, 0, 0], &b"fine"[..]).unwrap();
-    let errors = tx.range(NUMBERS, ..).unwrap().filter(Result::is_err).count();
+    tx.put(encoded, &[0, 0, 0, 0, 0], &b"fine"[..])?;
+    let errors = tx.range(NUMBERS, ..)?.filter(Result::is_err).count();
     assert_eq!(errors, 1, "the first failure ends the range");
     let error = tx.get(TableDefinition::encoded("no such"), &[]).unwrap_err();
     assert!(matches!(&error, Error::NoSuchTable { table } if table == "no such"), "{error}");
+    Ok(())
 }
 
 #[test]
 fn entries_are_appended_in_order() {
+    for way in Way::ALL {
+        append_entries(way);
+    }
+}
+
+fn append_entries(way: Way) {
+    const MOST: u32 = 30_000;
+    fn names(first: u32) -> Vec<(u32, String)> {
+        (9..MOST).map(|number| (first + number - 9, format!("name of {number}"))).collect()
+    }
+    fn entries(names: &[(u32, String)]) -> impl Iterator<Item = (u32, &str)> {
+        names.iter().map(|(key, name)| (*key, name.as_str()))
+    }
     let (directory, db) = filled();
-    let names: Vec<_> = (9..30_000_u32).map(|number| format!("name of {number}")).collect();
-    let entries = || (9..).zip(names.iter().map(String::as_str));
-    let mut tx = db.begin().unwrap();
-    assert_eq!(tx.append(NUMBERS, entries()).unwrap(), names.len() as u64);
-    assert_eq!(tx.append(NUMBERS, std::iter::empty::<(u32, &str)>()).unwrap(), 0);
-    assert_eq!(tx.get(NUMBERS, 20_000).unwrap().as_deref(), Some("name of 20000"));
-    tx.rollback().unwrap();
+    let appended = names(9);
+    let count = appended.len() as u64;
+    let result = way.run(&db, move |tx| {
+        assert_eq!(tx.append(NUMBERS, entries(&appended))?, count);
+        assert_eq!(tx.append(NUMBERS, std::iter::empty::<(u32, &str)>())?, 0);
+        assert_eq!(tx.get(NUMBERS, 20_000)?.as_deref(), Some("name of 20000"));
+        Err::<(), _>(Error::application("no"))
+    });
+    assert!(matches!(result, Err(Error::Application(_))), "{way:?}: {result:?}");
     assert_eq!(keys(&db), [1, 2, 3, 5, 8]);
 
-    let mut tx = db.begin().unwrap();
-    tx.put(NUMBERS, 0, "before").unwrap();
-    // Late in the entries, after parts of them were written: nothing of them stays.
-    let unsorted = entries().chain([(7, "seven")]);
-    let error = tx.append(NUMBERS, unsorted).unwrap_err();
-    assert!(
-        matches!(&error, Error::NotBehind { table, entry } if table == "numbers" && *entry == names.len() as u64)
-    );
-    assert!(!error.is_retryable());
-    assert_eq!(tx.range(NUMBERS, ..).unwrap().count(), 6);
-    let savepoint = tx.savepoint().unwrap();
-    // Ghosts of what was taken back may be in the way.
-    tx.append(NUMBERS, [(40_000, "a"), (40_001, "b")]).unwrap();
-    tx.rollback_to(savepoint).unwrap();
-    tx.append(NUMBERS, [(50_000, "c")]).unwrap();
-    tx.commit().unwrap();
+    let unsorted = names(9);
+    way.run(&db, move |tx| {
+        tx.put(NUMBERS, 0, "before")?;
+        // Late in the entries, after parts of them were written: nothing of them stays.
+        let error = tx.append(NUMBERS, entries(&unsorted).chain([(7, "seven")])).unwrap_err();
+        assert!(
+            matches!(&error, Error::NotBehind { table, entry } if table == "numbers" && *entry == count),
+            "{error}"
+        );
+        assert!(!error.is_retryable());
+        assert_eq!(tx.range(NUMBERS, ..)?.count(), 6);
+        let savepoint = tx.savepoint()?;
+        // Ghosts of what was taken back may be in the way.
+        tx.append(NUMBERS, [(40_000, "a"), (40_001, "b")])?;
+        tx.rollback_to(savepoint)?;
+        tx.append(NUMBERS, [(50_000, "c")])
+    })
+    .unwrap();
     assert_eq!(keys(&db), [0, 1, 2, 3, 5, 8, 50_000]);
-    db.transact(|tx| tx.append(NUMBERS, (60_000..).zip(names.iter().map(String::as_str)))).unwrap();
+    let behind = names(60_000);
+    way.run(&db, move |tx| tx.append(NUMBERS, entries(&behind))).unwrap();
     assert!(db.verify().unwrap().is_sound());
     db.close().unwrap();
     let db = Database::open(directory.path().join("db")).unwrap();
-    assert_eq!(keys(&db).len(), 7 + names.len());
+    assert_eq!(keys(&db).len() as u64, 7 + count);
     assert!(db.verify().unwrap().is_sound());
 }
 
@@ -434,18 +485,31 @@ fn tables_are_listed() {
 
 #[test]
 fn limits_are_errors_that_change_nothing() {
-    let (_directory, db) = open();
-    let mut tx = db.begin().unwrap();
+    for way in Way::ALL {
+        let (_directory, db) = open();
+        way.run(&db, limits_are_kept).unwrap();
+        way.run(&db, |tx| {
+            let longest = vec![7; MAX_KEY_BYTES];
+            assert_eq!(tx.get(BYTES, &longest)?, Some(longest.clone()));
+            let largest = vec![9; MAX_VALUE_BYTES];
+            assert!(tx.get(BYTES, b"large")? == Some(largest), "16 MiB come back as they were");
+            assert_eq!(tx.get(BYTES, b"larger")?, None);
+            tx.delete(BYTES, b"large")
+        })
+        .unwrap();
+    }
+}
+
+fn limits_are_kept(tx: &mut Transaction) -> Result<(), Error> {
     let longest = vec![7; MAX_KEY_BYTES];
-    tx.put(BYTES, &longest, &longest[..]).unwrap();
+    tx.put(BYTES, &longest, &longest[..])?;
     let too_long = vec![7; MAX_KEY_BYTES + 1];
     let error = tx.put(BYTES, &too_long, &b""[..]).unwrap_err();
     assert!(matches!(error, Error::KeyTooLong { bytes, limit: MAX_KEY_BYTES } if bytes == too_long.len()));
     assert!(matches!(tx.get(BYTES, &vec![0; 3072]).unwrap_err(), Error::KeyTooLong { .. }));
     assert!(matches!(tx.range(BYTES, ..&too_long[..]).unwrap_err(), Error::KeyTooLong { .. }));
 
-    let largest = vec![9; MAX_VALUE_BYTES];
-    tx.put(BYTES, b"large", &largest[..]).unwrap();
+    tx.put(BYTES, b"large", &vec![9; MAX_VALUE_BYTES][..])?;
     let too_large = vec![9; MAX_VALUE_BYTES + 1];
     let error = tx.put(BYTES, b"larger", &too_large[..]).unwrap_err();
     assert!(matches!(error, Error::ValueTooLong { limit: MAX_VALUE_BYTES, .. }));
@@ -453,17 +517,9 @@ fn limits_are_errors_that_change_nothing() {
     let name = "n".repeat(MAX_TABLE_NAME_BYTES + 1);
     let error = tx.put(TableDefinition::<u8, u8>::new(&name), 1, 1).unwrap_err();
     assert!(matches!(error, Error::LimitExceeded { .. }), "{error}");
-    tx.put(TableDefinition::<u8, u8>::new(&name[1..]), 1, 1).unwrap();
+    tx.put(TableDefinition::<u8, u8>::new(&name[1..]), 1, 1)?;
     assert!(matches!(tx.put(TableDefinition::<u8, u8>::new(""), 1, 1), Err(Error::LimitExceeded { .. })));
-
-    tx.commit().unwrap();
-    db.transact(|tx| {
-        assert_eq!(tx.get(BYTES, &longest)?, Some(longest.clone()));
-        assert!(tx.get(BYTES, b"large")? == Some(largest.clone()), "16 MiB come back as they were");
-        assert_eq!(tx.get(BYTES, b"larger")?, None);
-        tx.delete(BYTES, b"large")
-    })
-    .unwrap();
+    Ok(())
 }
 
 #[test]
@@ -545,7 +601,10 @@ fn what_is_rolled_back_while_the_database_is_closed_is_gone() {
 fn a_deadline_beyond_all_clocks_is_none() {
     let (_directory, db) = filled();
     let options = TransactOptions { deadline: Some(Duration::MAX), ..Default::default() };
-    assert_eq!(db.transact_with(&options, |tx| tx.get(NUMBERS, 1)).unwrap().as_deref(), Some("one"));
+    for way in Way::ALL {
+        let one = way.run_with(&db, &options, |tx| tx.get(NUMBERS, 1)).unwrap();
+        assert_eq!(one.as_deref(), Some("one"), "{way:?}");
+    }
     db.begin_with(&options).unwrap().commit().unwrap();
     assert!(db.verify_within(Duration::MAX).unwrap().is_sound());
 }
@@ -554,11 +613,14 @@ fn a_deadline_beyond_all_clocks_is_none() {
 fn what_is_refused_makes_no_table() {
     let (_directory, db) = filled();
     let before = db.tables().unwrap().len();
-    let (long_key, long_value) = (vec![0; MAX_KEY_BYTES + 1], vec![0; MAX_VALUE_BYTES + 1]);
-    assert!(db.transact(|tx| tx.put(BYTES, &long_key[..], &[][..])).is_err());
-    assert!(db.transact(|tx| tx.insert(BYTES, &[1][..], &long_value[..])).is_err());
-    assert!(db.transact(|tx| tx.get(BYTES, &long_key[..])).is_err());
-    assert_eq!(db.tables().unwrap().len(), before);
+    for way in Way::ALL {
+        let (long_key, long_value) = (vec![0; MAX_KEY_BYTES + 1], vec![0; MAX_VALUE_BYTES + 1]);
+        let key = long_key.clone();
+        assert!(way.run(&db, move |tx| tx.put(BYTES, &key[..], &[][..])).is_err());
+        assert!(way.run(&db, move |tx| tx.insert(BYTES, &[1][..], &long_value[..])).is_err());
+        assert!(way.run(&db, move |tx| tx.get(BYTES, &long_key[..])).is_err());
+        assert_eq!(db.tables().unwrap().len(), before, "{way:?}");
+    }
 }
 
 #[test]
@@ -592,19 +654,24 @@ fn a_transaction_commits_as_it_was_told() {
         lock_timeout: Some(Duration::from_secs(5)),
         durability: Some(Durability::Lazy),
         isolation: Some(foreshore::Isolation::ReadCommitted),
+        read_mode: Some(foreshore::ReadMode::Hybrid),
         execution: None,
         label: Some("short".into()),
         no_wait: true,
+        priority: 3,
         retries: 0,
     };
-    db.transact_with(&options, |tx| tx.put(NUMBERS, 4, "four")).unwrap();
-    let mut tx = db.begin_with(&options).unwrap();
+    for (way, key) in Way::ALL.into_iter().zip([4, 9, 10]) {
+        way.run_with(&db, &options, move |tx| tx.put(NUMBERS, key, "new")).unwrap();
+    }
+    // Locks of a submitted transaction are given back behind its result.
+    let mut tx = db.begin_with(&TransactOptions { no_wait: false, ..options }).unwrap();
     tx.lock_table(NUMBERS, TableLock::Exclusive).unwrap();
     tx.put(NUMBERS, 6, "six").unwrap();
     let id = tx.id();
     tx.commit_with(Durability::Sync).unwrap();
     assert!(db.begin().unwrap().id() > id);
-    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 6, 8]);
+    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 6, 8, 9, 10]);
 }
 
 #[test]

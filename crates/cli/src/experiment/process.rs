@@ -1,0 +1,131 @@
+//! One command in a process of its own.
+
+use std::{
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use foreshore_env::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use serde_json::Value;
+
+/// How often a running child is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The longest that a command may take.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// What a process ended with.
+pub(super) struct Ended {
+    /// Its last line, as JSON.
+    pub(super) answer: Value,
+    /// How long it took.
+    pub(super) seconds: f64,
+}
+
+/// Runs a program with its temporary files in `directory`, until it ends or `stop` is set. `may_fail`: a check of it that fails
+/// is a figure. Why it has no answer is told in a sentence.
+pub(super) fn run(
+    program: &Path,
+    words: &[&str],
+    may_fail: bool,
+    directory: &Path,
+    stop: &AtomicBool,
+) -> Result<Ended, String> {
+    let begun = Instant::now();
+    let mut child = Command::new(program)
+        .args(words)
+        .env("TMPDIR", directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    // Read beside the wait, so that a full pipe holds nobody up.
+    let out = reader(child.stdout.take());
+    let err = reader(child.stderr.take());
+    let status = wait(&mut child, begun + LONGEST, stop);
+    let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
+    let (out, err) = (join(out), join(err));
+    let status = status?;
+    let last = out.trim_end().lines().last().unwrap_or_default();
+    let answer: Option<Value> = serde_json::from_str(last).ok();
+    let refusal = answer.as_ref().and_then(|answer| answer.pointer("/error/message")).and_then(Value::as_str);
+    match (answer.as_ref(), refusal) {
+        (_, Some(message)) => Err(message.to_owned()),
+        (Some(_), None) if status == Some(0) || (may_fail && status == Some(1)) => {
+            Ok(Ended { answer: answer.unwrap_or_default(), seconds: begun.elapsed().as_secs_f64() })
+        }
+        (Some(_), None) => Err("a check of the data failed; the figures are worth nothing".to_owned()),
+        (None, None) => {
+            let told = err.trim_end().lines().last().unwrap_or("nothing on standard error");
+            Err(format!("it ended without an answer: {told}"))
+        }
+    }
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is all there is.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The exit status; `None` if a signal ended it.
+fn wait(child: &mut Child, deadline: Instant, stop: &AtomicBool) -> Result<Option<i32>, String> {
+    let why = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status.code()),
+            // Relaxed: nothing else is read because of it.
+            Ok(None) if stop.load(Ordering::Relaxed) => break "it was interrupted".to_owned(),
+            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+            Ok(None) => break format!("it took longer than {LONGEST:?}"),
+            Err(error) => break format!("it could not be looked after: {error}"),
+        }
+    };
+    // It has ended already if these fail.
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(why)
+}
+
+#[cfg(all(test, not(foreshore_sim)))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, stop: bool) -> Result<Ended, String> {
+        run(Path::new("/bin/sh"), &["-c", script], false, Path::new("/tmp"), &AtomicBool::new(stop))
+    }
+
+    #[test]
+    fn answers_refusals_and_failures_are_told_apart() {
+        let ended = shell("echo noise; echo '{\"a\": 1}'", false);
+        assert_eq!(ended.ok().map(|ended| ended.answer), Some(serde_json::json!({"a": 1})));
+        let refused = r#"echo '{"error": {"code": "usage", "message": "no such thing"}}'; exit 2"#;
+        assert_eq!(shell(refused, false).err().as_deref(), Some("no such thing"));
+        assert!(shell("echo '{}'; exit 1", false).err().unwrap().contains("check"));
+        assert!(shell("echo gone >&2; exit 3", false).err().unwrap().contains("gone"));
+        let may_fail = |script: &str| {
+            let ended =
+                run(Path::new("/bin/sh"), &["-c", script], true, Path::new("/tmp"), &AtomicBool::new(false));
+            ended.is_ok()
+        };
+        assert!(may_fail("echo '{}'; exit 1") && !may_fail("echo '{}'; exit 2"));
+        let nowhere = run(Path::new("/no/such"), &[], false, Path::new("/tmp"), &AtomicBool::new(false));
+        assert!(nowhere.is_err());
+    }
+
+    #[test]
+    fn what_runs_is_ended_when_all_is_to_end() {
+        let begun = Instant::now();
+        assert_eq!(shell("exec sleep 60", true).err().as_deref(), Some("it was interrupted"));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,217 @@
+//! `foreshore experiment run`: runs what is not stored yet, and judges.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use foreshore_env::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread, time,
+};
+use foreshore_experiment::{Answer, Experiment, Judgement, Machine, Run, Scale, Way, judge};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use super::{RunArgs, process, simulator, store, store::Store, verdicts};
+use crate::{
+    directory::Directory,
+    output::{CliError, TROUBLE},
+};
+
+/// The exit status of a program that was interrupted, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// A program that runs commands.
+#[derive(Clone)]
+struct Program {
+    path: PathBuf,
+    checksum: String,
+}
+
+/// What all runs share.
+struct Runner {
+    real: Program,
+    /// Or why there is none, in words.
+    simulator: Option<Result<Program, String>>,
+    store: Store,
+    /// Where children have their temporary files.
+    directory: Directory,
+    /// Set once the program is to end.
+    stop: Arc<AtomicBool>,
+    machine: Machine,
+    commit: String,
+    bar: ProgressBar,
+}
+
+/// Runs and judges; prints what came of it.
+pub(super) fn run(experiments: &[Experiment], scale: Scale, args: &RunArgs) -> Result<ExitCode, CliError> {
+    let runner = Runner::open(experiments, args)?;
+    let missing = runner.missing(experiments, args.again);
+    runner.bar.set_length(missing.len() as u64);
+    let failures =
+        runner.run_all(&missing, args.jobs.map_or_else(thread::available_parallelism, usize::from))?;
+    runner.bar.finish_and_clear();
+    let judged: Vec<(&Experiment, Judgement)> =
+        experiments.iter().map(|experiment| (experiment, runner.judge(experiment, &failures))).collect();
+    if args.json {
+        verdicts::print_json(scale, &judged)?;
+    } else {
+        for (experiment, judgement) in &judged {
+            verdicts::print(experiment, judgement)?;
+        }
+        verdicts::print_count(&judged)?;
+    }
+    // Relaxed: all threads that could tell something are joined.
+    if runner.stop.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let all = judged.iter().all(|(_, judgement)| judgement.not_run().is_none());
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) })
+}
+
+impl Program {
+    fn at(path: PathBuf) -> Result<Program, CliError> {
+        let checksum = store::program(&path)?;
+        Ok(Program { path, checksum })
+    }
+}
+
+impl Runner {
+    fn open(experiments: &[Experiment], args: &RunArgs) -> Result<Runner, CliError> {
+        let own = env::current_exe().map_err(CliError::io("find this program"))?;
+        let store = Store::make(&args.out)?;
+        let simulates =
+            experiments.iter().flat_map(|experiment| &experiment.runs).any(|run| run.way == Way::Simulated);
+        // Without it the rest can be run; what cannot says why.
+        let simulator = simulates.then(|| {
+            let found =
+                simulator::find(args.simulator.as_deref(), !args.json && !args.quiet).and_then(Program::at);
+            found.map_err(|error| error.to_string())
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
+            .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
+        let bar = if args.json || args.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        // The template is a constant; were it wrong, the bar would be plain.
+        if let Ok(style) =
+            ProgressStyle::with_template("  {bar:30} {pos} of {len} commands, {eta} left  {wide_msg}")
+        {
+            bar.set_style(style);
+        }
+        Ok(Runner {
+            real: Program::at(own)?,
+            simulator,
+            store,
+            directory: Directory::beneath(None, "experiment")?,
+            stop,
+            machine: store::machine(),
+            commit: store::commit(),
+            bar,
+        })
+    }
+
+    fn program(&self, way: Way) -> Result<&Program, String> {
+        match (way, &self.simulator) {
+            (Way::Real, _) => Ok(&self.real),
+            (Way::Simulated, Some(Ok(program))) => Ok(program),
+            (Way::Simulated, Some(Err(why))) => Err(why.clone()),
+            (Way::Simulated, None) => Err("nothing was to be simulated".to_owned()),
+        }
+    }
+
+    /// The stored answer, if this program gave it.
+    fn stored(&self, run: &Run) -> Option<Answer> {
+        let program = self.program(run.way).ok()?;
+        self.store.find(&run.command()).filter(|answer| answer.program == program.checksum)
+    }
+
+    /// What is to be run, each command once.
+    fn missing<'e>(&self, experiments: &'e [Experiment], again: bool) -> Vec<&'e Run> {
+        let mut seen = BTreeSet::new();
+        let runs = experiments.iter().flat_map(|experiment| &experiment.runs);
+        runs.filter(|run| seen.insert(run.command()) && (again || self.stored(run).is_none())).collect()
+    }
+
+    /// Runs them: first what needs this machine for itself, one after the other, then what is simulated, `jobs` at a time.
+    /// Gives what went wrong, by command.
+    fn run_all(&self, runs: &[&Run], jobs: usize) -> Result<BTreeMap<String, String>, CliError> {
+        let failures = Mutex::new(BTreeMap::new());
+        let trouble = Mutex::new(None);
+        for (way, jobs) in [(Way::Real, 1), (Way::Simulated, jobs)] {
+            let rest = Mutex::new(runs.iter().filter(|run| run.way == way));
+            thread::scope(|scope| {
+                for _ in 0..jobs {
+                    scope.spawn(|| {
+                        loop {
+                            let Some(run) = rest.lock().next() else { break };
+                            if self.stop.load(Ordering::Relaxed) || trouble.lock().is_some() {
+                                break;
+                            }
+                            match self.run(run) {
+                                Ok(Ok(())) => {}
+                                Ok(Err(why)) => drop(failures.lock().insert(run.command(), why)),
+                                Err(error) => drop(trouble.lock().replace(error)),
+                            }
+                            self.bar.inc(1);
+                        }
+                    });
+                }
+            });
+        }
+        match trouble.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(failures.into_inner()),
+        }
+    }
+
+    /// Runs a command, and keeps its answer. The inner error is the command's, the outer one this program's.
+    fn run(&self, run: &Run) -> Result<Result<(), String>, CliError> {
+        let program = match self.program(run.way) {
+            Ok(program) => program,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.bar.set_message(run.command());
+        let began_unix_s = time::unix_seconds();
+        let ended = match process::run(
+            &program.path,
+            &run.words(),
+            run.may_fail,
+            self.directory.path(),
+            &self.stop,
+        ) {
+            Ok(ended) => ended,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.store.keep(&Answer {
+            command: run.command(),
+            program: program.checksum.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: self.commit.clone(),
+            machine: self.machine.clone(),
+            began_unix_s,
+            seconds: ended.seconds,
+            answer: ended.answer,
+        })?;
+        Ok(Ok(()))
+    }
+
+    fn judge(&self, experiment: &Experiment, failures: &BTreeMap<String, String>) -> Judgement {
+        let mut answers: BTreeMap<String, Result<Value, String>> = BTreeMap::new();
+        for run in &experiment.runs {
+            let command = run.command();
+            if let Some(why) = failures.get(&command) {
+                answers.insert(command, Err(why.clone()));
+            } else if let Some(answer) = self.stored(run) {
+                answers.insert(command, Ok(answer.answer));
+            }
+        }
+        judge(experiment, &answers)
+    }
+}

@@ -1,0 +1,383 @@
+//! `foreshore salvage`.
+
+use std::{
+    io::{self, BufWriter, IsTerminal, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use foreshore::{Database, KeyGap, Salvage, SalvageSource, SalvageTable, SalvagedRows};
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode, RealDisk},
+    sync::Arc,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    dump::{
+        cell::{Kind, escape},
+        write_entry, write_header,
+    },
+    load::sink::Sink,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
+
+/// Saves what can be read of a damaged database, into a new one or as JSON lines.
+///
+/// Nothing of the damaged database changes. If it can be recovered, it is, in memory; if its control file is gone, one is made anew
+/// from the log; else what can be read of the log is repeated on its pages; if nothing helps, they are taken as the file has them. Then every leaf that can be read is saved, whatever
+/// became of the pages above it, and what is lost is listed: pages, ranges of keys, and values.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SalvageArgs {
+    /// The damaged database.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Where to: a directory that is absent or empty; with --jsonl a file that is absent, or - for standard output.
+    #[arg(value_name = "TO")]
+    target: PathBuf,
+    /// Write JSON lines, as `dump` does and `load` reads, instead of a new database.
+    #[arg(long)]
+    jsonl: bool,
+    /// Report in one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foreshore salvage bank.foreshore bank.saved
+  foreshore salvage bank.foreshore saved.jsonl --jsonl     to look at it, or to load parts of it
+  foreshore salvage bank.foreshore - --jsonl | gzip > saved.gz     the report goes to standard error then
+  foreshore salvage bank.foreshore bank.saved --json | jq '.tables[].lost'
+
+Keys in the report are written with \\xNN for bytes that are no printable characters; a range of keys goes from its first key to
+the one before which it ends, and lacks what has no end.
+
+What was at the end of the log's last file and is zeros now leaves no trace and is not told.
+
+Exit status: 0 everything that is there was saved, 1 something was lost, 2 it could not be done, or nobody read it to the end.";
+
+/// Entries that are committed at a time.
+const BATCH_ENTRIES: usize = 1000;
+/// Lost ranges and values of a table that the text names; --json has all.
+const MOST_NAMED: usize = 5;
+
+#[derive(Serialize)]
+struct Outcome {
+    database: PathBuf,
+    target: PathBuf,
+    /// "recovered", "rebuilt", "repeated" or "pages".
+    source: &'static str,
+    /// Why it could not simply be opened.
+    failure: Option<String>,
+    /// Why the log was not repeated to its end.
+    log_damage: Option<String>,
+    complete: bool,
+    /// Whether all tables are named here.
+    catalog_complete: bool,
+    undecided: u64,
+    rows: u64,
+    damaged_pages: u64,
+    /// Pages that were read though the file calls them free.
+    pages_called_free: u64,
+    pages: Vec<Page>,
+    tables: Vec<Table>,
+}
+
+#[derive(Serialize)]
+struct Page {
+    page: u64,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Table {
+    table: String,
+    rows: u64,
+    /// Whether name and types are those that it had.
+    named: bool,
+    lost: Vec<Gap>,
+    values_lost: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Gap {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+}
+
+/// Where records go.
+enum Target {
+    Database(Database),
+    Lines(BufWriter<Box<dyn Write>>),
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
+    let to_stdout = args.jsonl && args.target == Path::new("-");
+    if to_stdout && args.json {
+        return Err(CliError::usage(
+            "records and report cannot both go to standard output",
+            "name a file instead of -, or leave out --json",
+        ));
+    }
+    // Where this cannot be told, opening the one or making the other says why.
+    if !to_stdout && matches!(RealDisk.lies_in(&args.target, &args.directory), Ok(true)) {
+        return Err(CliError::usage(
+            format!("{} lies in the damaged database, of which nothing shall change", args.target.display()),
+            "name a place beside it",
+        ));
+    }
+    let salvage = look(args)?;
+    let mut target =
+        if args.jsonl { lines(&args.target)? } else { Target::Database(database(&args.target)?) };
+    let mut tables = Vec::new();
+    for table in salvage.tables() {
+        let rows = target.save(&salvage, &table).map_err(nobody_reads)?;
+        tables.push(Table {
+            rows: rows.rows,
+            named: table.types.is_some(),
+            lost: table.lost.iter().map(gap).collect(),
+            values_lost: rows.values_lost.iter().map(|key| escape(key)).collect(),
+            table: table.name,
+        });
+    }
+    target.finish().map_err(nobody_reads)?;
+    let outcome = outcome(args, &salvage, tables);
+    if args.json {
+        json_line(&outcome)?;
+    } else {
+        let text = text(&outcome);
+        if to_stdout {
+            // Standard error may be closed; the records are what counts.
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        } else {
+            line(text.trim_end())?;
+        }
+    }
+    Ok(if outcome.complete { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Records that nobody has read are not saved: elsewhere a reader that went away is no error.
+fn nobody_reads(error: CliError) -> CliError {
+    match error {
+        CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => CliError::usage(
+            "not everything was saved: whoever read standard output has stopped",
+            "read it to its end, or name a file",
+        ),
+        error => error,
+    }
+}
+
+/// Opens the damaged database, with a bar on a terminal.
+fn look(args: &SalvageArgs) -> Result<Salvage, CliError> {
+    let shown = !args.json && io::stderr().is_terminal();
+    let bar = if shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("  looking at pages {bar:40} {pos} of {len}, {eta} left")
+    {
+        bar.set_style(style);
+    }
+    let opened = Salvage::open_with(&args.directory, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(opened?)
+}
+
+fn database(path: &Path) -> Result<Database, CliError> {
+    let occupied = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied {
+        return Err(CliError::usage(
+            format!("{} is not empty, and what is saved shall not mix with other things", path.display()),
+            "name a directory that is absent or empty",
+        ));
+    }
+    Ok(Database::open(path)?)
+}
+
+/// A new file, for its owner alone: the records may be secret.
+fn lines(path: &Path) -> Result<Target, CliError> {
+    let out: Box<dyn Write> = if path == Path::new("-") {
+        Box::new(io::stdout())
+    } else {
+        let file = RealDisk.open(path, OpenMode::CreateNew);
+        let file = file.map_err(CliError::io(format!("make the file {}", path.display())))?;
+        Box::new(NewFile { file, end: 0 })
+    };
+    Ok(Target::Lines(BufWriter::with_capacity(64 << 10, out)))
+}
+
+/// A file that is written from its beginning to its end.
+struct NewFile {
+    file: Arc<dyn DiskFile>,
+    end: u64,
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+impl Target {
+    fn save(&mut self, salvage: &Salvage, table: &SalvageTable) -> Result<SalvagedRows, CliError> {
+        let (key_type, value_type) = match &table.types {
+            Some((key, value)) => (key.as_str(), value.as_str()),
+            None => ("bytes", "bytes"),
+        };
+        let mut failure = None;
+        let mut note = |result: Result<(), CliError>| match result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let rows = match self {
+            Target::Database(db) => {
+                let mut sink = Sink::new(db, BATCH_ENTRIES, true);
+                sink.begin_table(&table.name, key_type, value_type)?;
+                let mut number = 0;
+                let rows = salvage.rows(table, |key, value| {
+                    number += 1;
+                    note(sink.entry(number, key.to_vec(), value.to_vec()))
+                })?;
+                sink.flush()?;
+                rows
+            }
+            Target::Lines(out) => {
+                write_header(out, &table.name, key_type, value_type)?;
+                let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
+                let json = |key: &[u8], value: &[u8]| -> (Value, Value) {
+                    (keys.key_to_json(key), values.value_to_json(value))
+                };
+                salvage.rows(table, |key, value| {
+                    let (key, value) = json(key, value);
+                    note(write_entry(out, key, value))
+                })?
+            }
+        };
+        failure.map_or(Ok(rows), Err)
+    }
+
+    fn finish(self) -> Result<(), CliError> {
+        match self {
+            Target::Database(db) => Ok(db.close()?),
+            Target::Lines(mut out) => out.flush().map_err(CliError::io("write what was saved")),
+        }
+    }
+}
+
+fn gap(gap: &KeyGap) -> Gap {
+    Gap { from: (!gap.low.is_empty()).then(|| escape(&gap.low)), to: gap.high.as_deref().map(escape) }
+}
+
+fn outcome(args: &SalvageArgs, salvage: &Salvage, tables: Vec<Table>) -> Outcome {
+    let (pages, damaged_pages) = salvage.damaged_pages();
+    let whole = |table: &Table| table.named && table.lost.is_empty() && table.values_lost.is_empty();
+    Outcome {
+        database: args.directory.clone(),
+        target: args.target.clone(),
+        source: match salvage.source() {
+            SalvageSource::Recovered => "recovered",
+            SalvageSource::Rebuilt => "rebuilt",
+            SalvageSource::Repeated => "repeated",
+            SalvageSource::Pages => "pages",
+        },
+        failure: salvage.failure(),
+        log_damage: salvage.log_damage(),
+        catalog_complete: salvage.catalog_is_complete(),
+        pages_called_free: salvage.pages_called_free(),
+        complete: salvage.catalog_is_complete()
+            && matches!(salvage.source(), SalvageSource::Recovered | SalvageSource::Rebuilt)
+            && tables.iter().all(whole),
+        undecided: salvage.undecided(),
+        rows: tables.iter().map(|table| table.rows).sum(),
+        damaged_pages,
+        pages: pages.into_iter().map(|(page, reason)| Page { page, reason }).collect(),
+        tables,
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let mut add = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    if let Some(failure) = &outcome.failure {
+        add(format!("it could not be opened: {failure}"));
+    }
+    match outcome.source {
+        "rebuilt" => add("its control file was made anew in memory, and it was recovered with that".to_owned()),
+        "repeated" => {
+            match &outcome.log_damage {
+                Some(damage) => add(format!("what can be read of its log was repeated on its pages, until: {damage}")),
+                None => add("its log was repeated on its pages".to_owned()),
+            }
+            add("what was not committed may be among what was saved".to_owned());
+        }
+        "pages" => add(
+            "its pages were taken as the file has them: what only the log has is lost, and what was not committed may be among what was saved"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    for Page { page, reason } in outcome.pages.iter().take(MOST_NAMED) {
+        add(format!("page {page} is lost: {reason}"));
+    }
+    more(&mut add, outcome.damaged_pages as usize, "pages");
+    if outcome.pages_called_free > 0 {
+        add(format!(
+            "{} pages were read that the file calls free: they are in use",
+            outcome.pages_called_free
+        ));
+    }
+    if !outcome.catalog_complete {
+        add("the catalogue cannot be read to its end: names of tables are lost, or empty tables".to_owned());
+    }
+    for table in &outcome.tables {
+        add(format!("{}: {} records saved", escape(table.table.as_bytes()), table.rows));
+        for gap in table.lost.iter().take(MOST_NAMED) {
+            let from = gap.from.as_ref().map_or("the first".to_owned(), |key| format!("{key:?}"));
+            let to = gap.to.as_ref().map_or("the end".to_owned(), |key| format!("before {key:?}"));
+            add(format!("  lost: keys from {from} to {to}"));
+        }
+        more(&mut add, table.lost.len(), "ranges of keys");
+        for key in table.values_lost.iter().take(MOST_NAMED) {
+            add(format!("  lost: the value of {key:?}"));
+        }
+        more(&mut add, table.values_lost.len(), "values");
+    }
+    if outcome.undecided > 0 {
+        add(format!(
+            "what {} prepared transactions wrote, about which nobody has decided, is among what was saved",
+            outcome.undecided
+        ));
+    }
+    let verdict =
+        if outcome.complete { "everything that is there was saved" } else { "not everything was saved" };
+    let Outcome { rows, tables, target, .. } = outcome;
+    add(format!("{verdict}: {rows} records of {} tables are in {}", tables.len(), target.display()));
+    text
+}
+
+/// How many there are beyond those that were named.
+fn more(add: &mut impl FnMut(String), count: usize, what: &str) {
+    if count > MOST_NAMED {
+        add(format!("  and {} more {what}; --json names them", count - MOST_NAMED));
+    }
+}

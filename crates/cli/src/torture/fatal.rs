@@ -1,0 +1,134 @@
+//! A disk on which one write kills the process: at a place in the program, not at a moment.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode, RealDisk},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+use signal_hook::{consts::SIGKILL, low_level::raise};
+
+/// The file system, which kills the process before, in the middle of, or after one of its changes.
+#[derive(Debug)]
+pub(crate) struct FatalDisk {
+    disk: RealDisk,
+    steps: Arc<Steps>,
+}
+
+/// How many steps there are to the fatal one. A change has three: before it, and for a write in its middle, and after it.
+#[derive(Debug)]
+struct Steps(AtomicU64);
+
+impl Steps {
+    /// One step on; at the fatal one this does not return.
+    fn step(&self) {
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            while raise(SIGKILL).is_ok() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// A change that is no write.
+    fn around<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.step();
+        let result = change();
+        self.step();
+        result
+    }
+}
+
+impl FatalDisk {
+    /// The process dies at about this change, counted from 1.
+    pub(crate) fn new(change: u64) -> FatalDisk {
+        FatalDisk { disk: RealDisk, steps: Arc::new(Steps(AtomicU64::new(change))) }
+    }
+}
+
+impl Disk for FatalDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.steps.around(|| self.disk.open(path, mode))?;
+        Ok(Arc::new(FatalFile { file, steps: Arc::clone(&self.steps) }))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.steps.around(|| self.disk.create_directory(path))
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.steps.around(|| self.disk.sync_directory(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.disk.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.steps.around(|| self.disk.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.steps.around(|| self.disk.remove(path))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        self.disk.lies_in(path, directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.disk.lock(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.disk.lock_shared(path)
+    }
+}
+
+#[derive(Debug)]
+struct FatalFile {
+    file: Arc<dyn DiskFile>,
+    steps: Arc<Steps>,
+}
+
+impl DiskFile for FatalFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.steps.step();
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        self.file.write_all_at(first, offset)?;
+        self.steps.step();
+        self.file.write_all_at(second, offset + first.len() as u64)?;
+        self.steps.step();
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.steps.around(|| self.file.sync())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.steps.around(|| self.file.set_len(bytes))
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.steps.around(|| self.file.allocate(bytes))
+    }
+}

@@ -1,0 +1,105 @@
+//! `foreshore experiment`: what there is, one that is quick, and what cannot be run.
+#![cfg(not(foreshore_sim))]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn experiment(words: &[&str], directory: &Path) -> Output {
+    let program = env!("CARGO_BIN_EXE_foreshore");
+    Command::new(program).arg("experiment").args(words).current_dir(directory).output().unwrap()
+}
+
+fn told(output: &Output) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[test]
+fn the_list_has_every_paper_with_commands_and_claims() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = experiment(&["list", "--json"], directory.path());
+    assert_eq!(output.status.code(), Some(0));
+    let list = told(&output);
+    let experiments = list["experiments"].as_array().unwrap();
+    for experiment in experiments {
+        let commands = experiment["commands"].as_array().unwrap();
+        assert!(!commands.is_empty() && !experiment["claims"].as_array().unwrap().is_empty(), "{experiment}");
+        let begins = |command: &Value| {
+            let command = command.as_str().unwrap();
+            command.starts_with("cargo sim simulate ") || command.starts_with("foreshore ")
+        };
+        assert!(commands.iter().all(begins), "{experiment}");
+    }
+    let text = experiment(&["list", "--full"], directory.path()).stdout;
+    let text = String::from_utf8(text).unwrap();
+    for experiment in experiments {
+        assert!(text.contains(experiment["title"].as_str().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn a_quick_one_is_run_once_stored_and_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let output = experiment(&["run", "4.6", "--quick", "--json", "--out", "results"], directory.path());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        told(&output)
+    };
+    let first = run();
+    let judged = &first["experiments"][0];
+    assert_eq!((&judged["id"], &judged["verdict"]), (&"4.6".into(), &"holds".into()), "{first}");
+    assert!(judged["claims"].as_array().unwrap().iter().any(|claim| claim["ours"] == "16.0"), "{first}");
+    assert!(judged["remark"].as_str().unwrap().contains("futex"), "{first}");
+    let answers = || fs::read_dir(directory.path().join("results/answers")).unwrap().collect::<Vec<_>>();
+    let path = answers().remove(0).unwrap().path();
+    assert_eq!(answers().len(), 1);
+    let stored = fs::read(&path).unwrap();
+    // It is not run again, unless that is asked for or another program gave the answer.
+    assert_eq!(run(), first);
+    assert_eq!(fs::read(&path).unwrap(), stored);
+    let mut answer: Value = serde_json::from_slice(&stored).unwrap();
+    assert!(answer["command"].as_str().unwrap().starts_with("foreshore bench latch "));
+    assert!(answer["machine"]["processors"].as_u64().unwrap() > 0);
+    answer["program"] = "another".into();
+    fs::write(&path, answer.to_string()).unwrap();
+    assert_eq!(run()["experiments"][0]["verdict"], "holds");
+    let again: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_ne!(again["program"], "another");
+}
+
+#[test]
+fn what_cannot_be_run_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = experiment(&["run", "9.9"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("experiment list"));
+    // This very program does not simulate.
+    let own = env!("CARGO_BIN_EXE_foreshore");
+    let output = experiment(&["run", "2.8", "--json", "--simulator", own], directory.path());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let judged = &told(&output)["experiments"][0];
+    assert_eq!(judged["verdict"], "not_run");
+    assert!(judged["why"].as_str().unwrap().contains("does not simulate"), "{judged}");
+}
+
+#[test]
+fn the_report_shows_what_is_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = |words: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_foreshore");
+        Command::new(program).arg("report").args(words).current_dir(directory.path()).output().unwrap()
+    };
+    let nothing = report(&[]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("experiment run"));
+    assert_eq!(experiment(&["run", "4.6", "--quiet"], directory.path()).status.code(), Some(0));
+    let output = report(&["experiments", "--out", "page.html", "--json"]);
+    assert_eq!((output.status.code(), &told(&output)["judged"]), (Some(0), &1.into()), "{output:?}");
+    let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
+    assert!(page.contains("id=\"e4.6\"") && page.contains("<svg") && page.contains("it was not run yet"));
+}

@@ -1,0 +1,59 @@
+//! How lines move between caches.
+
+use super::*;
+
+/// So many cores of one socket, with a change to their profile.
+fn machine_with(cores: usize, change: impl FnOnce(&mut Profile)) -> Settings {
+    let mut profile = Profile::named("xeon2x10").unwrap().clone();
+    (profile.threads_per_core, profile.retention_percent) = (1, 0);
+    change(&mut profile);
+    Settings { world: World::Machine { profile: Box::new(profile), cores }, ..machine(cores) }
+}
+
+/// Threads that add to one word: what the machine says, and how long it took.
+fn add(settings: &Settings, threads: usize) -> (MachineReport, Duration) {
+    let word = AtomicU64::new(0);
+    let each = 10_000;
+    let added = hammer(settings, threads, |_| (0..each).for_each(|_| _ = word.fetch_add(1, SeqCst)));
+    assert_eq!(word.load(SeqCst), each * threads as u64);
+    added
+}
+
+/// What one hardware thread of a core changes does not move to the other.
+#[test]
+fn threads_of_one_core_have_its_caches_in_common() {
+    let moves = |threads_per_core| {
+        let settings = machine_with(2, |profile| profile.threads_per_core = threads_per_core);
+        add(&settings, 2).0.lines_from_socket
+    };
+    let (apart, together) = (moves(1), moves(2));
+    assert!(apart > 1000 && together < 50, "{apart} {together}");
+}
+
+/// A line that does not move changes all the same: who sleeps while it spins is woken.
+#[test]
+fn a_spinning_thread_sees_what_the_other_of_its_core_changes() {
+    for threads_per_core in [1, 2] {
+        let flag = AtomicU64::new(0);
+        let settings = machine_with(2, |profile| profile.threads_per_core = threads_per_core);
+        let (_, took) = hammer(&settings, 2, |number| match number {
+            0 => assert!(hint::spin_until(u64::MAX, || flag.load(SeqCst) == 1)),
+            _ => {
+                hint::work(100_000);
+                flag.store(1, SeqCst);
+            }
+        });
+        assert!((100..200).contains(&took.as_micros()), "{took:?}");
+    }
+}
+
+/// Who has waited for a line has a part of its way behind it.
+#[test]
+fn lines_move_faster_when_many_want_them() {
+    let took = |queued_percent| {
+        let settings = machine_with(8, |profile| profile.queued_percent = queued_percent);
+        add(&settings, 8).1.as_secs_f64()
+    };
+    let ratio = took(50) / took(100);
+    assert!((0.45..0.65).contains(&ratio), "{ratio}");
+}

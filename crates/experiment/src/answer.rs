@@ -1,0 +1,35 @@
+//! What a run answered, as it is stored.
+
+use serde::{Deserialize, Serialize};
+
+/// The machine on which a program ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name, if the system tells.
+    pub processor: String,
+    /// How many threads run at the same time.
+    pub processors: usize,
+    /// The operating system and the architecture.
+    pub system: String,
+}
+
+/// The stored answer of a run. Its field names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The command, as a user types it.
+    pub command: String,
+    /// A checksum of the program's file: another program is another run.
+    pub program: String,
+    /// The program's version.
+    pub version: String,
+    /// The commit of the checkout that it ran in, `+` behind it if there were changes; empty elsewhere.
+    pub commit: String,
+    /// Where.
+    pub machine: Machine,
+    /// When it began, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What the program printed.
+    pub answer: serde_json::Value,
+}

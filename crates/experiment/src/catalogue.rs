@@ -1,0 +1,166 @@
+//! All experiments, paper by paper.
+
+mod beyond;
+mod hybrid_latches;
+mod key_range;
+mod orthrus;
+mod shore_mt;
+mod staged_locks;
+
+use crate::{
+    claim::{At, Check, Claim, Quantity},
+    experiment::{Experiment, Plot, Run, Scale, Shape, Take, Value},
+    judgement::rounded,
+};
+
+/// The experiments at this scale, by their numbers. At the full scale simulated figures have bands.
+pub fn catalogue(scale: Scale) -> Vec<Experiment> {
+    let all = [
+        shore_mt::experiments(scale),
+        staged_locks::experiments(scale),
+        key_range::experiments(scale),
+        hybrid_latches::experiments(scale),
+        orthrus::experiments(scale),
+        beyond::experiments(scale),
+    ]
+    .concat();
+    let in_bands = |mut experiment: Experiment| {
+        experiment.runs = experiment.runs.into_iter().map(Run::in_bands).collect();
+        experiment
+    };
+    match scale {
+        Scale::Quick => all,
+        Scale::Full => all.into_iter().map(in_bands).collect(),
+    }
+}
+
+/// Commits in a second, of all threads together.
+const RATE: Value = Value::Of("/commits_per_s");
+
+/// What the time of simulated cores goes to, and what that is called where locks are what counts.
+const TIME: &str = "share of the time of all cores";
+const PARTS: [(&str, &str); 6] = [
+    ("useful", "/simulation/cores_time/useful"),
+    ("memory", "/simulation/cores_time/memory"),
+    ("spinning", "/simulation/cores_time/spinning"),
+    ("system", "/simulation/cores_time/system"),
+    ("waiting for locks", "/simulation/cores_time/lock_wait"),
+    ("idle", "/simulation/cores_time/idle"),
+];
+
+fn lines(name: &'static str, x: &'static str) -> Plot {
+    Plot { name, x, shape: Shape::Lines }
+}
+
+fn log_lines(name: &'static str, x: &'static str) -> Plot {
+    Plot { name, x, shape: Shape::LogLines }
+}
+
+/// A constant of a paper, by the name that `bench constants` gives it, and what the paper has.
+fn constant(name: &'static str, unit: &'static str, paper: f64) -> Claim {
+    let here = Quantity::spot(CONSTANT, name, At::First);
+    let check = Check::Ratio { of: here, to: Quantity::Is(paper), holds: (1.0, 1.0), shape: (0.1, 10.0) };
+    Claim { says: name, paper: format!("{} {unit}", rounded(paper)), check }
+}
+
+const CONSTANT: &str = "value";
+
+/// What is taken of these constants.
+fn constants(claims: &[Claim]) -> Vec<Take> {
+    let take = |claim: &Claim| {
+        Take::each(CONSTANT, "/results", claim.says, "1", Value::Of("/value")).only("/name", claim.says)
+    };
+    claims.iter().map(take).collect()
+}
+
+fn bars(name: &'static str, x: &'static str) -> Plot {
+    Plot { name, x, shape: Shape::Bars }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::experiment::Paper;
+
+    fn quantities(check: &Check) -> Vec<Quantity> {
+        let all = match check {
+            Check::Ratio { of, to, .. } => vec![of.clone(), to.clone()],
+            Check::Order(all) => all.clone(),
+        };
+        all.into_iter()
+            .flat_map(|one| match one {
+                Quantity::Best(several) => several,
+                one => vec![one],
+            })
+            .collect()
+    }
+
+    #[test]
+    fn numbers_are_unique_and_belong_to_their_papers() {
+        for scale in [Scale::Quick, Scale::Full] {
+            let experiments = catalogue(scale);
+            let mut seen = BTreeSet::new();
+            for experiment in &experiments {
+                assert!(seen.insert(experiment.id), "{} is there twice", experiment.id);
+                let (paper, number) = experiment.id.split_once('.').unwrap();
+                assert!(number.parse::<u32>().is_ok());
+                let papers = [
+                    Paper::ShoreMt,
+                    Paper::StagedLocks,
+                    Paper::KeyRangeLocks,
+                    Paper::HybridLatches,
+                    Paper::Orthrus,
+                    Paper::Beyond,
+                ];
+                assert_eq!(experiment.paper, papers[paper.parse::<usize>().unwrap() - 1]);
+                assert!(!experiment.title.is_empty() && !experiment.figure.is_empty());
+            }
+        }
+        let ids = |scale| catalogue(scale).iter().map(|experiment| experiment.id).collect::<Vec<_>>();
+        assert_eq!(ids(Scale::Quick), ids(Scale::Full));
+    }
+
+    /// What a claim or a plot speaks of, some run takes; what is drawn is drawn once; commands are not empty.
+    #[test]
+    fn claims_speak_of_what_is_taken() {
+        for scale in [Scale::Quick, Scale::Full] {
+            for experiment in catalogue(scale) {
+                let id = experiment.id;
+                assert!(!experiment.runs.is_empty() && !experiment.claims.is_empty(), "{id}");
+                let mut taken: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                for take in experiment.runs.iter().flat_map(|run| &run.takes) {
+                    taken.entry(take.plot).or_default().push(&take.series);
+                }
+                let drawn: Vec<&str> = experiment.plots.iter().map(|plot| plot.name).collect();
+                assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len(), "{id}");
+                assert_eq!(
+                    drawn.iter().copied().collect::<BTreeSet<_>>(),
+                    taken.keys().copied().collect(),
+                    "{id}"
+                );
+                for quantity in experiment.claims.iter().flat_map(|claim| quantities(&claim.check)) {
+                    let Quantity::Spot { plot, series, at } = quantity else { continue };
+                    let takes =
+                        taken.get(plot).unwrap_or_else(|| panic!("{id}: nothing is taken for {plot}"));
+                    let known = takes.iter().any(|taken| *taken == series || taken.contains('{'));
+                    assert!(known, "{id}: {series} is not among {takes:?}");
+                    let At::X(x) = at else { continue };
+                    let here =
+                        experiment.runs.iter().flat_map(|run| &run.takes).any(|take| {
+                            take.plot == plot && (take.x.contains('{') || take.x.parse() == Ok(x))
+                        });
+                    assert!(here, "{id}: nobody measures {plot} at {x}");
+                }
+                for claim in &experiment.claims {
+                    assert!(!claim.says.is_empty(), "{id}");
+                    if let Check::Ratio { holds, shape, .. } = claim.check {
+                        let both = holds.0 <= holds.1 && shape.0 <= holds.0 && holds.1 <= shape.1;
+                        assert!(both, "{id}: {}: {holds:?} in {shape:?}", claim.says);
+                    }
+                }
+            }
+        }
+    }
+}

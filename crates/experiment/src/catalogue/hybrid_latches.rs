@@ -1,0 +1,392 @@
+//! Böttcher et al. 2020. The machine there: two sockets with 20 hardware threads each, so `xeon2x10` here.
+
+use super::{CONSTANT, RATE, bars, constant, constants, lines, log_lines};
+use crate::{
+    claim::{At, Claim, Quantity},
+    experiment::{Experiment, Paper, Run, Scale, Take, Value},
+};
+
+pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
+    vec![
+        tpcc(scale),
+        scans(scale),
+        granularity(scale),
+        counters(scale),
+        contention(scale),
+        sizes(),
+        parking(),
+    ]
+}
+
+/// How pages are latched, as the option latch_mode has it.
+const MODES: [&str; 3] = ["hybrid", "always_shared", "always_exclusive"];
+const COMMITS: &str = "commits/s";
+
+/// A workload with each kind of latches, by so many threads.
+fn by_latches(workload: &str, points: &[u32], thread_seconds: f64) -> Vec<Run> {
+    let run = |mode: &str, threads: u32| {
+        // About as many commits whatever the number of threads.
+        let seconds = thread_seconds / f64::from(threads);
+        let arguments = format!(
+            "{workload} --profile xeon2x10 --cores {threads} --threads {threads} --durability lazy --set latch_mode={mode} \
+             --seconds {seconds:.5} --warm-up {:.5}",
+            seconds / 4.0
+        );
+        Run::simulated(arguments, [Take::whole(COMMITS, mode, threads, RATE)])
+    };
+    MODES.iter().flat_map(|mode| points.iter().map(move |threads| run(mode, *threads))).collect()
+}
+
+fn tpcc(scale: Scale) -> Experiment {
+    let workload = format!(
+        "bench tpcc --mix neworder-payment {}",
+        scale.pick(
+            "--warehouses 40 --items 300 --customers 30",
+            "--warehouses 100 --items 10000 --customers 300"
+        )
+    );
+    let points = scale.pick(&[1, 40][..], &[1, 5, 10, 20, 30, 40][..]);
+    let rate = |mode: &str, at| Quantity::spot(COMMITS, mode, at);
+    Experiment {
+        id: "4.1",
+        paper: Paper::HybridLatches,
+        figure: "Figure 6a",
+        title: "TPC-C by the latches of pages",
+        runs: by_latches(&workload, points, scale.pick(0.24, 1.0)),
+        plots: vec![lines(COMMITS, "threads")],
+        claims: vec![
+            Claim::at_least(
+                "optimistic reads scale",
+                rate("hybrid", At::X(40.0)),
+                rate("hybrid", At::X(1.0)),
+                20.0,
+                10.0,
+                "dominates",
+            ),
+            Claim::at_least(
+                "shared latches stop, because readers contend in the upper nodes",
+                rate("hybrid", At::X(40.0)),
+                rate("always_shared", At::X(40.0)),
+                1.5,
+                1.1,
+                "behind",
+            ),
+            Claim::order(
+                "40 threads",
+                [
+                    rate("hybrid", At::X(40.0)),
+                    rate("always_shared", At::X(40.0)),
+                    rate("always_exclusive", At::X(40.0)),
+                ],
+                "optimistic and hybrid, shared, exclusive",
+            ),
+        ],
+        remark: "HyPer's indexes are radix trees, and its transactions lock no records; here they do. NewOrder and Payment only; warehouses are \
+                 small when quick.",
+    }
+}
+
+fn scans(scale: Scale) -> Experiment {
+    let workload = format!("bench scan --records {0} --length {0}", scale.pick(500, 10_000));
+    let points = scale.pick(&[1, 20][..], &[1, 5, 10, 20, 30, 40][..]);
+    let rate = |mode: &str, at| Quantity::spot(COMMITS, mode, at);
+    let at = At::X(20.0);
+    Experiment {
+        id: "4.2",
+        paper: Paper::HybridLatches,
+        figure: "Figure 6b",
+        title: "Scans of a whole table by the latches of pages",
+        runs: by_latches(&workload, points, scale.pick(0.2, 4.0)),
+        plots: vec![lines(COMMITS, "threads")],
+        claims: vec![
+            Claim::alike(
+                "hybrid and shared latches are alike",
+                rate("hybrid", at),
+                rate("always_shared", at),
+                1.15,
+                "converge",
+            ),
+            Claim::alike(
+                "and exclusive ones",
+                rate("hybrid", at),
+                rate("always_exclusive", at),
+                1.3,
+                "converge",
+            ),
+        ],
+        remark: "A scan without an index, in place of TPC-H. All threads scan the same pages in the same order, so that exclusive latches meet more \
+                 than where each begins elsewhere.",
+    }
+}
+
+fn granularity(scale: Scale) -> Experiment {
+    const READING: &str = "tuples/s, none updated";
+    const WRITING: &str = "tuples/s, a tenth of them updated";
+    const LATCHES: [&str; 4] = ["optimistic", "hybrid", "spin_rw", "std_rwlock"];
+    const PER_LATCH: [f64; 4] = [10.0, 100.0, 1000.0, 10_000.0];
+    let run = |latch: &&str| {
+        let arguments = format!(
+            "bench granularity --latch {latch} --writes 0,10 --per-latch 10,100,1000,10000 --profile xeon2x10 --threads 40 \
+             --cores 40 --seconds {}",
+            scale.pick("0.0001", "0.001")
+        );
+        let take = |plot, writes: &str| {
+            let take = Take::each(plot, "/results", "{/latch}", "{/per_latch}", Value::Of("/tuples_per_s"));
+            take.only("/writes", writes)
+        };
+        Run::simulated(arguments, [take(READING, "0"), take(WRITING, "10")])
+    };
+    let reading = |latch: &str, tuples| Quantity::spot(READING, latch, At::X(tuples));
+    let writing = |latch: &str, tuples| Quantity::spot(WRITING, latch, At::X(tuples));
+    let pessimistic = |tuples| ["spin_rw", "std_rwlock"].map(|latch| writing(latch, tuples));
+    Experiment {
+        id: "4.3",
+        paper: Paper::HybridLatches,
+        figure: "Figure 7",
+        title: "Scans and updates of tuples, by how many a latch guards",
+        runs: LATCHES.iter().map(run).collect(),
+        plots: vec![log_lines(READING, "tuples for a latch"), log_lines(WRITING, "tuples for a latch")],
+        claims: vec![
+            Claim::at_least(
+                "reading, the hybrid latch needs no more than 1,000 tuples",
+                reading("hybrid", 1000.0),
+                reading("hybrid", 10_000.0),
+                0.95,
+                0.85,
+                "sweet spot at 1,000",
+            ),
+            Claim::at_most(
+                "a latch that readers share needs ten times as many",
+                reading("spin_rw", 1000.0),
+                reading("spin_rw", 10_000.0),
+                0.95,
+                0.99,
+                "sweet spot at 10,000",
+            ),
+            Claim::at_least(
+                "with a tenth updated, the hybrid latch of 1,000 tuples beats all latches that readers share",
+                writing("hybrid", 1000.0),
+                Quantity::Best(PER_LATCH.into_iter().flat_map(pessimistic).collect()),
+                1.0,
+                0.9,
+                "outperforms all other configurations",
+            ),
+        ],
+        remark: "The paper does not say what its share of writes is a share of; here it is one of the tuples touched. 200,000 tuples of eight bytes, \
+                 without a database around them.",
+    }
+}
+
+fn parking() -> Experiment {
+    let claims = vec![
+        constant("parking spaces", "spaces", 512.0),
+        constant("between two looks around of who waits for a latch", "ms", 10.0),
+    ];
+    Experiment {
+        id: "4.7",
+        paper: Paper::HybridLatches,
+        figure: "§3.4",
+        title: "Constants of the parking lot",
+        runs: vec![Run::real("bench constants", constants(&claims))],
+        plots: vec![bars(CONSTANT, " ")],
+        claims,
+        remark: "Nothing is measured. Spaces are chained where threads wait for addresses that share one; how is tested in crates/latch.",
+    }
+}
+
+/// The latches of Table 3, with their names there.
+const TABLE_3: [(&str, &str); 5] = [
+    ("queuing_rw", "local spinning"),
+    ("spin_rw", "reader-writer spinlock"),
+    ("std_rwlock", "reader-writer mutex"),
+    ("optimistic", "optimistic"),
+    ("hybrid", "hybrid with parking lot"),
+];
+
+fn counters(scale: Scale) -> Experiment {
+    const READING: &str = "reading, ns for an acquisition";
+    const WRITING: &str = "writing, ns for an acquisition";
+    let mut runs = Vec::new();
+    for (latch, name) in TABLE_3 {
+        for (mix, plot, seconds) in [
+            ("read-only", READING, scale.pick("0.00004", "0.0002")),
+            ("write-only", WRITING, scale.pick("0.001", "0.002")),
+        ] {
+            let arguments = format!(
+                "bench latch --latch {latch} --mix {mix} --threads 1,40 --profile xeon2x10 --cores 41 --seconds {seconds}"
+            );
+            runs.push(Run::simulated(
+                arguments,
+                [Take::each(plot, "/results", name, "{/threads}", Value::Of("/ns"))],
+            ));
+        }
+    }
+    let reading = |series: &str, at| Quantity::spot(READING, series, At::X(at));
+    let writing = |series: &str, at| Quantity::spot(WRITING, series, At::X(at));
+    let (optimistic, spin, mutex, queue, hybrid) = (
+        "optimistic",
+        "reader-writer spinlock",
+        "reader-writer mutex",
+        "local spinning",
+        "hybrid with parking lot",
+    );
+    Experiment {
+        id: "4.4",
+        paper: Paper::HybridLatches,
+        figure: "Table 3",
+        title: "What an acquisition costs, reading and writing, by 1 thread and by 40",
+        runs,
+        plots: vec![log_lines(READING, "threads"), log_lines(WRITING, "threads")],
+        claims: vec![
+            Claim::times(
+                "40 readers: the spinlock costs 378 times the optimistic latch",
+                reading(spin, 40.0),
+                reading(optimistic, 40.0),
+                4531.0 / 12.0,
+                2.5,
+            ),
+            Claim::times(
+                "40 readers: the mutex, 799 times",
+                reading(mutex, 40.0),
+                reading(optimistic, 40.0),
+                9583.0 / 12.0,
+                2.5,
+            ),
+            Claim::alike(
+                "the hybrid latch reads as cheaply as the optimistic one",
+                reading(hybrid, 40.0),
+                reading(optimistic, 40.0),
+                2.0,
+                "17 cycles and 12",
+            ),
+            Claim::order(
+                "40 readers, the dearest first",
+                [reading(queue, 40.0), reading(mutex, 40.0), reading(spin, 40.0), reading(hybrid, 40.0)],
+                "77,584; 9,583; 4,531; 17 cycles",
+            ),
+            Claim::times(
+                "40 writers: the spinlock costs 124 times the hybrid latch with its parking lot",
+                writing(spin, 40.0),
+                writing(hybrid, 40.0),
+                52215.0 / 421.0,
+                2.5,
+            ),
+            Claim::order(
+                "40 writers, the dearest first",
+                [
+                    writing(queue, 40.0),
+                    writing(spin, 40.0),
+                    writing(mutex, 40.0),
+                    writing(optimistic, 40.0),
+                    writing(hybrid, 40.0),
+                ],
+                "79,928; 52,215; 29,201; 8,636; 421 cycles",
+            ),
+        ],
+        remark: "Nanoseconds that pass here; there cycles that processors spend (2.2 of them in a nanosecond), and a thread that sleeps \
+                 spends none: latches that park look dearer here. The queue is simpler than tbb's, and cheaper. How the paper's optimistic \
+                 latch waits is not said; ours backs off. The speculative latch (transactional memory) is not here.",
+    }
+}
+
+fn contention(scale: Scale) -> Experiment {
+    const PLOT: &str = "acquisitions/s";
+    let arguments = format!(
+        "bench latch --latch all --mix contended --threads {} --seconds {} --rounds 3",
+        scale.pick("1,2,8,32", "1,2,4,8,16,32,64,128"),
+        scale.pick("0.06", "0.6"),
+    );
+    let take = Take::each(PLOT, "/results", "{/latch}", "{/threads}", Value::Of("/acquisitions_per_s"));
+    let rate = |series: &str, at| Quantity::spot(PLOT, series, at);
+    Experiment {
+        id: "4.5",
+        paper: Paper::HybridLatches,
+        figure: "Figure 8",
+        title: "One latch, taken exclusively by more and more threads",
+        runs: vec![Run::real(arguments, [take])],
+        plots: vec![log_lines(PLOT, "threads")],
+        claims: vec![
+            Claim::at_least(
+                "with a parking lot it is hardly affected",
+                rate("hybrid", At::Last),
+                rate("hybrid", At::First),
+                0.7,
+                0.4,
+                "almost flat",
+            ),
+            Claim::at_least(
+                "nor is the mutex of the system",
+                rate("std_mutex", At::Last),
+                rate("std_mutex", At::First),
+                0.7,
+                0.4,
+                "almost flat",
+            ),
+            Claim::at_least(
+                "backing off is the best way of spinning",
+                rate("ttas_backoff", At::Last),
+                rate("ttas", At::Last),
+                1.1,
+                0.97,
+                "best of the spinlocks",
+            ),
+            Claim::at_least(
+                "the parking lot beats all spinlocks",
+                rate("hybrid", At::Last),
+                Quantity::Best(vec![
+                    rate("tas", At::Last),
+                    rate("ttas", At::Last),
+                    rate("ttas_backoff", At::Last),
+                    rate("ticket", At::Last),
+                    rate("mcs", At::Last),
+                ]),
+                1.1,
+                0.97,
+                "best, with the mutex",
+            ),
+        ],
+        remark: "The paper has 40 hardware threads; this machine may have few, so more threads than that are more than it can run. With two \
+                 processors there is little traffic that a spinlock could save by looking first, and who runs takes the latch again \
+                 and again: test-and-set looks good for that reason.",
+    }
+}
+
+fn sizes() -> Experiment {
+    const PLOT: &str = "bytes";
+    let take = Take::each(PLOT, "/results", "{/latch}", "1", Value::Of("/size_bytes"));
+    let size = |series: &str| Quantity::spot(PLOT, series, At::First);
+    let is = |says, series, bytes: f64| Claim::times(says, size(series), Quantity::Is(1.0), bytes, 1.0);
+    Experiment {
+        id: "4.6",
+        paper: Paper::HybridLatches,
+        figure: "Table 2",
+        title: "How large latches are",
+        runs: vec![Run::real(
+            "bench latch --latch all --mix read-only --threads 1 --seconds 0.01 --rounds 1",
+            [take],
+        )],
+        plots: vec![bars(PLOT, " ")],
+        claims: vec![
+            is("hybrid: 16 bytes", "hybrid", 16.0),
+            is("optimistic: 8", "optimistic", 8.0),
+            is("reader-writer spinlock: 8", "spin_rw", 8.0),
+            Claim::at_most(
+                "the mutex of the system is no larger than theirs",
+                size("std_mutex"),
+                Quantity::Is(1.0),
+                40.0,
+                40.0,
+                "40",
+            ),
+            Claim::at_most(
+                "nor is its reader-writer mutex",
+                size("std_rwlock"),
+                Quantity::Is(1.0),
+                56.0,
+                56.0,
+                "56",
+            ),
+        ],
+        remark: "Theirs are C++'s: `std::mutex` has 40 bytes, Rust's is a word for the futex.",
+    }
+}

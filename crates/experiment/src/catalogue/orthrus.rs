@@ -1,0 +1,109 @@
+//! Ren, Faleiro, Abadi 2016. The machine there: eight sockets of ten cores, so `westmere8x10` here. *Deadlock-free locking* is
+//! planned execution (`--execution planned`), ORTHRUS is `partitioned`, Partitioned-store `partitioned-store`; 2PL is `dynamic`,
+//! with a policy against deadlocks.
+
+mod contention;
+mod partitions;
+mod tpcc;
+
+use super::{PARTS, RATE, TIME, bars, lines, log_lines};
+use crate::experiment::{Experiment, Run, Scale, Take};
+
+pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
+    vec![
+        contention::reads(scale),
+        contention::deadlock_handling(scale),
+        partitions::execution_threads(scale),
+        partitions::partitions_of_a_transaction(scale),
+        partitions::share_of_two(scale),
+        tpcc::warehouses(scale),
+        tpcc::cores(scale),
+        tpcc::breakdown(scale),
+        contention::read_only_uniform(scale),
+        contention::read_only_hot(scale),
+        contention::updates(scale),
+        contention::positions(scale),
+    ]
+}
+
+const PLOT: &str = "commits/s";
+
+/// A way of running transactions, as options of the program.
+#[derive(Clone, Copy)]
+enum System {
+    /// Two-phase locking with this policy against deadlocks.
+    Locking(&'static str),
+    /// All locks first, in one order.
+    DeadlockFree,
+    /// Control and execution threads, one in five controls; from so many partitions; `None`: as it comes.
+    Orthrus(Option<u32>),
+    /// One spin latch for each partition.
+    Store,
+}
+
+impl System {
+    /// Its name in the plots.
+    fn name(self) -> String {
+        match self {
+            System::Locking(policy) => format!("2PL, {policy}"),
+            System::DeadlockFree => "deadlock-free".to_owned(),
+            System::Orthrus(Some(1)) => "ORTHRUS, single".to_owned(),
+            System::Orthrus(Some(2)) => "ORTHRUS, dual".to_owned(),
+            System::Orthrus(Some(many)) => format!("ORTHRUS, {many} partitions"),
+            System::Orthrus(None) => "ORTHRUS, random".to_owned(),
+            System::Store => "partitioned-store".to_owned(),
+        }
+    }
+
+    /// Control threads on so many cores: a fifth of them, as in the paper's 16 of 80.
+    fn control(cores: u32) -> u32 {
+        (cores / 5).max(1)
+    }
+
+    /// The options, for so many cores. With ORTHRUS a few threads more give transactions away.
+    fn options(self, cores: u32) -> String {
+        match self {
+            System::Locking(policy) => {
+                format!(
+                    "--cores {cores} --threads {cores} --set deadlock_policy={policy} --set admission_control=false"
+                )
+            }
+            System::DeadlockFree => format!("--cores {cores} --threads {cores} --execution planned"),
+            System::Orthrus(touched) => {
+                let control = System::control(cores);
+                let clients = (cores / 5).max(1);
+                let touched = touched
+                    .map_or_else(String::new, |touched| format!(" --partitions-per-transaction {touched}"));
+                format!(
+                    "--cores {} --threads {clients} --in-flight 16 --execution partitioned --partitions {control}{touched} \
+                     --set execution_threads={}",
+                    cores + clients,
+                    (cores - control).max(1)
+                )
+            }
+            System::Store => format!(
+                "--cores {cores} --threads {cores} --execution partitioned-store --partitions {cores}"
+            ),
+        }
+    }
+}
+
+/// How long a run lasts.
+fn length(scale: Scale) -> &'static str {
+    scale.pick("--seconds 0.015 --warm-up 0.005", "--seconds 0.03 --warm-up 0.01")
+}
+
+/// YCSB on so many cores.
+fn ycsb(scale: Scale, system: System, cores: u32, rest: &str) -> String {
+    format!(
+        "bench ycsb --records {} --value-bytes 1000 {rest} {} --durability lazy {}",
+        scale.pick(10_000, 1_000_000),
+        system.options(cores),
+        length(scale)
+    )
+}
+
+/// A point of the plot of throughput.
+fn point(arguments: String, system: System, x: impl std::fmt::Display) -> Run {
+    Run::simulated(arguments, [Take::whole(PLOT, system.name(), x, RATE)])
+}

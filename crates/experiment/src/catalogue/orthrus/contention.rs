@@ -1,0 +1,331 @@
+//! Records of one table, chosen alike or from a hot set: figures 1, 4, 11, 12 and 13.
+
+use super::{PLOT, System, lines, log_lines, point, ycsb};
+use crate::{
+    claim::{At, Claim, Quantity},
+    experiment::{Experiment, Paper, Run, Scale},
+};
+
+/// Ten records, two of the 64 hot ones first.
+const HOT_64: &str = "--distribution hot:64 --hot-operations 2";
+const READING: &str = "--read-percent 100";
+const UPDATING: &str = "--read-percent 0";
+
+const WAIT_DIE: System = System::Locking("wait_die");
+const DREADLOCKS: System = System::Locking("dreadlocks_spin");
+const GRAPH: System = System::Locking("wait_for_graph");
+
+fn rate(system: System, at: At) -> Quantity {
+    Quantity::spot(PLOT, system.name(), at)
+}
+
+/// Each system on each number of cores.
+fn by_cores(scale: Scale, systems: &[System], cores: &[u32], rest: &str) -> Vec<Run> {
+    let pairs = systems.iter().flat_map(|system| cores.iter().map(move |cores| (*system, *cores)));
+    pairs.map(|(system, cores)| point(ycsb(scale, system, cores, rest), system, cores)).collect()
+}
+
+fn cores(scale: Scale) -> &'static [u32] {
+    scale.pick(&[10, 80], &[10, 20, 40, 60, 80])
+}
+
+pub(super) fn reads(scale: Scale) -> Experiment {
+    let cores = scale.pick(&[10, 40, 80][..], cores(scale));
+    Experiment {
+        id: "5.1",
+        paper: Paper::Orthrus,
+        figure: "Figure 1",
+        title: "Ten reads, two of 64 hot records among them, under two-phase locking: no conflict, and yet no scaling",
+        runs: by_cores(scale, &[WAIT_DIE], cores, &format!("{READING} {HOT_64}")),
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![Claim::at_most(
+            "it does not scale beyond 40 cores",
+            rate(WAIT_DIE, At::X(80.0)),
+            rate(WAIT_DIE, At::X(40.0)),
+            1.1,
+            1.6,
+            "falls from 40 on",
+        )],
+        remark: "Where the knee lies depends on how long the old owner of a cache line keeps it, and on the window: the collapse sets in late. \
+                 Read-only transactions of this engine lock what they read, as the paper's do.",
+    }
+}
+
+pub(super) fn deadlock_handling(scale: Scale) -> Experiment {
+    let mut runs = Vec::new();
+    let systems = [System::DeadlockFree, WAIT_DIE, DREADLOCKS, GRAPH];
+    for &hot in scale.pick(&[8_u32, 1024][..], &[4, 16, 64, 256, 1024, 4096][..]) {
+        for cores in [10, 80] {
+            for system in systems {
+                let rest = format!("{UPDATING} --distribution hot:{hot} --hot-operations 2");
+                let mut run = point(ycsb(scale, system, cores, &rest), system, hot);
+                run.takes[0].plot = if cores == 10 { "10 cores, commits/s" } else { "80 cores, commits/s" };
+                runs.push(run);
+            }
+        }
+    }
+    let on = |plot, system: System, at| Quantity::spot(plot, system.name(), at);
+    let many = |system, at| on("80 cores, commits/s", system, at);
+    let few = |system, at| on("10 cores, commits/s", system, at);
+    Experiment {
+        id: "5.2",
+        paper: Paper::Orthrus,
+        figure: "Figure 4",
+        title: "Ten updates, two of them hot: what handling deadlocks costs, by the number of hot records",
+        runs,
+        plots: vec![
+            log_lines("80 cores, commits/s", "hot records"),
+            log_lines("10 cores, commits/s", "hot records"),
+        ],
+        claims: vec![
+            Claim::times(
+                "80 cores, most contended: deadlock-free is 2.2 times wait-die",
+                many(System::DeadlockFree, At::First),
+                many(WAIT_DIE, At::First),
+                2.2,
+                1.6,
+            ),
+            Claim::times(
+                "5.5 times dreadlocks",
+                many(System::DeadlockFree, At::First),
+                many(DREADLOCKS, At::First),
+                5.5,
+                1.6,
+            ),
+            Claim::times(
+                "5.5 times the wait-for graph",
+                many(System::DeadlockFree, At::First),
+                many(GRAPH, At::First),
+                5.5,
+                1.6,
+            ),
+            Claim::at_least(
+                "80 cores, little contention: deadlock-free is best, too",
+                many(System::DeadlockFree, At::Last),
+                Quantity::Best(vec![
+                    many(WAIT_DIE, At::Last),
+                    many(DREADLOCKS, At::Last),
+                    many(GRAPH, At::Last),
+                ]),
+                1.0,
+                0.8,
+                "always best",
+            ),
+            Claim::alike(
+                "10 cores: the differences are small",
+                few(System::DeadlockFree, At::Last),
+                few(DREADLOCKS, At::Last),
+                1.3,
+                "small",
+            ),
+        ],
+        remark: "Dreadlocks spin here as theirs do; the engine's own wait by sleeping (3.3 says why).",
+    }
+}
+
+pub(super) fn read_only_uniform(scale: Scale) -> Experiment {
+    let systems = [
+        System::Orthrus(Some(1)),
+        System::Orthrus(Some(2)),
+        System::Orthrus(None),
+        System::DeadlockFree,
+        WAIT_DIE,
+    ];
+    let at = At::X(80.0);
+    Experiment {
+        id: "5.9",
+        paper: Paper::Orthrus,
+        figure: "Figure 11a",
+        title: "Ten reads, all records alike: ORTHRUS by the partitions of a transaction, and locking",
+        runs: by_cores(scale, &systems, cores(scale), READING),
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![
+            Claim::at_least(
+                "single-partition ORTHRUS is ahead of locking",
+                rate(System::Orthrus(Some(1)), at),
+                rate(WAIT_DIE, at),
+                1.05,
+                0.9,
+                "best of all",
+            ),
+            Claim::order(
+                "the fewer partitions, the better",
+                [1, 2]
+                    .map(|many| rate(System::Orthrus(Some(many)), at))
+                    .into_iter()
+                    .chain([rate(System::Orthrus(None), at)])
+                    .collect::<Vec<_>>(),
+                "single, dual, random",
+            ),
+            Claim::alike(
+                "deadlock-free locking and 2PL are alike",
+                rate(System::DeadlockFree, at),
+                rate(WAIT_DIE, at),
+                1.2,
+                "nearly the same",
+            ),
+        ],
+        remark: "Here clients submit transactions to the threads that run them, through queues; the paper's execution threads draw their own. \
+                 On top of 80 cores there are some for those clients.",
+    }
+}
+
+pub(super) fn read_only_hot(scale: Scale) -> Experiment {
+    let systems = [System::Orthrus(Some(1)), System::DeadlockFree, WAIT_DIE];
+    let mut runs =
+        by_cores(scale, &systems, scale.pick(&[40, 80][..], cores(scale)), &format!("{READING} {HOT_64}"));
+    // The same, all alike, to compare with.
+    let uniform = System::Orthrus(Some(1));
+    let mut run = point(ycsb(scale, uniform, 80, READING), uniform, 80);
+    "ORTHRUS, single, uniform".clone_into(&mut run.takes[0].series);
+    runs.push(run);
+    let at = At::X(80.0);
+    Experiment {
+        id: "5.10",
+        paper: Paper::Orthrus,
+        figure: "Figure 11b",
+        title: "Ten reads, two of 64 hot records among them",
+        runs,
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![
+            Claim::at_least(
+                "ORTHRUS does not mind, and gains a little",
+                rate(uniform, at),
+                Quantity::spot(PLOT, "ORTHRUS, single, uniform", at),
+                1.0,
+                0.9,
+                "slightly above",
+            ),
+            Claim::at_most(
+                "locking stops scaling",
+                rate(WAIT_DIE, at),
+                rate(WAIT_DIE, At::X(40.0)),
+                1.2,
+                1.6,
+                "falls from 60 on",
+            ),
+            Claim::at_least(
+                "ORTHRUS is ahead of it",
+                rate(uniform, at),
+                rate(WAIT_DIE, at),
+                1.2,
+                1.0,
+                "ahead",
+            ),
+        ],
+        remark: "",
+    }
+}
+
+pub(super) fn updates(scale: Scale) -> Experiment {
+    let systems = [
+        System::Orthrus(Some(1)),
+        System::Orthrus(Some(2)),
+        System::Orthrus(None),
+        System::DeadlockFree,
+        WAIT_DIE,
+    ];
+    let points = scale.pick(&[20, 80][..], cores(scale));
+    let at = At::X(80.0);
+    let times = |says, touched, paper| {
+        Claim::times(says, rate(System::Orthrus(touched), at), rate(WAIT_DIE, at), paper, 1.6)
+    };
+    Experiment {
+        id: "5.11",
+        paper: Paper::Orthrus,
+        figure: "Figure 12b",
+        title: "Ten updates, two of 64 hot records among them",
+        runs: by_cores(scale, &systems, points, &format!("{UPDATING} {HOT_64}")),
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![
+            times("ORTHRUS, random, at 80 cores: 2.3 times wait-die", None, 2.3),
+            times("dual: 3.35 times", Some(2), 3.35),
+            times("single: 4.65 times", Some(1), 4.65),
+            Claim::alike(
+                "deadlock-free locking is flat from 20 cores on",
+                rate(System::DeadlockFree, at),
+                rate(System::DeadlockFree, At::X(20.0)),
+                1.3,
+                "1,000,000/s from 20 on",
+            ),
+            Claim::at_most(
+                "wait-die falls from 20 cores on",
+                rate(WAIT_DIE, at),
+                rate(WAIT_DIE, At::X(20.0)),
+                0.9,
+                1.0,
+                "falls",
+            ),
+        ],
+        remark: "",
+    }
+}
+
+pub(super) fn positions(scale: Scale) -> Experiment {
+    const CASES: [(u32, &str); 6] =
+        [(2, "first"), (2, "last"), (2, "random"), (1, "first"), (1, "last"), (1, "random")];
+    let systems: &[System] = scale.pick(
+        &[System::DeadlockFree, WAIT_DIE, DREADLOCKS],
+        &[System::DeadlockFree, WAIT_DIE, DREADLOCKS, GRAPH],
+    );
+    let mut runs = Vec::new();
+    for &hot in scale.pick(&[16_u32][..], &[4, 16, 64, 256, 1024][..]) {
+        for (count, position) in CASES {
+            for &system in systems {
+                let rest = format!(
+                    "{UPDATING} --distribution hot:{hot} --hot-operations {count} --hot-position {position}"
+                );
+                let mut run = point(ycsb(scale, system, 80, &rest), system, hot);
+                run.takes[0].series = format!("{count} hot {position}: {}", system.name());
+                runs.push(run);
+            }
+        }
+    }
+    let at =
+        |case: &str, system: System| Quantity::spot(PLOT, format!("{case}: {}", system.name()), At::First);
+    let best = |case: &str| Quantity::Best(vec![at(case, WAIT_DIE), at(case, DREADLOCKS)]);
+    let free = |case: &str| at(case, System::DeadlockFree);
+    Experiment {
+        id: "5.12",
+        paper: Paper::Orthrus,
+        figure: "Figure 13",
+        title: "Ten updates on 80 cores, one or two of them hot: first, last, anywhere",
+        runs,
+        plots: vec![log_lines(PLOT, "hot records")],
+        claims: vec![
+            Claim::times(
+                "two hot first: deadlock-free is 2.2 times the best 2PL",
+                free("2 hot first"),
+                best("2 hot first"),
+                2.2,
+                1.6,
+            ),
+            Claim::times("one hot first: 1.4 times", free("1 hot first"), best("1 hot first"), 1.4, 1.4),
+            Claim::times(
+                "one hot last: dreadlocks are 1.5 times deadlock-free",
+                at("1 hot last", DREADLOCKS),
+                free("1 hot last"),
+                1.5,
+                1.4,
+            ),
+            Claim::at_least(
+                "two hot anywhere: deadlock-free is ahead",
+                free("2 hot random"),
+                best("2 hot random"),
+                1.05,
+                0.95,
+                "always ahead",
+            ),
+            Claim::at_least(
+                "one hot anywhere: deadlock-free is ahead",
+                free("1 hot random"),
+                best("1 hot random"),
+                1.05,
+                0.95,
+                "always ahead",
+            ),
+        ],
+        remark: "Deadlock-free locking asks for locks in the order of their hashed names here, not of the keys: hot records are neither first \
+                 nor last among them, so that it holds them longer than the paper's does when they come last, and shorter when first.",
+    }
+}

@@ -1,0 +1,139 @@
+//! TPC-C, NewOrder and Payment: figures 8, 9 and 10.
+
+use super::{PARTS, PLOT, System, TIME, bars, lines, log_lines, point};
+use crate::{
+    claim::{At, Claim, Quantity},
+    experiment::{Experiment, Paper, Run, Scale, Take, Value},
+};
+
+const SYSTEMS: [System; 3] =
+    [System::Orthrus(None), System::DeadlockFree, System::Locking("dreadlocks_spin")];
+
+/// NewOrder and Payment, half and half.
+fn tpcc(scale: Scale, system: System, cores: u32, warehouses: u32) -> String {
+    let size = scale.pick("--items 300 --customers 30", "--items 10000 --customers 300");
+    // No more partitions than warehouses.
+    let options = system.options(cores);
+    let control = System::control(cores);
+    let options = options
+        .replace(&format!("--partitions {control}"), &format!("--partitions {}", control.min(warehouses)));
+    format!(
+        "bench tpcc --mix neworder-payment --warehouses {warehouses} {size} {options} --durability lazy {}",
+        scale.pick("--seconds 0.006 --warm-up 0.002", "--seconds 0.02 --warm-up 0.01")
+    )
+}
+
+fn rate(system: System, at: At) -> Quantity {
+    Quantity::spot(PLOT, system.name(), at)
+}
+
+pub(super) fn warehouses(scale: Scale) -> Experiment {
+    let (cores, points) = scale.pick((40, &[4_u32, 32][..]), (80, &[1, 4, 8, 16, 32, 64, 128][..]));
+    let mut runs = Vec::new();
+    for system in SYSTEMS {
+        runs.extend(points.iter().map(|&many| point(tpcc(scale, system, cores, many), system, many)));
+    }
+    let [orthrus, free, locking] = SYSTEMS;
+    Experiment {
+        id: "5.6",
+        paper: Paper::Orthrus,
+        figure: "Figure 8",
+        title: "TPC-C, NewOrder and Payment, by the number of warehouses",
+        runs,
+        plots: vec![log_lines(PLOT, "warehouses")],
+        claims: vec![
+            Claim::times(
+                "many warehouses: ORTHRUS is 1.3 times deadlock-free locking",
+                rate(orthrus, At::Last),
+                rate(free, At::Last),
+                1.3,
+                1.3,
+            ),
+            Claim::times(
+                "1.5 times 2PL with dreadlocks",
+                rate(orthrus, At::Last),
+                rate(locking, At::Last),
+                1.5,
+                1.3,
+            ),
+            Claim::at_least(
+                "few: the gap to 2PL is wider",
+                rate(orthrus, At::First),
+                rate(locking, At::First),
+                2.0,
+                1.5,
+                "grows",
+            ),
+        ],
+        remark: "Quick: 40 cores, 4 and 32 warehouses with few items and customers each, so that they fit a simulated machine.",
+    }
+}
+
+pub(super) fn cores(scale: Scale) -> Experiment {
+    let points = scale.pick(&[10_u32, 80][..], &[10, 20, 40, 60, 80][..]);
+    let mut runs = Vec::new();
+    for system in SYSTEMS {
+        runs.extend(points.iter().map(|&cores| point(tpcc(scale, system, cores, 16), system, cores)));
+    }
+    let [orthrus, free, locking] = SYSTEMS;
+    let (ten, eighty) = (At::X(10.0), At::X(80.0));
+    Experiment {
+        id: "5.7",
+        paper: Paper::Orthrus,
+        figure: "Figure 9",
+        title: "TPC-C, 16 warehouses, by the number of cores",
+        runs,
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![
+            Claim::alike(
+                "10 cores: deadlock-free locking is as fast as 2PL",
+                rate(free, ten),
+                rate(locking, ten),
+                1.15,
+                "identical",
+            ),
+            Claim::times(
+                "80 cores: ORTHRUS is twice deadlock-free locking",
+                rate(orthrus, eighty),
+                rate(free, eighty),
+                2.0,
+                1.5,
+            ),
+            Claim::times(
+                "ten times 2PL with dreadlocks",
+                rate(orthrus, eighty),
+                rate(locking, eighty),
+                10.0,
+                1.6,
+            ),
+        ],
+        remark: "Warehouses have few items and customers, so that they fit a simulated machine.",
+    }
+}
+
+pub(super) fn breakdown(scale: Scale) -> Experiment {
+    let runs = SYSTEMS.iter().enumerate().map(|(number, &system)| {
+        let takes = PARTS.map(|(part, place)| Take::whole(TIME, part, number + 1, Value::Of(place)));
+        Run::simulated(tpcc(scale, system, 80, 16), takes)
+    });
+    let useful = |x| Quantity::spot(TIME, "useful", At::X(x));
+    Experiment {
+        id: "5.8",
+        paper: Paper::Orthrus,
+        figure: "Figure 10",
+        title: "Where the time goes, 80 cores, 16 warehouses: 1 ORTHRUS, 2 deadlock-free locking, 3 2PL with dreadlocks",
+        runs: runs.collect(),
+        plots: vec![bars(TIME, "1 ORTHRUS, 2 deadlock-free, 3 2PL")],
+        claims: vec![
+            Claim::times(
+                "ORTHRUS computes 2.5 times as much of its time as deadlock-free locking",
+                useful(1.0),
+                useful(2.0),
+                18.0 / 7.2,
+                1.6,
+            ),
+            Claim::times("and 5 times as much as 2PL", useful(1.0), useful(3.0), 18.0 / 3.7, 1.6),
+        ],
+        remark: "The paper counts execution threads only; here control threads and clients count, too.",
+    }
+}

@@ -1,0 +1,85 @@
+//! Parts of TPC-C: figure 5.
+
+use super::{PER_THREAD, RATE, lines, log_lines};
+use crate::{
+    claim::{At, Claim, Quantity},
+    experiment::{Experiment, Paper, Run, Scale, Take},
+};
+
+const EACH: &str = "commits/s of a thread";
+const ALL: &str = "commits/s";
+
+fn runs(scale: Scale, mix: &str) -> Vec<Run> {
+    let run = |threads: &u32| {
+        // About as many commits whatever the number of threads: a thread does about one in two milliseconds.
+        let seconds = scale.pick(0.2, 1.0) / f64::from(*threads);
+        let arguments = format!(
+            "bench tpcc {mix} --profile niagara32 --cores {threads} --threads {threads} --warehouses 32 {} --durability lazy \
+             --seconds {seconds:.5} --warm-up {:.5}",
+            scale.pick("--items 300 --customers 30", "--items 10000 --customers 300"),
+            seconds / 4.0,
+        );
+        let takes = [Take::whole(EACH, "road", threads, PER_THREAD), Take::whole(ALL, "road", threads, RATE)];
+        Run::simulated(arguments, takes)
+    };
+    scale.pick(&[1, 8, 32][..], &[1, 2, 4, 8, 16, 24, 32][..]).iter().map(run).collect()
+}
+
+fn each(threads: f64) -> Quantity {
+    Quantity::spot(EACH, "road", At::X(threads))
+}
+
+fn all(threads: f64) -> Quantity {
+    Quantity::spot(ALL, "road", At::X(threads))
+}
+
+pub(super) fn new_order(scale: Scale) -> Experiment {
+    Experiment {
+        id: "1.2",
+        paper: Paper::ShoreMt,
+        figure: "Figure 5, left",
+        title: "TPC-C's NewOrder",
+        runs: runs(scale, "--mix neworder"),
+        plots: vec![log_lines(EACH, "threads"), lines(ALL, "threads")],
+        claims: vec![
+            Claim::at_least(
+                "it goes on to scale to 32 threads",
+                all(32.0),
+                all(8.0),
+                2.0,
+                1.3,
+                "scales, with a dip",
+            ),
+            Claim::at_most(
+                "with a dip: a thread does less than with few",
+                each(32.0),
+                each(1.0),
+                0.9,
+                0.97,
+                "a significant dip at 16",
+            ),
+        ],
+        remark: "DBMS X and PostgreSQL are not here. Warehouses have few items and customers when quick, so that they fit a simulated machine; \
+                 clients draw warehouses anew each time, so that there is contention as in the paper.",
+    }
+}
+
+pub(super) fn payment(scale: Scale) -> Experiment {
+    Experiment {
+        id: "1.3",
+        paper: Paper::ShoreMt,
+        figure: "Figure 5, right",
+        title: "TPC-C's Payment, a warehouse for each client",
+        runs: runs(scale, "--mix payment --warehouse-per-client"),
+        plots: vec![log_lines(EACH, "threads"), lines(ALL, "threads")],
+        claims: vec![Claim::at_least(
+            "a thread does as much with 32 as alone",
+            each(32.0),
+            each(1.0),
+            0.8,
+            0.5,
+            "scales to 32 threads",
+        )],
+        remark: "Fifteen in a hundred payments are for a customer of another warehouse, as TPC-C has it.",
+    }
+}

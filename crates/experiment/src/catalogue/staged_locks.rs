@@ -1,0 +1,309 @@
+//! Jung et al. 2013. The machine there: four sockets of eight cores, so `r810` here; what was MySQL's lock manager under one
+//! mutex is the lock table `global_mutex`, theirs is `staged`.
+
+mod updates;
+
+use super::{PARTS, RATE, TIME, bars, lines, log_lines};
+use crate::{
+    claim::{At, Claim, Quantity},
+    experiment::{Experiment, Paper, Run, Scale, Take, Value},
+};
+
+const PLOT: &str = "commits/s";
+
+pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
+    vec![
+        collapse(scale),
+        all_sizes(scale),
+        normalised(scale),
+        breakdown(scale),
+        updates::aborts(scale),
+        updates::lifetimes(scale),
+        updates::hotspot(scale),
+        costs(),
+    ]
+}
+
+/// Range reads by so many threads on so many cores, with a lock table.
+fn txbench(scale: Scale, table: &str, rows: u32, cores: u32, threads: u32) -> String {
+    // Under a mutex that everybody waits for, 100 rows take a while.
+    let quick = if rows > 10 {
+        "--keys 3000 --seconds 0.03 --warm-up 0.004"
+    } else {
+        "--keys 3000 --seconds 0.004 --warm-up 0.002"
+    };
+    format!(
+        "bench txbench --rows {rows} --profile r810 --cores {cores} --threads {threads} --durability lazy \
+         --set lock_table={table} {}",
+        scale.pick(quick, "--seconds 0.05 --warm-up 0.02")
+    )
+}
+
+fn threads(scale: Scale) -> &'static [u32] {
+    scale.pick(&[4, 32, 200], &[1, 4, 8, 16, 32, 64, 128, 200, 500])
+}
+
+fn rate(series: &str, at: At) -> Quantity {
+    Quantity::spot(PLOT, series, at)
+}
+
+fn collapse(scale: Scale) -> Experiment {
+    let mut runs = Vec::new();
+    for (cores, name) in [(4, "4 cores"), (8, "8 cores"), (16, "16 cores")] {
+        for &threads in threads(scale) {
+            let take = Take::whole(PLOT, name, threads, RATE);
+            runs.push(Run::simulated(txbench(scale, "global_mutex", 10, cores, threads), [take]));
+        }
+    }
+    Experiment {
+        id: "2.1",
+        paper: Paper::StagedLocks,
+        figure: "Figure 1",
+        title: "Range reads under a lock table with one mutex: more cores, fewer transactions",
+        runs,
+        plots: vec![log_lines(PLOT, "threads")],
+        claims: vec![
+            Claim::times(
+                "8 cores under load keep three quarters of their peak",
+                rate("8 cores", At::Last),
+                rate("8 cores", At::Peak),
+                0.75,
+                1.3,
+            ),
+            Claim::times(
+                "16 cores keep a third",
+                rate("16 cores", At::Last),
+                rate("16 cores", At::Peak),
+                0.33,
+                1.6,
+            ),
+            Claim::at_most(
+                "16 cores under load do less than 4",
+                rate("16 cores", At::Last),
+                rate("4 cores", At::Last),
+                0.95,
+                1.0,
+                "below the curve of 4 cores",
+            ),
+            Claim::at_most(
+                "the peak of 16 cores is below that of 8",
+                rate("16 cores", At::Peak),
+                rate("8 cores", At::Peak),
+                0.97,
+                1.03,
+                "below",
+            ),
+        ],
+        remark: "MySQL is not here: its lock system is the lock table with one mutex for everything, under the same engine. How deep the \
+                 collapse is depends on how the mutex waits; a simulated one that spins before it sleeps falls deeper than a real one.",
+    }
+}
+
+fn all_sizes(scale: Scale) -> Experiment {
+    let mut runs = Vec::new();
+    for table in ["staged", "global_mutex"] {
+        for rows in [10, 100] {
+            for &cores in scale.pick(&[4, 32][..], &[4, 8, 16, 32][..]) {
+                for &threads in scale.pick(&[32, 200][..], threads(scale)) {
+                    let series = format!("{table}, {rows} rows, {cores} cores");
+                    let take = Take::whole(PLOT, series, threads, RATE);
+                    runs.push(Run::simulated(txbench(scale, table, rows, cores, threads), [take]));
+                }
+            }
+        }
+    }
+    let mut claims = Vec::new();
+    for (rows, kept, more) in [
+        (10, "S = 10: 32 cores keep their peak under load", "S = 10: 32 cores do more than 4"),
+        (100, "S = 100: 32 cores keep their peak under load", "S = 100: 32 cores do more than 4"),
+    ] {
+        let ours = |cores: u32, at| rate(&format!("staged, {rows} rows, {cores} cores"), at);
+        claims.push(Claim::at_least(
+            kept,
+            ours(32, At::Last),
+            ours(32, At::Peak),
+            0.85,
+            0.6,
+            "at worst a small degradation",
+        ));
+        claims.push(Claim::at_least(
+            more,
+            ours(32, At::Peak),
+            ours(4, At::Peak),
+            1.5,
+            1.1,
+            "every added core raises the peak",
+        ));
+    }
+    claims.push(Claim::at_least(
+        "never behind the lock table that it replaces",
+        rate("staged, 10 rows, 4 cores", At::Last),
+        rate("global_mutex, 10 rows, 4 cores", At::Last),
+        0.97,
+        0.8,
+        "at least as high everywhere",
+    ));
+    claims.push(Claim::at_least(
+        "far ahead on 32 cores under load",
+        rate("staged, 10 rows, 32 cores", At::Last),
+        rate("global_mutex, 10 rows, 32 cores", At::Last),
+        4.0,
+        1.5,
+        "9.7 ×",
+    ));
+    Experiment {
+        id: "2.2",
+        paper: Paper::StagedLocks,
+        figure: "Figure 10",
+        title: "Range reads of 10 and 100 rows, 4 to 32 cores: the staged lock table beside the one with a mutex",
+        runs,
+        plots: vec![log_lines(PLOT, "threads")],
+        claims,
+        remark: "PostgreSQL-like snapshots (MySQL with repeatable read), DBMS X and Shore-MT are not here.",
+    }
+}
+
+fn normalised(scale: Scale) -> Experiment {
+    let load = scale.pick(200, 500);
+    let mut runs = Vec::new();
+    for table in ["staged", "global_mutex", "latched"] {
+        for &cores in scale.pick(&[1, 4, 16, 32][..], &[1, 2, 4, 8, 16, 24, 32][..]) {
+            let take = Take::whole(PLOT, table, cores, RATE);
+            runs.push(Run::simulated(txbench(scale, table, 10, cores, load), [take]));
+        }
+    }
+    Experiment {
+        id: "2.3",
+        paper: Paper::StagedLocks,
+        figure: "Figure 11",
+        title: "The same under much load, by the number of cores",
+        runs,
+        plots: vec![lines(PLOT, "cores")],
+        claims: vec![
+            Claim::at_least(
+                "almost perfect scaling to 16 cores",
+                rate("staged", At::X(16.0)),
+                rate("staged", At::X(1.0)),
+                12.0,
+                6.0,
+                "almost linear",
+            ),
+            Claim::at_least(
+                "then it saturates, and does not fall",
+                rate("staged", At::X(32.0)),
+                rate("staged", At::X(16.0)),
+                0.9,
+                0.75,
+                "saturates",
+            ),
+            Claim::at_most(
+                "a lock table with one mutex falls as cores are added",
+                rate("global_mutex", At::X(32.0)),
+                rate("global_mutex", At::X(4.0)),
+                0.9,
+                1.0,
+                "falls",
+            ),
+        ],
+        remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside.",
+    }
+}
+
+fn breakdown(scale: Scale) -> Experiment {
+    let run = |table: &str, x: u32| {
+        let takes = PARTS.map(|(name, place)| Take::whole(TIME, name, x, Value::Of(place)));
+        Run::simulated(txbench(scale, table, 10, 32, scale.pick(200, 500)), takes)
+    };
+    let part = |name: &str, x| Quantity::spot(TIME, name, At::X(x));
+    Experiment {
+        id: "2.4",
+        paper: Paper::StagedLocks,
+        figure: "Figure 12",
+        title: "Where the time goes on 32 cores: 1 the staged lock table, 2 one mutex, 3 a latch for each bucket",
+        runs: vec![run("staged", 1), run("global_mutex", 2), run("latched", 3)],
+        plots: vec![bars(TIME, "1 staged, 2 global mutex, 3 latched")],
+        claims: vec![
+            Claim::at_most(
+                "no time for mutexes in the staged lock table",
+                Quantity::Best(vec![part("spinning", 1.0), part("waiting for locks", 1.0)]),
+                Quantity::Is(1.0),
+                0.05,
+                0.15,
+                "virtually none",
+            ),
+            Claim::at_least(
+                "with one mutex more than half of the time is spent for it",
+                Quantity::Best(vec![
+                    part("spinning", 2.0),
+                    part("waiting for locks", 2.0),
+                    part("system", 2.0),
+                ]),
+                Quantity::Is(1.0),
+                0.5,
+                0.25,
+                "over 50 %, and idle at 32 cores",
+            ),
+        ],
+        remark: "Spinning, sleeping for the mutex and the system's part of that sleep are one thing in three places; the largest of them counts.",
+    }
+}
+
+fn costs() -> Experiment {
+    const COUNT: &str = "of one lock, and of its release";
+    let of = |what, place| {
+        ["S lock on a key", "release of an S lock", "X lock on a key"].map(move |operation| {
+            Take::each(COUNT, "", format!("{operation}: {what}"), "1", Value::Of(place))
+                .only("/operation", operation)
+        })
+    };
+    let takes = |table: &str, x: u32| -> Vec<Take> {
+        let rows: &'static str = match table {
+            "staged" => "/results/0/operations",
+            "latched" => "/results/1/operations",
+            _ => "/results/2/operations",
+        };
+        [
+            of("atomic changes", "/changes"),
+            of("latches", "/latches"),
+            of("mutexes", "/mutexes"),
+            of("fences", "/fences"),
+        ]
+        .concat()
+        .into_iter()
+        .map(|take| Take { rows, x: x.to_string(), ..take })
+        .collect()
+    };
+    let runs = vec![Run::simulated(
+        "locks --lock-tables staged,latched,global_mutex",
+        [takes("staged", 1), takes("latched", 2), takes("global_mutex", 3)].concat(),
+    )];
+    let count = |what: &str, x| Quantity::spot(COUNT, format!("S lock on a key: {what}"), At::X(x));
+    Experiment {
+        id: "2.8",
+        paper: Paper::StagedLocks,
+        figure: "Figures 3 to 8",
+        title: "What a lock costs, counted: 1 staged, 2 a latch for each bucket, 3 one mutex",
+        runs,
+        plots: vec![bars(COUNT, "1 staged, 2 latched, 3 global mutex")],
+        claims: vec![
+            Claim::at_most(
+                "a lock takes no latch and no mutex",
+                Quantity::Best(vec![count("latches", 1.0), count("mutexes", 1.0)]),
+                Quantity::Is(1.0),
+                0.01,
+                0.25,
+                "none",
+            ),
+            Claim::at_most(
+                "two atomic changes: the chain's tail, and the next free request",
+                count("atomic changes", 1.0),
+                Quantity::Is(1.0),
+                2.0,
+                4.0,
+                "2",
+            ),
+        ],
+        remark: "What the staged lock table takes now and then is a latch for a new segment of requests, not for a lock. The table with a latch \
+                 for each bucket, the engine's own, needs none either where a bucket is empty, or all in it share.",
+    }
+}

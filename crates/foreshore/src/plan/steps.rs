@@ -1,0 +1,152 @@
+//! What a plan names, in the order in which it was named.
+
+use std::{borrow::Cow, ops::Range};
+
+use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
+use foreshore_txn::{Direction, IntentMode, LockKind, TableInfo};
+
+use crate::{
+    database::Database,
+    error::{Error, Result},
+    range::{Bounds, Cursor},
+    table::TableDefinition,
+    transaction::Transaction,
+    value::Value,
+};
+
+/// See the module. Each table is here once, however many keys of it are named: its handle is counted, and the count is a line
+/// that all threads have in common. Keys are encoded one behind another, so that a plan allocates no memory for each.
+#[derive(Debug, Default)]
+pub(crate) struct Steps<'d> {
+    tables: Vec<Cow<'d, TableInfo>>,
+    bytes: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+/// A part of a plan; its table by its place.
+#[derive(Debug)]
+enum Step {
+    /// The key by its place among the bytes.
+    Key {
+        table: usize,
+        key: Range<usize>,
+        kind: LockKind,
+    },
+    Range {
+        table: usize,
+        bounds: Bounds,
+        kind: LockKind,
+    },
+    Table {
+        table: usize,
+        mode: IntentMode,
+    },
+}
+
+impl<'d> Steps<'d> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(super) fn add_key<K: Key, V: Value>(
+        &mut self,
+        database: &'d Database,
+        table: &TableDefinition<'_, K, V>,
+        key: &K,
+        kind: LockKind,
+    ) -> Result<()> {
+        let start = self.bytes.len();
+        key.encode(&mut self.bytes);
+        let length = self.bytes.len() - start;
+        // DB-7.
+        if length > MAX_KEY_BYTES {
+            return Err(Error::key_too_long(length));
+        }
+        let table = self.table(database, table)?;
+        self.steps.push(Step::Key { table, key: start..self.bytes.len(), kind });
+        Ok(())
+    }
+
+    pub(super) fn add_range<K: Key, V: Value>(
+        &mut self,
+        database: &'d Database,
+        table: &TableDefinition<'_, K, V>,
+        bounds: Bounds,
+        kind: LockKind,
+    ) -> Result<()> {
+        let table = self.table(database, table)?;
+        self.steps.push(Step::Range { table, bounds, kind });
+        Ok(())
+    }
+
+    pub(super) fn add_table<K: Key, V: Value>(
+        &mut self,
+        database: &'d Database,
+        table: &TableDefinition<'_, K, V>,
+        mode: IntentMode,
+    ) -> Result<()> {
+        let table = self.table(database, table)?;
+        self.steps.push(Step::Table { table, mode });
+        Ok(())
+    }
+
+    /// The place of a table; borrowed from the cache of tables if it is there.
+    fn table<K: Key, V: Value>(
+        &mut self,
+        database: &'d Database,
+        table: &TableDefinition<'_, K, V>,
+    ) -> Result<usize> {
+        let found = database.inner().table(table)?;
+        if let Some(place) = self.tables.iter().position(|known| known.is_same(&found.info)) {
+            return Ok(place);
+        }
+        self.tables.push(match found {
+            Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
+            Cow::Owned(cached) => Cow::Owned(cached.info),
+        });
+        Ok(self.tables.len() - 1)
+    }
+
+    pub(crate) fn into_owned(self) -> Steps<'static> {
+        let Steps { tables, bytes, steps } = self;
+        let tables = tables.into_iter().map(|table| Cow::Owned(table.into_owned())).collect();
+        Steps { tables, bytes, steps }
+    }
+
+    /// The same memory and the same tables, for another plan.
+    pub(crate) fn emptied(mut self) -> Steps<'d> {
+        self.tables.retain(|table| !table.is_dropped());
+        self.bytes.clear();
+        self.steps.clear();
+        self
+    }
+
+    /// Tells a transaction in reconnaissance of everything.
+    pub(super) fn foresee(&self, tx: &mut Transaction) -> Result<()> {
+        self.steps.iter().try_for_each(|step| {
+            let foreseen = match step {
+                Step::Key { table, key, kind } => {
+                    tx.txn().foresee(&self.tables[*table], &self.bytes[key.clone()], *kind)
+                }
+                Step::Table { table, mode } => tx.txn().lock_table(&self.tables[*table], *mode),
+                Step::Range { table, bounds, kind } => {
+                    return foresee_range(tx, &self.tables[*table], bounds, *kind);
+                }
+            };
+            foreseen.map_err(|error| tx.fail(error))
+        })
+    }
+}
+
+/// Goes through the range, so that the names of its keys and gaps are known.
+fn foresee_range(tx: &mut Transaction, table: &TableInfo, bounds: &Bounds, kind: LockKind) -> Result<()> {
+    let mut cursor = Cursor::<&[u8], &[u8]>::new(tx, table.clone(), bounds, Direction::Ascending, kind)?;
+    loop {
+        match cursor.next_encoded(tx) {
+            Ok(Some(_)) => {}
+            // A long value that is being replaced may not be readable. The run takes the rest when it comes to it.
+            Ok(None) | Err(Error::Corrupted { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Procedures: the threads of partitioned execution draw the transactions themselves, as those of the paper do (Ren, Faleiro,
+//! Abadi 2016, §4).
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+use foreshore_env::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+use foreshore_orthrus::Partitions;
+
+use super::{
+    Ended, lost,
+    task::{Client, Task},
+};
+use crate::{
+    database::Database,
+    error::{Error, Result},
+    pipeline::CommitTicket,
+    plan::{Plan, Planner, Steps},
+    transact::TransactOptions,
+    transaction::Transaction,
+};
+
+/// A source of transactions that are run one after another by the threads of partitioned execution: see [`Database::serve`].
+///
+/// All three methods are called by these threads, one at a time, but for the first draw, which [`Database::serve`] makes. They should be quick: other transactions of the thread
+/// wait meanwhile. They must not wait for anything that these threads do.
+pub trait Procedure: Send + 'static {
+    /// Draws the next transaction: `plan` comes back with what it will touch, or as it is, to be found out by a first run of
+    /// [`Procedure::run`] without effect (see [`Execution::Planned`](crate::Execution::Planned)). `None`: there are no more.
+    fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>>;
+
+    /// Runs the transaction that was drawn last; again, with the same inputs, after a deadlock or a miss.
+    ///
+    /// # Errors
+    /// Whatever ends the transaction: it is undone, and [`Procedure::ended`] is told.
+    fn run(&mut self, tx: &mut Transaction) -> Result<()>;
+
+    /// It has ended: committed, with a ticket that tells when it is durable, or undone. Nobody has waited for the disk:
+    /// [`CommitTicket::is_durable`] asks; who has promised something to somebody waits for the ticket, on another thread.
+    ///
+    /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn.
+    fn ended(&mut self, result: Result<CommitTicket>);
+}
+
+/// Procedures that are being served. Made by [`Database::serve`]. Dropping it stops them.
+#[derive(Debug)]
+#[must_use = "dropping it stops the procedures"]
+pub struct Serving<P> {
+    desk: Arc<Desk<P>>,
+}
+
+/// Where procedures are told to stop, and come to when they have.
+struct Desk<P> {
+    /// Written once, by whoever stops them; read between two transactions. No order: it carries no data.
+    stopped: AtomicBool,
+    back: Mutex<Back<P>>,
+    changed: Condvar,
+    database: std::path::PathBuf,
+    partitions: Arc<Partitions>,
+}
+
+/// What came back.
+struct Back<P> {
+    procedures: Vec<P>,
+    /// Those that have not ended.
+    left: usize,
+    /// What one of them panicked with.
+    panic: Option<Box<dyn Any + Send>>,
+    /// The threads ended while one of them had a transaction.
+    lost: bool,
+}
+
+impl<P> std::fmt::Debug for Desk<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
+
+impl<P> Serving<P> {
+    /// Lets each procedure end the transaction that it has, and draw no more. Does not wait.
+    pub fn stop(&self) {
+        self.desk.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits, until `deadline` at most, until all have ended: there were no more transactions, or they were stopped. Whether
+    /// they have.
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        let mut back = self.desk.back.lock();
+        while back.left > 0 && Instant::now() < deadline {
+            back = self.desk.changed.wait_until(back, deadline);
+        }
+        back.left == 0
+    }
+
+    /// Waits until all have ended (not for the disk), and gives them back, in the order in which they ended.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] or [`Error::Poisoned`] if the threads ended before.
+    ///
+    /// # Panics
+    /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no
+    /// trace.
+    pub fn wait(self) -> Result<Vec<P>> {
+        let mut back = self.desk.back.lock();
+        while back.left > 0 {
+            back = self.desk.changed.wait(back);
+        }
+        if let Some(panic) = back.panic.take() {
+            drop(back);
+            resume_unwind(panic);
+        }
+        if back.lost {
+            return Err(lost(&self.desk.database, &self.desk.partitions));
+        }
+        Ok(std::mem::take(&mut back.procedures))
+    }
+}
+
+impl<P> Drop for Serving<P> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A procedure on the side of those who run it.
+struct Served<P> {
+    /// Until it has ended.
+    procedure: Option<P>,
+    /// How its transactions run, unless their plans say otherwise.
+    options: TransactOptions,
+    desk: Arc<Desk<P>>,
+}
+
+impl<P: Procedure> Served<P> {
+    /// Draws a transaction; the memory of the last one's plan is used again. What is wrong with its plan is told when it runs.
+    fn draw(
+        &mut self,
+        database: &Database,
+        steps: Steps<'static>,
+    ) -> Option<(TransactOptions, Planner<'static>)> {
+        if self.desk.stopped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let plan = Plan::over(database, self.options.clone(), steps);
+        let (options, steps) = self.procedure.as_mut()?.draw(plan)?.into_parts();
+        Some((options, Planner::checked(steps)))
+    }
+
+    /// It has ended: with this panic, or because the threads have.
+    fn leave(&mut self, panic: Option<Box<dyn Any + Send>>, lost: bool) {
+        let mut back = self.desk.back.lock();
+        back.procedures.extend(self.procedure.take());
+        back.left -= 1;
+        back.panic = back.panic.take().or(panic);
+        back.lost |= lost;
+        drop(back);
+        self.desk.changed.notify_all();
+    }
+}
+
+impl<P: Procedure> Client for Served<P> {
+    type Output = ();
+
+    fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+        match &mut self.procedure {
+            Some(procedure) => procedure.run(tx),
+            None => Err(Error::application("the procedure has ended")),
+        }
+    }
+
+    fn end(
+        &mut self,
+        ended: Ended<()>,
+        database: Option<Database>,
+        planner: &mut Planner<'static>,
+        options: &mut TransactOptions,
+    ) -> Option<Database> {
+        let result = match ended {
+            Ended::Committed((), ticket, _) => Ok(ticket),
+            Ended::Failed(error) => Err(error),
+            Ended::Panicked(panic) => {
+                drop(database);
+                self.leave(Some(panic), false);
+                return None;
+            }
+            Ended::Lost => {
+                drop(database);
+                self.leave(None, true);
+                return None;
+            }
+        };
+        let steps = planner.take_steps();
+        // All that it could draw would meet the same.
+        let over = matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. }));
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(procedure) = &mut self.procedure {
+                procedure.ended(result);
+            }
+            if over { None } else { self.draw(database.as_ref()?, steps) }
+        }));
+        match drawn {
+            Ok(Some(drawn)) => {
+                (*options, *planner) = drawn;
+                database
+            }
+            Ok(None) => {
+                drop(database);
+                self.leave(None, false);
+                None
+            }
+            Err(panic) => {
+                drop(database);
+                self.leave(Some(panic), false);
+                None
+            }
+        }
+    }
+}
+
+impl Database {
+    /// Gives procedures to the threads of partitioned execution, which draw transactions from them and run these, until there are no
+    /// more: for programs whose transactions come from somewhere that these threads can look at themselves, a queue, a
+    /// connection, a generator. Nothing is handed over between threads then but locks. For transactions that come one by one there
+    /// is [`Plan::submit`].
+    ///
+    /// Each procedure has one transaction under way at a time. An execution thread takes as many procedures as
+    /// [`Options::execution_window`](crate::Options::execution_window) says, and goes to another while locks are on their way:
+    /// give it several for each. They keep the database open until they have ended, unless
+    /// [`Database::close`] is called, which ends them.
+    ///
+    /// ```
+    /// # use foreshore::{CommitTicket, Database, Durability, Plan, Procedure, Result, TableDefinition, TransactOptions, Transaction};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const VOTES: TableDefinition<u32, u64> = TableDefinition::new("votes");
+    ///
+    /// struct Votes {
+    ///     cast: Vec<u32>,
+    ///     party: u32,
+    /// }
+    ///
+    /// impl Procedure for Votes {
+    ///     fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+    ///         self.party = self.cast.pop()?;
+    ///         Some(plan.write(VOTES, self.party))
+    ///     }
+    ///
+    ///     fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+    ///         let votes = tx.get(VOTES, self.party)?.unwrap_or(0) + 1;
+    ///         tx.put(VOTES, self.party, votes).map(drop)
+    ///     }
+    ///
+    ///     fn ended(&mut self, result: Result<CommitTicket>) {
+    ///         result.expect("every vote counts");
+    ///     }
+    /// }
+    ///
+    /// let options = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+    /// let boxes = [vec![0, 1, 2, 0], vec![1, 0, 0]].map(|cast| Votes { cast, party: 0 });
+    /// db.serve(&options, boxes)?.wait()?;
+    /// # assert_eq!(db.transact(|tx| tx.get(VOTES, 0))?, Some(4));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The threads cannot be started.
+    pub fn serve<P: Procedure>(
+        &self,
+        options: &TransactOptions,
+        procedures: impl IntoIterator<Item = P>,
+    ) -> Result<Serving<P>> {
+        let partitions = self.partitions()?;
+        let procedures: Vec<P> = procedures.into_iter().collect();
+        let desk = Arc::new(Desk {
+            stopped: AtomicBool::new(false),
+            back: Mutex::new(Back {
+                procedures: Vec::with_capacity(procedures.len()),
+                left: procedures.len(),
+                panic: None,
+                lost: false,
+            }),
+            changed: Condvar::default(),
+            database: self.path().to_path_buf(),
+            partitions: Arc::clone(partitions),
+        });
+        // If drawing panics, those that were drawn from before are stopped.
+        let serving = Serving { desk };
+        for procedure in procedures {
+            let desk = Arc::clone(&serving.desk);
+            let mut served = Served { procedure: Some(procedure), options: options.clone(), desk };
+            match served.draw(self, Steps::default()) {
+                Some((options, planner)) => {
+                    partitions.submit(Box::new(Task::new(self.clone(), options, planner, served)));
+                }
+                None => served.leave(None, false),
+            }
+        }
+        Ok(serving)
+    }
+}

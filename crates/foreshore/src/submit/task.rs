@@ -1,0 +1,181 @@
+//! Transactions on the side of those who run them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use foreshore_env::time::Instant;
+use foreshore_orthrus::{Job, Next};
+use foreshore_txn::{LockError, Parted};
+
+use super::Ended;
+use crate::{
+    Durability,
+    database::Database,
+    error::{Error, Result},
+    plan::Planner,
+    transact::{self, Run, Session, TransactOptions},
+    transaction::Transaction,
+};
+
+/// Whose transactions are run.
+pub(super) trait Client: Send {
+    /// What a transaction comes to.
+    type Output: Send;
+
+    /// Runs the transaction; again, after a deadlock or a miss.
+    fn run(&mut self, tx: &mut Transaction) -> Result<Self::Output>;
+
+    /// It has ended, and has let go of everything but `database`. That comes back if there is another transaction to be run, as
+    /// `planner` and `options` say now. After [`Ended::Lost`] there is none.
+    fn end(
+        &mut self,
+        ended: Ended<Self::Output>,
+        database: Option<Database>,
+        planner: &mut Planner<'static>,
+        options: &mut TransactOptions,
+    ) -> Option<Database>;
+}
+
+/// What the threads work at: one transaction of a client, and perhaps another one after it.
+pub(super) struct Task<C: Client> {
+    /// Until the last one has ended: it keeps the database open.
+    database: Option<Database>,
+    options: TransactOptions,
+    deadline: Option<Instant>,
+    planner: Planner<'static>,
+    client: C,
+    /// While its locks are away.
+    tx: Option<Transaction>,
+    age: Option<u64>,
+    attempts: u32,
+    /// Since when a table that it needs is locked by others.
+    refused: Option<Instant>,
+    /// The client knows how the last one ended.
+    told: bool,
+}
+
+impl<C: Client> Task<C> {
+    /// The first transaction as `planner` and `options` say.
+    pub(super) fn new(
+        database: Database,
+        options: TransactOptions,
+        planner: Planner<'static>,
+        client: C,
+    ) -> Task<C> {
+        Task {
+            database: Some(database),
+            deadline: options.deadline_from_now(),
+            options,
+            planner,
+            client,
+            tx: None,
+            age: None,
+            attempts: 0,
+            refused: None,
+            told: false,
+        }
+    }
+
+    /// Tells how it ended; `parted`: what is left to be given back.
+    fn end(&mut self, ended: Ended<C::Output>, parted: Option<Box<Parted>>) -> Next {
+        self.tx = None;
+        // If telling goes wrong, that was it.
+        self.told = true;
+        let Task { database, planner, options, client, .. } = self;
+        let Some(database) = client.end(ended, database.take(), planner, options) else {
+            return Next::Done(parted);
+        };
+        self.told = false;
+        self.database = Some(database);
+        self.deadline = self.options.deadline_from_now();
+        self.age = None;
+        self.attempts = 0;
+        self.refused = None;
+        Next::Again(parted)
+    }
+
+    fn fail(&mut self, error: Error) -> Next {
+        self.end(Ended::Failed(error), None)
+    }
+
+    /// Its locks, or none yet because a table is locked by others.
+    fn try_begin(&mut self, database: &Database) -> Result<Option<Box<Parted>>> {
+        let Task { client, planner, .. } = self;
+        let mut session = Session::Alone(database);
+        let mut tx = session.begin(&self.options, self.deadline, self.age)?;
+        self.age = Some(tx.age());
+        let footprint = planner.footprint(&mut tx, &mut |tx| client.run(tx));
+        session.set_up(&mut tx, &self.options, self.deadline);
+        let since = *self.refused.get_or_insert_with(Instant::now);
+        match tx.txn().part(footprint?, since).map_err(|error| tx.fail(error))? {
+            Ok(parted) => {
+                self.refused = None;
+                self.tx = Some(tx);
+                Ok(Some(parted))
+            }
+            Err(footprint) => {
+                self.planner.keep(footprint);
+                tx.rollback()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Goes on after a run of the body.
+    fn after(&mut self, tx: Transaction, result: Result<C::Output>) -> Next {
+        let waits = tx.durability() == Durability::Sync;
+        let ended = transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting);
+        let error = match ended {
+            // What is planned locks what it reads: nothing is stale.
+            Ok(Run::Missed | Run::Stale) => return self.begin(),
+            Ok(Run::Committed((value, (ticket, parted)))) => {
+                return self.end(Ended::Committed(value, ticket, waits), parted);
+            }
+            Ok(Run::Failed(error)) | Err(error) => error,
+            Ok(Run::Victim(report)) => Error::Deadlock(report),
+        };
+        self.attempts += 1;
+        match transact::runs_again(error, self.attempts, &self.options) {
+            Ok(()) => Next::Later,
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
+impl<C: Client> Job for Task<C> {
+    fn begin(&mut self) -> Next {
+        let Some(database) = self.database.take() else { return Next::Done(None) };
+        let begun = self.try_begin(&database);
+        self.database = Some(database);
+        match begun {
+            Ok(Some(parted)) => Next::Locks(parted),
+            Ok(None) => Next::Later,
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn locked(&mut self, parted: Box<Parted>, outcome: Result<(), LockError>) -> Next {
+        let Some(mut tx) = self.tx.take() else { return Next::Done(None) };
+        let result = match tx.txn().rejoin(*parted, outcome) {
+            Ok(()) => match catch_unwind(AssertUnwindSafe(|| self.client.run(&mut tx))) {
+                Ok(result) => result,
+                Err(panic) => {
+                    drop(tx);
+                    return self.end(Ended::Panicked(panic), None);
+                }
+            },
+            Err(error) => Err(tx.fail(error)),
+        };
+        self.after(tx, result)
+    }
+}
+
+impl<C: Client> Drop for Task<C> {
+    fn drop(&mut self) {
+        if !self.told {
+            self.tx = None;
+            let Task { database, planner, options, client, .. } = self;
+            let database = client.end(Ended::Lost, database.take(), planner, options);
+            debug_assert!(database.is_none(), "nobody is left to run another one");
+        }
+    }
+}

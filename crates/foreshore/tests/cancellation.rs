@@ -1,0 +1,141 @@
+//! How soon a wait ends that is cancelled, by kinds of waits, beside those for locks (`waits.rs`) and for latches (in `txn`).
+//!
+//! `cargo test -p foreshore --test cancellation --release -- --nocapture` prints the figures.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{
+    CancelHandle, Database, Error, Execution, Options, Result, TableDefinition, TableLock, TransactOptions,
+};
+use foreshore_testkit::FaultyDisk;
+
+const TABLE: TableDefinition<u32, &[u8]> = TableDefinition::new("table");
+/// How often each wait is cancelled.
+const ROUNDS: usize = 30;
+/// What a waiting thread is given to come to its wait.
+const SETTLED: Duration = Duration::from_millis(20);
+/// What is promised. On a loaded machine many a thread comes to its turn later than that, but not all.
+const PROMISED: Duration = Duration::from_millis(20);
+/// Half of the waits end within this, whatever the load.
+const HALF: Duration = Duration::from_millis(100);
+/// And nine of ten within this.
+const SOON: Duration = Duration::from_millis(200);
+
+fn open(disk: &FaultyDisk, options: Options) -> Database {
+    Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db").unwrap()
+}
+
+/// Cancels a wait again and again. `wait` hands over its handle before it waits, and comes back with the error.
+fn cancel(kind: &str, wait: impl Fn(mpsc::Sender<CancelHandle>) -> Error + Sync) {
+    let mut took: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            thread::scope(|scope| {
+                let (sender, handles) = mpsc::channel();
+                let waiter = scope.spawn(|| (wait(sender), Instant::now()));
+                let mut handle = handles.recv().unwrap();
+                thread::sleep(SETTLED);
+                // A run that was repeated has another one.
+                while let Ok(newer) = handles.try_recv() {
+                    handle = newer;
+                }
+                assert!(!waiter.is_finished(), "{kind}: {}", waiter.join().unwrap().0);
+                let begun = Instant::now();
+                handle.cancel();
+                let (error, end) = waiter.join().unwrap();
+                assert!(matches!(error, Error::Cancelled), "{kind}: {error}");
+                end.saturating_duration_since(begun)
+            })
+        })
+        .collect();
+    took.sort();
+    let (first, half, most) = (took[0], took[ROUNDS / 2], took[ROUNDS - 1]);
+    println!("{kind}: the first within {first:?}, half within {half:?}, all within {most:?}");
+    assert!(first < PROMISED && half < HALF && took[ROUNDS * 9 / 10] < SOON, "{kind}: {took:?}");
+}
+
+#[test]
+fn waits_for_rows_and_tables() {
+    let db = open(&FaultyDisk::new(), Options::default());
+    db.transact(|tx| tx.put(TABLE, 1, &b""[..])).unwrap();
+    let mut holder = db.begin().unwrap();
+    holder.put(TABLE, 1, &b"held"[..]).unwrap();
+    cancel("a row", |handles| {
+        let mut tx = db.begin().unwrap();
+        handles.send(tx.cancel_handle()).unwrap();
+        tx.get(TABLE, 1).unwrap_err()
+    });
+    cancel("a table", |handles| {
+        let mut tx = db.begin().unwrap();
+        handles.send(tx.cancel_handle()).unwrap();
+        tx.lock_table(TABLE, TableLock::Exclusive).unwrap_err()
+    });
+    holder.rollback().unwrap();
+    db.transact(|tx| tx.lock_table(TABLE, TableLock::Exclusive)).unwrap();
+}
+
+#[test]
+fn waits_for_all_locks_of_a_plan() {
+    let db = open(&FaultyDisk::new(), Options::default());
+    db.transact(|tx| tx.put(TABLE, 1, &b""[..])).unwrap();
+    let mut holder = db.begin().unwrap();
+    holder.put(TABLE, 1, &b"held"[..]).unwrap();
+    let planned = TransactOptions { execution: Some(Execution::Planned), ..TransactOptions::default() };
+    cancel("a footprint", |handles| {
+        // The first run takes no lock, and looks what will be locked.
+        let body = |tx: &mut foreshore::Transaction| {
+            handles.send(tx.cancel_handle()).unwrap();
+            tx.put(TABLE, 1, &b"waits"[..])
+        };
+        db.transact_with(&planned, body).unwrap_err()
+    });
+    holder.rollback().unwrap();
+    db.transact(|tx| tx.lock_table(TABLE, TableLock::Exclusive)).unwrap();
+}
+
+/// Whoever needs room in a full log waits for others for up to a second.
+#[test]
+fn waits_for_room_in_the_log() {
+    let options = Options {
+        log_bytes: 4 << 20,
+        log_segment_bytes: 256 << 10,
+        log_buffer_bytes: 256 << 10,
+        pool_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let db = open(&FaultyDisk::new(), options);
+    let fill = |tx: &mut foreshore::Transaction, key: u32| -> Result<()> {
+        (0..10_000_u32).try_for_each(|round| tx.put(TABLE, key, &[round as u8; 900][..]).map(|_| ()))
+    };
+    let mut oldest = db.begin().unwrap();
+    assert!(matches!(fill(&mut oldest, 1), Err(Error::LogFull { .. })));
+    cancel("room in the log", |handles| {
+        let mut tx = db.begin().unwrap();
+        handles.send(tx.cancel_handle()).unwrap();
+        fill(&mut tx, 2).unwrap_err()
+    });
+    oldest.rollback().unwrap();
+    db.transact(|tx| tx.put(TABLE, 3, &[1; 900][..]).map(|_| ())).unwrap();
+}
+
+/// Nobody takes a commit back; who waits for one may stop waiting.
+#[test]
+fn waits_for_commits_end_at_their_deadline() {
+    let disk = FaultyDisk::new();
+    let db = open(&disk, Options::default());
+    db.transact(|tx| tx.put(TABLE, 1, &b""[..])).unwrap();
+    disk.hold_syncs(true);
+    let mut tx = db.begin().unwrap();
+    tx.put(TABLE, 1, &b"later"[..]).unwrap();
+    let ticket = tx.commit_pipelined().unwrap();
+    for _ in 0..5 {
+        let deadline = Instant::now() + SETTLED;
+        assert!(!ticket.wait_until(deadline).unwrap());
+        assert!(deadline.elapsed() < SOON, "{:?}", deadline.elapsed());
+    }
+    disk.hold_syncs(false);
+    ticket.wait().unwrap();
+}

@@ -1,0 +1,291 @@
+//! Every limit one below, at, and one above: a typed error above, and the engine goes on. What is limited below the facade is
+//! tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`, `tests/locks/basics.rs`), levels of a tree
+//! and records of a page (`btree`, `tests/limits.rs` and `tests/hostile.rs`).
+
+use std::{fmt::Debug, ops::RangeInclusive, sync::Arc};
+
+use foreshore::{
+    Database, Durability, Error, Options, Result, TableDefinition, TransactOptions,
+    limits::{
+        MAX_GLOBAL_ID_BYTES, MAX_INLINE_VALUE_BYTES, MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES,
+        MAX_TRANSACTIONS, MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES,
+    },
+};
+use foreshore_testkit::FaultyDisk;
+
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+const NUMBERS: TableDefinition<u64, u64> = TableDefinition::new("numbers");
+
+fn open_with(options: Options) -> Database {
+    Database::builder().options(options).disk(Arc::new(FaultyDisk::new())).open("/db").unwrap()
+}
+
+fn small() -> Options {
+    Options { pool_bytes: 4 << 20, log_bytes: 256 << 20, durability: Durability::Lazy, ..Options::default() }
+}
+
+/// That the database does what it is there for, and is sound.
+#[track_caller]
+fn goes_on(db: &Database) {
+    let before = db.transact(|tx| tx.get(NUMBERS, u64::MAX)).unwrap().unwrap_or(0);
+    db.transact(|tx| tx.put(NUMBERS, u64::MAX, before + 1)).unwrap();
+    assert_eq!(db.transact(|tx| tx.get(NUMBERS, u64::MAX)).unwrap(), Some(before + 1));
+    assert!(db.verify().unwrap().is_sound());
+}
+
+/// One below, at, and one above.
+fn around(limit: usize) -> RangeInclusive<usize> {
+    limit - 1..=limit + 1
+}
+
+#[test]
+fn keys() {
+    let db = open_with(small());
+    let mut tx = db.begin().unwrap();
+    for length in around(MAX_KEY_BYTES) {
+        let key = vec![7; length];
+        // All ways in: whoever only asks is told, too.
+        let results: [Result<()>; 5] = [
+            tx.get(ROWS, &key).map(drop),
+            tx.put(ROWS, &key, &b"value"[..]).map(drop),
+            tx.insert(ROWS, &key, &b"value"[..]).map(drop),
+            tx.update(ROWS, &key, &b"value"[..]).map(drop),
+            tx.range(ROWS, key.as_slice()..).map(drop),
+        ];
+        for result in results {
+            match (result, length > MAX_KEY_BYTES) {
+                (Ok(()), false) => {}
+                (Err(Error::KeyTooLong { .. }), true) => {}
+                (result, _) => panic!("{length} bytes: {result:?}"),
+            }
+        }
+    }
+    // The transaction itself has not failed.
+    tx.commit().unwrap();
+    let found = db.transact(|tx| Ok(tx.range(ROWS, ..)?.count())).unwrap();
+    assert_eq!(found, 2);
+    goes_on(&db);
+}
+
+#[test]
+fn values() {
+    let db = open_with(small());
+    let boundaries =
+        [MAX_INLINE_VALUE_BYTES, OVERFLOW_CHUNK_BYTES, 2 * OVERFLOW_CHUNK_BYTES, MAX_VALUE_BYTES];
+    for length in boundaries.into_iter().flat_map(around).chain([0]) {
+        let value: Vec<u8> = (0..length).map(|index| index as u8).collect();
+        let written = db.transact(|tx| tx.put(ROWS, b"key", value.as_slice()));
+        match (written, length > MAX_VALUE_BYTES) {
+            (Ok(_), false) => {
+                let same = db.transact(|tx| tx.get_with(ROWS, b"key", |found| found == value));
+                assert_eq!(same.unwrap(), Some(true), "{length} bytes");
+            }
+            (Err(Error::ValueTooLong { .. }), true) => {}
+            (written, _) => panic!("{length} bytes: {written:?}"),
+        }
+    }
+    goes_on(&db);
+}
+
+#[test]
+fn names_and_types_of_tables() {
+    let db = open_with(small());
+    for length in around(MAX_TABLE_NAME_BYTES).chain([0, 1, 100_000]) {
+        let name = "n".repeat(length);
+        let made = db.transact(|tx| tx.put(TableDefinition::<u8, u8>::new(&name), 1, 1));
+        match (made, (1..=MAX_TABLE_NAME_BYTES).contains(&length)) {
+            (Ok(_), true) => {}
+            (Err(Error::LimitExceeded { got, .. }), false) => assert_eq!(got, length as u64),
+            (made, _) => panic!("{length} bytes: {made:?}"),
+        }
+    }
+    // The names of the types, with what separates them.
+    let longest = MAX_INLINE_VALUE_BYTES - 8;
+    for length in around(longest) {
+        let key_type = "k".repeat(length - 1 - "value".len());
+        let made = db.create_table(&format!("types {length}"), &key_type, "value");
+        match (made, length > longest) {
+            (Ok(table), false) => assert_eq!(table.key_type, key_type),
+            (Err(Error::LimitExceeded { limit, .. }), true) => assert_eq!(limit, longest as u64),
+            (made, _) => panic!("{length} bytes: {made:?}"),
+        }
+    }
+    goes_on(&db);
+}
+
+/// Takes some minutes: `cargo test --release -p foreshore --test limits -- --ignored as_many_tables`.
+#[test]
+#[ignore = "makes 65,536 tables: cargo test --release -p foreshore --test limits -- --ignored as_many_tables"]
+fn as_many_tables_as_there_may_be() {
+    let db = open_with(small());
+    goes_on(&db);
+    for number in 1..=MAX_TABLES {
+        let made = db.create_table(&format!("table {number}"), "u8", "u8");
+        match (made, number == MAX_TABLES) {
+            (Ok(_), false) => {}
+            (Err(Error::LimitExceeded { .. }), true) => {}
+            (made, _) => panic!("{number}: {made:?}"),
+        }
+    }
+    assert!(db.drop_table("table 77").unwrap());
+    db.create_table("another", "u8", "u8").unwrap();
+    goes_on(&db);
+}
+
+#[test]
+fn global_ids() {
+    let db = open_with(small());
+    for length in around(MAX_GLOBAL_ID_BYTES).chain([0, 1]) {
+        let id = "i".repeat(length);
+        let mut tx = db.begin().unwrap();
+        tx.put(NUMBERS, length as u64, 1).unwrap();
+        match (tx.prepare(&id), (1..=MAX_GLOBAL_ID_BYTES).contains(&length)) {
+            (Ok(_), true) => db.commit_prepared(&id).unwrap(),
+            (Err(Error::InvalidGlobalId { bytes, .. }), false) => assert_eq!(bytes, length),
+            (prepared, _) => panic!("{length} bytes: {:?}", prepared.map(drop)),
+        }
+    }
+    let there = db.transact(|tx| Ok(tx.range(NUMBERS, ..)?.count())).unwrap();
+    assert_eq!(there, 3, "what was not prepared was rolled back");
+    goes_on(&db);
+}
+
+#[test]
+fn savepoints() {
+    const MOST: usize = 65_536;
+    let db = open_with(small());
+    let mut tx = db.begin().unwrap();
+    tx.put(NUMBERS, 1, 1).unwrap();
+    let first = tx.savepoint().unwrap();
+    for number in 2..=MOST + 1 {
+        match (tx.savepoint(), number > MOST) {
+            (Ok(_), false) => {}
+            (Err(Error::LimitExceeded { limit, .. }), true) => assert_eq!(limit, MOST as u64),
+            (made, _) => panic!("savepoint {number}: {made:?}"),
+        }
+    }
+    tx.put(NUMBERS, 2, 2).unwrap();
+    tx.rollback_to(first).unwrap();
+    tx.savepoint().unwrap();
+    tx.commit().unwrap();
+    assert_eq!(db.transact(|tx| Ok(tx.range(NUMBERS, ..)?.count())).unwrap(), 1);
+    goes_on(&db);
+}
+
+#[test]
+fn locks_of_a_transaction() {
+    const MOST: usize = 300;
+    let db = open_with(Options { max_locks_per_transaction: MOST, ..small() });
+    // A few transactions make the rows, each within the limit.
+    for begin in (0..MOST as u64 + 1).step_by(50) {
+        db.transact(|tx| (begin..begin + 50).try_for_each(|key| tx.put(NUMBERS, key, 0).map(drop))).unwrap();
+    }
+    for count in around(MOST) {
+        // One lock for each row that is there, and no gaps.
+        let result =
+            db.transact(|tx| (0..count as u64).try_for_each(|key| tx.get_for_update(NUMBERS, key).map(drop)));
+        match (result, count > MOST) {
+            (Ok(()), false) => {}
+            (Err(Error::TooManyLocks { limit }), true) => assert_eq!(limit, MOST),
+            (result, _) => panic!("{count} locks: {result:?}"),
+        }
+    }
+    goes_on(&db);
+}
+
+#[test]
+fn transactions() {
+    let db = open_with(small());
+    // To make a table takes a transaction, too.
+    goes_on(&db);
+    let mut open = Vec::new();
+    for number in 1..=MAX_TRANSACTIONS {
+        open.push(db.begin().unwrap_or_else(|error| panic!("transaction {number}: {error}")));
+    }
+    let refused = db.begin().unwrap_err();
+    assert!(matches!(refused, Error::TooManyTransactions { limit: MAX_TRANSACTIONS }), "{refused}");
+    // Those that are open work, and a place that is given back is taken.
+    open[17].put(NUMBERS, 17, 17).unwrap();
+    open.pop().unwrap().rollback().unwrap();
+    open.push(db.begin().unwrap());
+    assert!(db.begin().is_err());
+    open.drain(..).for_each(|tx| tx.commit().unwrap());
+    assert_eq!(db.transact(|tx| tx.get(NUMBERS, 17)).unwrap(), Some(17));
+    goes_on(&db);
+}
+
+/// Options with bounds: the last value that is refused and the first that is not, at either end.
+#[test]
+fn options() {
+    let bounds: &[(&str, &[&str], &[&str])] = &[
+        ("pool_bytes", &["0", "524287"], &["524288", "524289"]),
+        ("log_segment_bytes", &["0", "262143"], &["262144", "262145"]),
+        ("log_bytes", &["0", "67108863"], &["67108864", "67108865"]),
+        ("log_buffer_bytes", &["0", "262143", "262145", "131072"], &["262144", "524288"]),
+        ("flush_interval", &["0s"], &["1us", "1ms"]),
+        ("deadlock_timeout", &["0s"], &["1us"]),
+        ("pipeline_length", &["0", "100001"], &["1", "100000"]),
+        ("control_threads", &["0", "257"], &["1", "256"]),
+        ("execution_threads", &["0", "257"], &["1", "256"]),
+        ("execution_window", &["0"], &["1"]),
+        ("ring_capacity", &["0", "65537"], &["1", "65536"]),
+        ("lock_buckets", &["0", "16777217"], &["1", "2"]),
+        ("max_locks_per_transaction", &["0"], &["20"]),
+        ("max_locks", &["0"], &["1"]),
+    ];
+    for (name, refused, fine) in bounds {
+        for value in *refused {
+            let disk = FaultyDisk::new();
+            let builder = Database::builder().disk(Arc::new(disk.clone())).set(name, value).unwrap();
+            match builder.open("/db").unwrap_err() {
+                Error::InvalidOption { name: told, .. } => assert_eq!(told, *name),
+                error => panic!("{name} {value}: {error}"),
+            }
+            assert!(disk.files().is_empty(), "{name} {value}: nothing is made");
+        }
+        for value in *fine {
+            let builder = Database::builder().options(small()).disk(Arc::new(FaultyDisk::new()));
+            let db = builder.set(name, value).unwrap().open("/db");
+            goes_on(&db.unwrap_or_else(|error| panic!("{name} {value}: {error}")));
+        }
+    }
+}
+
+/// A text that is no value of an option, or a number that does not fit.
+#[test]
+fn values_of_options_that_are_none() {
+    for name in Options::NAMES {
+        for value in ["", "-1", "1e3", "18446744073709551616", "99999999999TiB", "\u{0}", "maybe", "１"] {
+            let mut options = Options::default();
+            let before = options.clone();
+            match options.set(name, value) {
+                Err(Error::InvalidOption { .. }) => {}
+                result => panic!("{name} {value:?}: {result:?}"),
+            }
+            assert_eq!(options, before);
+        }
+    }
+    assert!(matches!(Options::default().set("no_such_option", "1"), Err(Error::UnknownOption { .. })));
+}
+
+/// Deadlines and retries at their ends: nothing waits for ever, and nothing overflows.
+#[test]
+fn deadlines_and_retries() {
+    use std::time::Duration;
+    let db = open_with(small());
+    for deadline in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        let options = TransactOptions {
+            deadline: Some(deadline),
+            lock_timeout: Some(deadline),
+            retries: u32::MAX,
+            ..TransactOptions::default()
+        };
+        let result: Result<bool, Error> = db.transact_with(&options, |tx| tx.put(NUMBERS, 1, 1));
+        assert!(succeeded_or_late(&result), "{deadline:?}: {result:?}");
+    }
+    goes_on(&db);
+}
+
+fn succeeded_or_late<T: Debug>(result: &Result<T>) -> bool {
+    matches!(result, Ok(_) | Err(Error::LockTimeout(_)))
+}

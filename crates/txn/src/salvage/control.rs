@@ -1,0 +1,107 @@
+//! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log, the last
+//! checkpoint in the log, and the roots of the engine's own tables are the nodes without fences among their pages.
+
+use std::path::Path;
+
+use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
+use foreshore_btree::tree_root;
+use foreshore_env::{disk::Disk, sync::Arc};
+use foreshore_pages::{PageWords, RawPages, SlottedView};
+use foreshore_wal::{Log, RecordHeader};
+
+use crate::{
+    control::{Control, ControlFile},
+    engine::{CONTROL, DATA, LOG},
+    options::EngineOptions,
+    records::{self, Checkpoint},
+};
+
+/// The id of the database, as its control file or its log says.
+pub(super) fn database_id(disk: &Arc<dyn Disk>, directory: &Path) -> Option<u64> {
+    if let Some(content) = ControlFile::read_slots(&**disk, &directory.join(CONTROL)) {
+        return Some(content.database_id);
+    }
+    Log::survey(&**disk, &directory.join(LOG)).ok()?.map(|(id, _)| id)
+}
+
+/// The id, and where redo begins: as a slot of the control file says, or else the newest checkpoint in what can be read of the log.
+/// `disk` is an overlay.
+pub(super) fn where_redo_begins(
+    disk: &Arc<dyn Disk>,
+    directory: &Path,
+    options: &EngineOptions,
+) -> Result<(u64, Lsn)> {
+    let path = directory.join(CONTROL);
+    if let Some(content) = ControlFile::read_slots(&**disk, &path) {
+        return Ok((content.database_id, content.redo));
+    }
+    let lost = || StorageError::corrupt_file(&path, "no slot of it is sound, and the log has no checkpoint");
+    let log_directory = directory.join(LOG);
+    let (database_id, from) = Log::survey(&**disk, &log_directory)?.ok_or_else(lost)?;
+    let (log, _) = Log::open_damaged(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
+    let last = last_checkpoint(&log, from);
+    log.close()?;
+    let (_, checkpoint) = last?.ok_or_else(lost)?;
+    Ok((database_id, checkpoint.redo))
+}
+
+/// Writes a control file to `disk`, which is an overlay. False if there is a sound one, so that something else is wrong, or if log
+/// and pages do not say what should be in it.
+pub(super) fn rebuild(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<bool> {
+    let path = directory.join(CONTROL);
+    if ControlFile::open(&**disk, &path).is_ok() {
+        return Ok(false);
+    }
+    if let Some(content) = ControlFile::read_slots(&**disk, &path) {
+        // A slot that cannot be read, and a sound one that nobody came to.
+        ControlFile::create(&**disk, &path, content)?;
+        return Ok(true);
+    }
+    let log_directory = directory.join(LOG);
+    let Some((database_id, from)) = Log::survey(&**disk, &log_directory)? else { return Ok(false) };
+    let log = Log::open(Arc::clone(disk), &log_directory, database_id, from, &options.log)?;
+    let last = last_checkpoint(&log, from);
+    // It is opened anew by whoever opens the database.
+    let closed = log.close();
+    let Some((header, checkpoint)) = last? else { return Ok(false) };
+    closed?;
+    let pages = RawPages::open(&**disk, directory.join(DATA), Some(database_id))?;
+    let (Some(catalog_root), Some(overflow_root)) =
+        (root(&pages, TableId::CATALOG), root(&pages, TableId::OVERFLOW))
+    else {
+        return Ok(false);
+    };
+    let content = Control {
+        checkpoint: header.lsn,
+        redo: checkpoint.redo,
+        log_from: checkpoint.analysis.min(from),
+        catalog_root,
+        overflow_root,
+        ..Control::new(database_id)
+    };
+    ControlFile::create(&**disk, &path, content)?;
+    Ok(true)
+}
+
+/// The newest checkpoint in the log. It had written its pages before, so it counts whether or not the control file came to know.
+fn last_checkpoint(log: &Log, from: Lsn) -> Result<Option<(RecordHeader, Checkpoint)>> {
+    let (mut reader, mut payload, mut last) = (log.reader(from), Vec::new(), None);
+    while let Some(header) = reader.next(&mut payload)? {
+        if header.kind == records::CHECKPOINT {
+            last = Some((header, Checkpoint::decode(&header, &payload)?));
+        }
+    }
+    Ok(last)
+}
+
+/// The root of a table, the newest page that looks like one.
+fn root(pages: &RawPages, table: TableId) -> Option<PageId> {
+    let words = PageWords::default();
+    let mut newest = None;
+    for id in (0..pages.page_count()).map(|number| PageId(number as u32)) {
+        if matches!(pages.read(id, &words), Ok(true)) && tree_root(SlottedView::new(&words)) == Some(table) {
+            newest = newest.max(Some((words.lsn(), id)));
+        }
+    }
+    newest.map(|(_, id)| id)
+}

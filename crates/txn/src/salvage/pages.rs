@@ -1,0 +1,176 @@
+//! Where the pages of a damaged database come from: the ways of the [module above](super), in their order.
+
+use std::path::{Path, PathBuf};
+
+use foreshore_base::{PageId, Result, StorageError};
+use foreshore_env::{
+    disk::{Disk, Overlay},
+    sync::Arc,
+};
+use foreshore_pages::{BufferPool, PageBuffer, PageWords, RawPages};
+
+use super::{SalvageSource, control, repeated::Repeated};
+use crate::{
+    engine::{DATA, Engine, LOCK, READ_ONLY_BYTES},
+    options::EngineOptions,
+};
+
+/// How far opening came.
+pub(super) struct Opened {
+    pub(super) pages: Pages,
+    pub(super) source: SalvageSource,
+    /// Why it did not come further.
+    pub(super) failure: Option<StorageError>,
+}
+
+/// The pages of a database.
+#[derive(Debug)]
+pub(super) struct Pages {
+    recovered: Recovered,
+    /// The data file itself, if its pages can be told from others: for what lies behind the end that the pool believes in.
+    raw: Option<RawPages>,
+}
+
+/// What stands before the file.
+#[derive(Debug)]
+enum Recovered {
+    Engine(Arc<Engine>),
+    Repeated(Box<Repeated>),
+    /// Nothing. With the lock that keeps writers out, if there was one to take.
+    Nothing {
+        _lock: Option<Lock>,
+    },
+}
+
+/// A lock on the lock file.
+pub(super) struct Lock(Box<dyn Send + Sync>);
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let _held: &(dyn Send + Sync) = &*self.0;
+        f.write_str("Lock")
+    }
+}
+
+/// Opens a database in the best way that leads to pages.
+pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Opened> {
+    let (recovered, source, failure) = match Engine::open(Arc::clone(disk), directory, options) {
+        Ok(engine) => (Recovered::Engine(engine), SalvageSource::Recovered, None),
+        Err(error @ (StorageError::AlreadyOpen { .. } | StorageError::UpgradeRequired { .. })) => {
+            return Err(error);
+        }
+        Err(error) => {
+            let (recovered, source) = recover(disk, directory, options)?;
+            (recovered, source, Some(error))
+        }
+    };
+    let id = match &recovered {
+        Recovered::Engine(engine) => Some(engine.core().log.id()),
+        _ => control::database_id(disk, directory),
+    };
+    let path: PathBuf = directory.join(DATA);
+    let raw = RawPages::open(&**disk, path, id);
+    let raw = match (raw, &recovered) {
+        (Ok(raw), _) => Some(raw),
+        (Err(_), Recovered::Engine(_) | Recovered::Repeated(_)) => None,
+        (Err(error), Recovered::Nothing { .. }) => {
+            // Without a data file, the error that opening ended with says it best.
+            let detail = match (error, &failure) {
+                (StorageError::Io { .. }, Some(failure)) => failure.to_string(),
+                (error, _) => error.to_string(),
+            };
+            return Err(StorageError::NotADatabase { path: directory.to_owned(), detail });
+        }
+    };
+    Ok(Opened { pages: Pages { recovered, raw }, source, failure })
+}
+
+/// What is left for a database that does not open.
+fn recover(
+    disk: &Arc<dyn Disk>,
+    directory: &Path,
+    options: &EngineOptions,
+) -> Result<(Recovered, SalvageSource)> {
+    // Each way begins with the files as they are.
+    let overlay = || -> Arc<dyn Disk> { Arc::new(Overlay::new(Arc::clone(disk), READ_ONLY_BYTES)) };
+    let rebuilt = overlay();
+    if let Ok(true) = control::rebuild(&rebuilt, directory, options)
+        && let Ok(engine) = Engine::open(rebuilt, directory, options)
+    {
+        return Ok((Recovered::Engine(engine), SalvageSource::Rebuilt));
+    }
+    let lock = lock(disk, directory)?;
+    match Repeated::open(&overlay(), directory, options) {
+        Ok(repeated) => Ok((Recovered::Repeated(Box::new(repeated.locked(lock))), SalvageSource::Repeated)),
+        Err(_) => Ok((Recovered::Nothing { _lock: lock }, SalvageSource::Pages)),
+    }
+}
+
+fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {
+    match disk.lock_shared(&directory.join(LOCK)) {
+        Ok(Some(lock)) => Ok(Some(Lock(lock))),
+        Ok(None) => Err(StorageError::AlreadyOpen { path: directory.to_owned() }),
+        // It is not there, or it is no file: then nobody holds it.
+        Err(_) => Ok(None),
+    }
+}
+
+impl Pages {
+    fn pool(&self) -> Option<&BufferPool> {
+        match &self.recovered {
+            Recovered::Engine(engine) => Some(&engine.core().pool),
+            Recovered::Repeated(repeated) => Some(&repeated.pool),
+            Recovered::Nothing { .. } => None,
+        }
+    }
+
+    /// The pool, if it has this page. It does not have those behind the last whole extent of a file that was cut.
+    fn pool_of(&self, id: PageId) -> Option<&BufferPool> {
+        self.pool().filter(|pool| u64::from(id.0) < pool.page_count())
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        let pool = self.pool().map_or(0, BufferPool::page_count);
+        pool.max(self.raw.as_ref().map_or(0, RawPages::page_count))
+    }
+
+    /// Copies a page; false if there is nothing in it.
+    pub(super) fn read(&self, id: PageId, into: &PageWords) -> Result<bool> {
+        if let Some(pool) = self.pool_of(id) {
+            let mut copy = PageBuffer::boxed();
+            pool.shared(id)?.words().store_to(&mut copy.0);
+            into.load_from(&copy.0);
+            return Ok(true);
+        }
+        self.raw.as_ref().map_or(Ok(false), |raw| raw.read(id, into))
+    }
+
+    /// What its bitmap page says of a page; `None` if that cannot be read.
+    pub(super) fn is_allocated(&self, id: PageId) -> Option<bool> {
+        match (self.pool_of(id), &self.raw) {
+            (Some(pool), _) => pool.is_allocated(id).ok(),
+            (None, Some(raw)) => raw.is_allocated(id),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the file has nothing but zeros for a page of which no bitmap page says that it is in use.
+    pub(super) fn was_never_used(&self, id: PageId) -> bool {
+        let zeros = |raw: &RawPages| matches!(raw.read(id, &PageWords::default()), Ok(false));
+        self.is_allocated(id) != Some(true) && self.raw.as_ref().is_some_and(zeros)
+    }
+
+    pub(super) fn undecided(&self) -> u64 {
+        match &self.recovered {
+            Recovered::Engine(engine) => engine.stats().recovery.prepared,
+            Recovered::Repeated(_) | Recovered::Nothing { .. } => 0,
+        }
+    }
+
+    pub(super) fn log_damage(&self) -> Option<&StorageError> {
+        match &self.recovered {
+            Recovered::Repeated(repeated) => repeated.log_damage.as_ref(),
+            Recovered::Engine(_) | Recovered::Nothing { .. } => None,
+        }
+    }
+}

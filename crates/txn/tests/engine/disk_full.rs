@@ -1,0 +1,214 @@
+//! A full disk: statements fail with a typed error, and everything that ends work goes on, recovery too (WAL-13).
+//!
+//! Each test runs at every number of remaining blocks from none to more than are needed: so the disk is full while the log is
+//! made longer, while the data file is, while a table is made, and so on. What a crash takes back is free again, no more.
+
+use std::io;
+
+use foreshore_base::Lsn;
+use foreshore_testkit::CrashMode;
+
+use super::*;
+
+const BLOCK: u64 = 4096;
+
+/// Options whose data file grows often and whose log is not short of anything but space.
+fn options() -> EngineOptions {
+    let log = LogOptions { capacity_bytes: 64 << 20, ..tiny().log };
+    EngineOptions { log, node_capacity: usize::MAX, checkpoint_bytes: 8 << 20, ..tiny() }
+}
+
+fn open_full(disk: &FaultyDisk) -> Result<Arc<Engine>> {
+    open_with(disk, &options())
+}
+
+/// Whether an error says that there is no space.
+fn is_no_space(error: &TxnError) -> bool {
+    match error {
+        TxnError::Storage(StorageError::LogFull { disk_is_full, .. }) => *disk_is_full,
+        TxnError::Storage(StorageError::Io { source, .. }) => source.kind() == io::ErrorKind::StorageFull,
+        _ => false,
+    }
+}
+
+fn key(number: u32) -> [u8; 4] {
+    // Everywhere in the table, so that nodes are split and pages written all over.
+    number.wrapping_mul(2_654_435_761).to_be_bytes()
+}
+
+/// What was acknowledged.
+fn committed(engine: &Arc<Engine>, context: &str) -> Content {
+    read_all(engine).unwrap_or_else(|error| panic!("{context}: {error}"))
+}
+
+/// The disk that the next open finds, with as much space as there is on a disk of that size.
+fn after_crash(disk: &FaultyDisk, mode: CrashMode, free: u64) -> FaultyDisk {
+    let left = disk.after_crash(mode);
+    let total = disk.used_space() + free;
+    left.set_free_space(Some(total - left.used_space().min(total)));
+    left
+}
+
+#[test]
+fn at_every_number_of_remaining_blocks_what_ends_work_goes_on() {
+    let (mut refused, mut by_log, mut by_file) = (0, 0, 0);
+    for blocks in (0..200_u64).step_by(3) {
+        let context = format!("{blocks} blocks");
+        let disk = FaultyDisk::new();
+        let engine = open_full(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        (0..40).for_each(|number| put(&engine, &table, &key(number), &[1; 300]));
+        if blocks % 2 == 1 {
+            // A log that has space: then it is the data file that cannot grow.
+            let mut large = begin(&engine);
+            for round in 0..6000_u32 {
+                large.put(&table, &key(round % 40), &[round as u8; 300]).unwrap();
+            }
+            large.rollback().unwrap();
+        }
+        let mut expected = committed(&engine, &context);
+        disk.set_free_space(Some(blocks * BLOCK));
+
+        // One that is open all the time, has changed what is there, and more.
+        let mut open = begin(&engine);
+        let mut error = (0..300).find_map(|number| match number % 3 {
+            0 => open.delete(&table, &key(number / 3)).err(),
+            1 => open.put(&table, &key(number / 3), &vec![2; number as usize]).err(),
+            _ => open.put(&table, &key(10_000 + number), &[2; 500]).err(),
+        });
+        // And others that commit meanwhile, as long as they can.
+        for number in 1000..2200 {
+            let mut txn = begin(&engine);
+            txn.set_no_wait(true);
+            let value = vec![3; 1000 + number as usize % 900];
+            match txn.put(&table, &key(number), &value).and_then(|_| txn.commit(Durability::Sync)) {
+                Ok(_) => drop(expected.insert(("t".to_owned(), key(number).to_vec()), value)),
+                // Beside what the other one has changed.
+                Err(TxnError::Lock(_)) => {}
+                Err(other) => {
+                    assert!(is_no_space(&other), "{context}: {other}");
+                    by_log += u32::from(matches!(other, TxnError::Storage(StorageError::LogFull { .. })));
+                    by_file += u32::from(matches!(other, TxnError::Storage(StorageError::Io { .. })));
+                    error = error.or(Some(other));
+                    break;
+                }
+            }
+        }
+        if let Some(error) = &error {
+            refused += 1;
+            assert!(is_no_space(error), "{context}: {error}");
+        }
+        assert_eq!(engine.log().poisoned().map(|error| error.to_string()), None, "{context}");
+
+        // The power fails now: what is left opens without more space, and the open transaction is undone.
+        let free = disk.free_space().unwrap();
+        for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(blocks)] {
+            let context = format!("{context}, {mode:?}");
+            let left = after_crash(&disk, mode, free);
+            let engine = open_full(&left).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(committed(&engine, &context) == expected, "{context}: recovered something else");
+            assert_sound(&engine, &context);
+            engine.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+        }
+        // Or it does not: rollback, checkpoint, closing and opening need none either.
+        open.rollback().unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(committed(&engine, &context) == expected, "{context}: rolled back to something else");
+        assert_sound(&engine, &context);
+        engine.checkpoint().unwrap_or_else(|error| panic!("{context}: {error}"));
+        engine.close().unwrap_or_else(|error| panic!("{context}: {error}"));
+        drop(engine);
+        let engine = open_full(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(committed(&engine, &context) == expected, "{context}: opened with something else");
+        // With space again it goes on as if nothing had been, at the latest when the log has asked for it.
+        disk.set_free_space(None);
+        let table = engine.table("t").unwrap().unwrap();
+        for attempt in 0.. {
+            let mut txn = begin(&engine);
+            match txn.put(&table, b"later", &[9; 3000]).and_then(|_| txn.commit(Durability::Sync)) {
+                Ok(_) => break,
+                Err(error) => assert!(is_no_space(&error) && attempt < 50, "{context}: {error}"),
+            }
+        }
+        assert_sound(&engine, &context);
+    }
+    assert!(
+        refused > 20 && by_log > 5 && by_file > 5,
+        "{refused} refused, {by_log} by the log, {by_file} by the file"
+    );
+}
+
+/// A log that cannot grow is used again and again: on a full disk a database goes on with what it has.
+#[test]
+fn a_database_on_a_full_disk_goes_on_with_the_log_that_it_has() {
+    let disk = FaultyDisk::new();
+    let engine = open_full(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    (0..200).for_each(|number| put(&engine, &table, &key(number), &[1; 300]));
+    disk.set_free_space(Some(0));
+    let begin_at = engine.log().tail().0;
+    for round in 0..20_000_u32 {
+        let mut txn = begin(&engine);
+        txn.put(&table, &key(round % 200), &[round as u8; 300]).unwrap();
+        txn.commit(Durability::Lazy).unwrap();
+    }
+    assert!(engine.log().tail().0 - begin_at > 40 * (128 << 10), "{:?}", engine.stats());
+    engine.close().unwrap();
+    let engine = open_full(&disk).unwrap();
+    assert_sound(&engine, "opened again");
+}
+
+/// PAGE-16: others have used the room that a transaction's shorter values left, so that rolling it back needs pages, of which the disk
+/// has no more.
+#[test]
+fn on_a_full_disk_a_rollback_splits_nodes() {
+    for crashed in [false, true] {
+        let disk = FaultyDisk::new();
+        let engine = open_full(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        (0..56_u32).for_each(|number| put(&engine, &table, &(100 * number).to_be_bytes(), &[1; 1000]));
+        // A log that has space: then it is the data file that cannot grow.
+        let mut large = begin(&engine);
+        for round in 0..3000_u32 {
+            large.put(&table, &(100 * (round % 56)).to_be_bytes(), &[round as u8; 1000]).unwrap();
+        }
+        large.rollback().unwrap();
+        let mut open = begin(&engine);
+        for number in 0..56_u32 {
+            open.put(&table, &(100 * number).to_be_bytes(), b"").unwrap();
+        }
+        for number in 0..48_u32 {
+            put(&engine, &table, &(100 * number + 50).to_be_bytes(), &[2; 1000]);
+        }
+        // Until work gets no page any more.
+        disk.set_free_space(Some(0));
+        let error = (0..10_000_u32).find_map(|number| {
+            let mut txn = begin(&engine);
+            let key = (1_000_000 + number).to_be_bytes();
+            txn.put(&table, &key, &[3; 1000]).and_then(|_| txn.commit(Durability::Lazy)).err()
+        });
+        let error = error.expect("the disk gets full");
+        assert!(is_no_space(&error), "{error}");
+        assert!(matches!(error, TxnError::Storage(StorageError::Io { .. })), "{error}");
+        let pages = engine.pool().stats().allocations;
+        let engine = if crashed {
+            engine.log().flush(Lsn(engine.log().tail().0 - 8)).ok();
+            let left = after_crash(&disk, CrashMode::KeepAll, 0);
+            drop(open);
+            let engine = open_full(&left).unwrap();
+            assert_eq!(engine.stats().recovery.losers, 1);
+            engine
+        } else {
+            open.rollback().unwrap();
+            assert!(engine.pool().stats().allocations >= pages + 4, "nothing was split");
+            engine
+        };
+        let mut reader = begin(&engine);
+        let table = engine.table("t").unwrap().unwrap();
+        for number in 0..56_u32 {
+            let key = (100 * number).to_be_bytes();
+            assert_eq!(get(&mut reader, &table, &key).unwrap().unwrap(), [1; 1000], "{number}");
+        }
+        drop(reader);
+        assert_sound(&engine, "rolled back");
+    }
+}

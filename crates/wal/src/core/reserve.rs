@@ -1,0 +1,114 @@
+//! Space on the disk, taken before it is needed.
+//!
+//! WAL-13: work is appended only where there is space on the disk for it *and* for what takes it back: as of the capacity
+//! (WAL-10), three eighths of the space behind the undo floor, less some that is for the ends of transactions and for images of
+//! pages. The space is that of segments that have their length already. So on a full disk work is refused while the log can still
+//! take all that ends work, and nobody is told of it by a log that has died.
+//!
+//! The flusher makes spares ahead of the tail, when nobody waits for it. Who comes up to the limit before it has waits for the
+//! flusher, as for room in the ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments
+//! go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
+
+use foreshore_base::{Result, StorageError, is_disk_full};
+use foreshore_env::sync::atomic::Ordering;
+
+use super::Core;
+
+/// Work may take so many eighths of the space, as of the capacity.
+const WORK_EIGHTHS: u64 = 3;
+
+impl Core {
+    /// Says that nothing before this position is ever taken back: what lies before needs no space but its own.
+    pub(crate) fn raise_undo_floor(&self, position: u64) {
+        self.takes_space.store(true, Ordering::Relaxed);
+        self.undo_floor.fetch_max(position.min(self.tail()), Ordering::Relaxed);
+    }
+
+    /// Where what may have to be taken back begins, and up to where work may soon go.
+    fn span_of_work(&self) -> (u64, u64) {
+        let low = self.low_water();
+        let floor = self.undo_floor.load(Ordering::Relaxed).max(low);
+        let ahead = self.tail() + self.ring.bytes() / 2;
+        (floor, ahead.min(low + self.work_bytes).max(floor))
+    }
+
+    /// What is kept for the ends of transactions, and for images of pages that they touch.
+    fn kept(&self) -> u64 {
+        self.geometry.segment_bytes() / 2
+    }
+
+    /// Allows work as far as the space goes that there is; whether that will do for a while.
+    fn limit_work(&self) -> bool {
+        // Computed and told under one mutex: the last to tell has seen the space as it is.
+        let _telling = self.telling_space.lock();
+        let (floor, ahead) = self.span_of_work();
+        let space = self.store.space_end().saturating_sub(floor + self.kept());
+        let limit = floor + space / 8 * WORK_EIGHTHS;
+        if limit >= ahead {
+            self.disk_is_full.store(false, Ordering::Relaxed);
+        }
+        self.space_limit.store(limit, Ordering::Relaxed);
+        limit >= ahead
+    }
+
+    /// Takes space for what will soon be appended; false: there is none, or not to be asked for now. By the flusher, or before
+    /// there is one.
+    pub(crate) fn reserve(&self, may_take: bool) -> Result<bool> {
+        while !self.limit_work() {
+            if !may_take || !self.takes_space.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            match self.store.reserve() {
+                Ok(()) => {}
+                Err(StorageError::Io { source, .. }) if is_disk_full(&source) => {
+                    self.disk_is_full.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets segments go that end at or before `position`; of spares only so many stay as are of use.
+    pub(crate) fn release_space(&self, position: u64) -> Result<()> {
+        self.store.release_before(position)?;
+        let (floor, ahead) = self.span_of_work();
+        let needed = floor + self.kept() + (ahead - floor).div_ceil(WORK_EIGHTHS) * 8;
+        let surplus = self.store.take_surplus(needed);
+        // Before others have it: what was promised was promised with it.
+        self.limit_work();
+        self.store.remove(&surplus)
+    }
+
+    /// Whether there was no space for more.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.disk_is_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether work may not be appended up to `end` for want of space; `Some(true)`: there is no more.
+    #[inline]
+    pub(super) fn lacks_space(&self, end: u64) -> Option<bool> {
+        (end > self.space_limit.load(Ordering::Relaxed)).then(|| self.disk_is_full.load(Ordering::Relaxed))
+    }
+
+    /// The error of work that has found the log full.
+    #[cold]
+    pub(super) fn log_full(&self) -> StorageError {
+        let (low, disk_is_full) = (self.low_water(), self.disk_is_full.load(Ordering::Relaxed));
+        if disk_is_full {
+            // There may be space again.
+            self.want_write();
+        }
+        let by_space = self.space_limit.load(Ordering::Relaxed).saturating_sub(low);
+        StorageError::LogFull {
+            used_bytes: self.tail().saturating_sub(low),
+            capacity_bytes: if disk_is_full {
+                self.capacity_bytes.min(by_space)
+            } else {
+                self.capacity_bytes
+            },
+            disk_is_full,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Opening a log as far as it can be read, whatever is wrong with it: for salvage, on a disk that keeps nothing.
+//!
+//! Records tell by themselves that they are sound and where they belong, so a header is believed where it is sound and missed
+//! where it is not. The log ends at the first place where no record stands; whether that is a torn tail or damage is said, and
+//! makes no other difference. Nothing is written: not the torn tail, nor what a sync may have lost.
+
+use std::{collections::VecDeque, path::Path};
+
+use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_env::{
+    disk::{Disk, OpenMode},
+    sync::Arc,
+};
+
+use super::{Found, Scan, gone, read_geometry};
+use crate::{
+    frame::Seal,
+    segment::{self, Geometry, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES},
+    store::{self, Listing, Segment, Store},
+};
+
+/// Bytes that are lost together where a disk does not give them back.
+const SECTOR_BYTES: usize = 512;
+
+/// The log from the segment of `from` on up to its end, or up to where it cannot be read; then why.
+///
+/// # Errors
+/// Without that first segment.
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    directory: &Path,
+    log_id: u64,
+    from: Lsn,
+) -> Result<(Found, Option<StorageError>)> {
+    let Listing { segments, spares } = store::list(&*disk, directory)?;
+    let geometry = segments
+        .iter()
+        .find_map(|(base, path)| read_geometry(&*disk, path, log_id, *base).ok())
+        .or_else(|| segments.iter().find_map(|(base, path)| by_length(&*disk, path, *base)));
+    let geometry = geometry.ok_or_else(|| gone(directory, from.0))?;
+    if !segments.iter().any(|(base, _)| *base == geometry.base(from.0)) {
+        return Err(gone(directory, geometry.base(from.0)));
+    }
+    let mut scan = Scan {
+        seal: Seal::new(log_id),
+        geometry,
+        position: from.0,
+        proven: from.0,
+        sealed: false,
+        bytes: Vec::new(),
+    };
+    let mut live: VecDeque<Segment> = VecDeque::new();
+    let mut base = geometry.base(from.0);
+    let damage = loop {
+        let path = directory.join(segment::file_name(base));
+        let is_last = !segments.iter().any(|(other, _)| *other == base + geometry.segment_bytes());
+        let file = match disk.open(&path, OpenMode::ReadWrite) {
+            Ok(file) => file,
+            Err(_) => break Some(gone(directory, base)),
+        };
+        let segment = Segment { base, file, path };
+        let unread = scan.load_what_can_be_read(&segment)?;
+        let header = read_geometry(&*disk, &segment.path, log_id, base).err();
+        live.push_back(segment);
+        let complete = scan.run(base);
+        let followed = segment::has_note(&scan.bytes, log_id, base);
+        if complete && is_last && !followed {
+            break None;
+        }
+        if !complete {
+            let later = (!is_last).then(|| base + geometry.segment_bytes());
+            break scan.check_for_damage(base, later, followed).err().or(unread).or(header);
+        }
+        base += geometry.segment_bytes();
+    };
+    let Some(last) = live.back().cloned() else {
+        return Err(damage.unwrap_or_else(|| gone(directory, base)));
+    };
+    let store = Store::new(disk, directory, log_id, geometry, live, spares);
+    // Nobody appends, and no mark shall be put under it.
+    Ok((Found { store, geometry, last, end: scan.position, sealed: true }, damage))
+}
+
+/// How a log is cut of which no header is sound: each of its files has one length.
+fn by_length(disk: &dyn Disk, path: &Path, base: u64) -> Option<Geometry> {
+    let bytes = disk.open(path, OpenMode::Read).ok()?.len().ok()?;
+    let possible = bytes.is_power_of_two()
+        && (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&bytes)
+        && base.is_multiple_of(bytes);
+    possible.then(|| Geometry::new(bytes))
+}
+
+impl Scan {
+    /// As [`Scan::load`]; zeros stand for what is not there or cannot be read. Gives the first error.
+    fn load_what_can_be_read(&mut self, segment: &Segment) -> Result<Option<StorageError>> {
+        match self.load(segment) {
+            Err(StorageError::Io { .. }) => {}
+            result => return result.map(|()| None),
+        }
+        let mut first = None;
+        for (sector, place) in self.bytes.chunks_mut(SECTOR_BYTES).zip((0..).step_by(SECTOR_BYTES)) {
+            if let Err(error) = segment.file.read_exact_at(sector, place) {
+                sector.fill(0);
+                first.get_or_insert(error);
+            }
+        }
+        Ok(first.map(|error| StorageError::io("read", &segment.path)(error)))
+    }
+}
