@@ -349,6 +349,12 @@ pub(crate) fn first(address: usize) -> Option<Wait> {
     space(address).lock().iter().find(|waiter| waiter.address == address).map(|waiter| waiter.wait)
 }
 
+/// How many sleep at `address`.
+#[cfg(all(test, not(foreshore_loom)))]
+pub(crate) fn sleepers(address: usize) -> usize {
+    space(address).lock().iter().filter(|waiter| waiter.address == address).count()
+}
+
 /// The space of an address: the upper bits of a multiplication by the golden ratio (Fibonacci hashing).
 fn space(address: usize) -> &'static Space {
     let hash = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);

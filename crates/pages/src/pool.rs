@@ -75,7 +75,7 @@ const MAX_FRAMES: usize = u32::MAX as usize - 1;
 const LATCH_WAIT: Duration = Duration::from_secs(60);
 
 /// How long the cleaner and the readers may still hold what nobody else does, and how often they are looked at.
-const QUIESCENCE_WAIT: Duration = Duration::from_secs(5);
+const QUIESCENCE_WAIT: Duration = Duration::from_secs(60);
 const QUIESCENCE_LOOK: Duration = Duration::from_millis(1);
 
 /// How a pool is made.

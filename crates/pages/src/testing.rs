@@ -26,6 +26,9 @@ use crate::{
     layout,
 };
 
+/// How long a test waits for what is to happen, on the slowest machine.
+pub(crate) const FAR: Duration = Duration::from_secs(120);
+
 pub(crate) const DATA: &str = "/db/data";
 pub(crate) const LOG: &str = "/db/log";
 const LOG_ID: u64 = 77;
@@ -231,7 +234,7 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
     PoolOptions {
         bytes: frames * PAGE_BYTES,
         cleaners: 1,
-        frame_wait: Duration::from_secs(20),
+        frame_wait: FAR,
         bitmap_span: 128,
         translation: VARIANT.get().0,
         transit: VARIANT.get().1,

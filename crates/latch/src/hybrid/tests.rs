@@ -157,8 +157,12 @@ fn a_panic_of_the_chosen_passes_the_turn_on() {
         });
         wait_until_parked(&latch);
         let next = scope.spawn(|| latch.exclusive_until(Some(Instant::now() + FAR), &mut || true).is_ok());
-        // Whether the second has gone to sleep cannot be seen in the word; it has had the time.
-        thread::sleep(Duration::from_millis(20));
+        // Whether the second has gone to sleep cannot be seen in the word.
+        let begin = Instant::now();
+        while parking::sleepers(latch.address()) < 2 {
+            assert!(begin.elapsed() < FAR, "the second does not sleep: {latch:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
         drop(held);
         assert_eq!(word(&latch), PARKED | WAKING);
         released.store(true, Relaxed);
@@ -206,8 +210,11 @@ fn sharers_behind_a_writer_that_gives_up_enter() {
             let entered = latch.shared_until(Some(begin + FAR), &mut || true).is_ok();
             (entered, begin.elapsed())
         });
-        // Whether the sharer has gone to sleep cannot be seen in the word; it has had the time.
-        thread::sleep(Duration::from_millis(20));
+        // Whether the sharer has gone to sleep cannot be seen in the word.
+        let begin = Instant::now();
+        while parking::sleepers(latch.address()) < 2 && begin.elapsed() < FAR {
+            thread::sleep(Duration::from_millis(1));
+        }
         stop.store(true, Relaxed);
         assert!(writer.join().unwrap());
         let (entered, waited) = sharer.join().unwrap();

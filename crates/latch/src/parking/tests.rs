@@ -10,7 +10,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{BATCH, LOOK_INTERVAL, Parked, any, park, park_until, space, unpark_all, unpark_one};
+use super::{BATCH, LOOK_INTERVAL, Parked, any, park, park_until, sleepers, space, unpark_all, unpark_one};
 
 /// Addresses of their own for each test: all share one lot.
 fn address() -> usize {
@@ -18,14 +18,10 @@ fn address() -> usize {
     NEXT.fetch_add(0x1000, Relaxed)
 }
 
-fn sleepers(address: usize) -> usize {
-    space(address).lock().iter().filter(|waiter| waiter.address == address).count()
-}
-
 fn wait_for_sleepers(address: usize, count: usize) {
     let begin = Instant::now();
     while sleepers(address) != count {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{} sleep, not {count}", sleepers(address));
+        assert!(begin.elapsed() < Duration::from_secs(120), "{} sleep, not {count}", sleepers(address));
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -95,7 +91,7 @@ fn giving_up_is_noticed_soon_and_leaves_nothing() {
         stop.store(true, Relaxed);
         let (parked, end) = sleeper.join().unwrap();
         assert_eq!(parked, Parked::GaveUp);
-        assert!(end.saturating_duration_since(begin) < LOOK_INTERVAL * 1000, "took {:?}", end - begin);
+        assert!(end.saturating_duration_since(begin) < LOOK_INTERVAL * 6000, "took {:?}", end - begin);
     });
     assert_eq!(sleepers(here), 0);
 }
@@ -238,7 +234,7 @@ fn a_look_that_waits_keeps_both_answers() {
     assert!(unpark_one(inner, |_| {}));
     let begin = Instant::now();
     while done.load(Acquire) == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(20), "an answer was lost");
+        assert!(begin.elapsed() < Duration::from_secs(120), "an answer was lost");
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(sleepers(outer) + sleepers(inner), 0);

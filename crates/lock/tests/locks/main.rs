@@ -27,6 +27,9 @@ use foreshore_lock::{
 
 const TABLE: TableId = TableId(16);
 
+/// How long a test waits for what is to happen, on the slowest machine.
+const FAR: Duration = Duration::from_secs(120);
+
 /// Runs a test over every lock table.
 fn over_all_tables(test: impl Fn(LockOptions)) {
     for table in LockTableKind::ALL {
@@ -120,7 +123,7 @@ fn key(bytes: &[u8]) -> KeyRef<'_> {
 
 /// Until a transaction waits for a lock.
 fn until_waiting(manager: &LockManager, txn: u64) {
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + FAR;
     while !manager.waiting().iter().any(|edge| edge.txn == TxnId(txn)) {
         assert!(Instant::now() < limit, "transaction {txn} does not come to wait");
         thread::yield_now();

@@ -13,7 +13,7 @@ use foreshore_lock::{
     LockOwner, LockTarget, LockView, MAX_BLOCKERS, Mode, VictimReason, WaitPolicy, WaitView,
 };
 
-use super::{NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
+use super::{FAR, NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
 
 fn with_notes(options: &LockOptions) -> LockOptions {
     LockOptions { keep_notes: true, ..options.clone() }
@@ -397,8 +397,10 @@ fn what_views_show_of_a_storm_fits_together() {
                     scope.spawn(move || work(manager, thread, stop))
                 })
                 .collect();
-            let until = Instant::now() + Duration::from_millis(250);
-            while Instant::now() < until {
+            // A failure ends the others, too.
+            let stops = Stops(&stop);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(250) || (seen <= 100 && begun.elapsed() < FAR) {
                 let (locks, _) = manager.locks(usize::MAX);
                 check(&locks);
                 seen += locks.len();
@@ -408,7 +410,7 @@ fn what_views_show_of_a_storm_fits_together() {
                     check_wait(wait);
                 }
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stops);
             commits = workers.into_iter().map(|worker| worker.join().unwrap()).sum::<u64>();
         });
         assert!(seen > 100 && commits > 100, "{seen} locks and {waits_seen} waits seen of {commits}");
@@ -416,11 +418,20 @@ fn what_views_show_of_a_storm_fits_together() {
     });
 }
 
+/// Ends the storm when it is dropped.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn work(manager: &Arc<LockManager>, thread: u64, stop: &AtomicBool) -> u64 {
     let mut random = Xorshift::new(thread + 1);
     let letter = b'a' + thread as u8;
     let mut commits = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) || commits < 50 {
         let txn = commits * 16 + thread + 1;
         let mut owner = begin(manager, txn, &char::from(letter).to_string());
         for _ in 0..6 {

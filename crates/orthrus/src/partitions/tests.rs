@@ -33,7 +33,7 @@ impl Drop for Endless {
 }
 
 fn wait_for(what: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !what() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }

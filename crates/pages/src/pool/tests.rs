@@ -6,14 +6,14 @@ mod read_ahead;
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use crate::{
     PoolOptions,
-    testing::{World, options, over_all},
+    testing::{FAR, World, options, over_all},
 };
 
 fn is_corrupt_page<T>(result: Result<T, StorageError>, page: PageId, words: &str) -> bool {
@@ -103,7 +103,7 @@ fn an_exhausted_pool_is_an_error_in_bounded_time() {
         let start = Instant::now();
         let result = world.pool.shared(pages[8]);
         assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8 })), "{result:?}");
-        assert!((wait..wait * 20).contains(&start.elapsed()), "{:?}", start.elapsed());
+        assert!((wait..FAR).contains(&start.elapsed()), "{:?}", start.elapsed());
         drop(held);
         assert_eq!(world.get(pages[8], 64).unwrap(), 8);
         world.pool.verify_quiescent().unwrap();
@@ -121,12 +121,15 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
         let pages: Vec<_> = (0..40).map(|number| world.allocate(number).unwrap()).collect();
         world.pool.sweep().unwrap();
         let start = Instant::now();
+        let answered = AtomicUsize::new(0);
         let refused: usize = thread::scope(|scope| {
             let holders: Vec<_> = (0..20)
                 .map(|holder| {
-                    let (world, pages) = (&world, &pages);
+                    let (world, pages, answered) = (&world, &pages, &answered);
                     scope.spawn(move || {
                         let first = world.pool.shared(pages[holder]);
+                        // Whoever has a page keeps it until all have been answered.
+                        answered.fetch_add(1, Ordering::SeqCst);
                         let _first = match first {
                             Ok(page) => page,
                             Err(error) => {
@@ -137,7 +140,9 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
                                 return 1;
                             }
                         };
-                        thread::sleep(wait * 2);
+                        while answered.load(Ordering::SeqCst) < 20 {
+                            thread::sleep(Duration::from_millis(1));
+                        }
                         match world.pool.exclusive(pages[20 + holder]) {
                             Ok(_) => 0,
                             Err(StorageError::PoolExhausted { frames: 12 }) => 1,
@@ -149,7 +154,7 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
             holders.into_iter().map(|holder| holder.join().unwrap()).sum()
         });
         assert!(refused >= 8, "{refused} were refused");
-        assert!(start.elapsed() < wait * 100, "{:?}", start.elapsed());
+        assert!(start.elapsed() < FAR, "{:?}", start.elapsed());
         for (number, page) in pages.iter().enumerate() {
             assert_eq!(world.get(*page, 64).unwrap(), number as u64);
         }
@@ -179,8 +184,10 @@ fn optimistic_pages_tell_when_they_are_outdated() {
         // Eviction outdates it too, though the bytes are the same when the page comes back.
         let page = world.pool.optimistic(id).unwrap();
         let others: Vec<_> = (0..20).map(|number| world.allocate(number).unwrap()).collect();
-        for other in others {
-            drop(world.pool.shared(other).unwrap());
+        // As often as it takes: a page that the cleaner is writing stays where it is.
+        let start = Instant::now();
+        while world.pool.resident(id).is_some() && start.elapsed() < FAR {
+            others.iter().for_each(|other| drop(world.pool.shared(*other).unwrap()));
         }
         assert!(!page.validate() && page.upgrade().is_none() && page.share().is_none());
         assert_eq!(world.get(id, 64).unwrap(), 2);

@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 use foreshore_env::{
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Instant,
 };
 
+use foreshore_testkit::Running;
+
 use super::*;
+
+/// How long a test waits for what is to happen, on the slowest machine.
+const FAR: Duration = Duration::from_secs(120);
 
 /// Each thread's own records; returns what was acknowledged, by LSN.
 fn append_in_parallel(
@@ -132,14 +137,22 @@ fn commit_and_nothing_else(log: &Log, threads: u64, rounds: u64) {
 
 #[test]
 fn one_sync_serves_many_commits() {
-    let disk = FaultyDisk::new();
-    disk.set_sync_delay(Duration::from_millis(2));
-    let log = create(&disk);
-    let before = disk.counts().syncs;
     let (threads, rounds) = (16, 20);
-    commit_and_nothing_else(&log, threads, rounds);
-    let syncs = disk.counts().syncs - before;
-    assert!(syncs >= rounds && syncs < threads * rounds / 3, "{syncs} syncs");
+    let syncs = || {
+        let disk = FaultyDisk::new();
+        disk.set_sync_delay(Duration::from_millis(2));
+        let log = create(&disk);
+        let before = disk.counts().syncs;
+        commit_and_nothing_else(&log, threads, rounds);
+        let syncs = disk.counts().syncs - before;
+        assert!(syncs >= rounds, "{syncs} syncs");
+        syncs
+    };
+    // On a busy machine they may come one by one for once.
+    let begun = Instant::now();
+    while syncs() >= threads * rounds / 3 {
+        assert!(begun.elapsed() < FAR, "no sync serves more than three");
+    }
 }
 
 /// Threads that do nothing but commit share every flush, all of them; in two parties that take turns it would be half. On a busy
@@ -155,8 +168,10 @@ fn a_flush_waits_for_those_whom_the_last_one_served() {
         commit_and_nothing_else(&log, threads, rounds);
         (threads * rounds) as f64 / (log.flushes() - before) as f64
     };
-    let best = (0..5).map(|_| per_flush()).find(|per_flush| *per_flush > 4.0);
-    assert!(best.is_some(), "never more than 4 of 6 shared a flush");
+    let begun = Instant::now();
+    while per_flush() <= 4.0 {
+        assert!(begun.elapsed() < FAR, "never more than 4 of 6 shared a flush");
+    }
 }
 
 #[test]
@@ -192,7 +207,7 @@ fn poison_and_close_wake_everybody_who_waits() {
                 log.poison("the test says so");
             }
         });
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(begun.elapsed() < FAR);
         assert_eq!(log.poisoned().is_some(), !close);
     }
 }
@@ -201,13 +216,14 @@ fn poison_and_close_wake_everybody_who_waits() {
 fn a_reader_runs_beside_those_who_append() {
     let disk = FaultyDisk::new();
     let log = create(&disk);
-    let done = AtomicBool::new(false);
+    let running = Running::default();
     thread::scope(|scope| {
+        let _guard = running.guard();
         for thread in 0..3 {
-            let (log, done) = (&log, &done);
+            let (log, running) = (&log, &running);
             scope.spawn(move || {
                 let mut round = 0;
-                while !done.load(Ordering::Relaxed) {
+                while running.is_on() {
                     round += 1;
                     let (header, _) = append(log, Lsn::ZERO, payload(thread, 300)).unwrap();
                     if round % 64 == 0 {
@@ -218,14 +234,14 @@ fn a_reader_runs_beside_those_who_append() {
         }
         let begun = Instant::now();
         let mut most = 0;
-        while begun.elapsed() < Duration::from_millis(300) {
+        // The others may come late to their first records.
+        while begun.elapsed() < Duration::from_millis(300) || (most <= 100 && begun.elapsed() < FAR) {
             let records = read_all(&log).unwrap();
             assert!(records.windows(2).all(|pair| pair[0].0.lsn < pair[1].0.lsn));
             assert!(records.iter().all(|(_, bytes)| (0..3).any(|thread| *bytes == payload(thread, 300))));
             assert!(records.len() >= most);
             most = records.len();
         }
-        done.store(true, Ordering::Relaxed);
         assert!(most > 100, "{most}");
     });
 }

@@ -104,7 +104,7 @@ fn read_all(log: &Log) -> Result<Vec<Record>> {
 
 /// Waits until the flusher, which puts a mark under a log that nobody uses, has nothing left to do.
 fn wait_for_the_quiet_mark(disk: &FaultyDisk) {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(120);
     let mut before = None;
     while before != Some(disk.counts()) {
         assert!(Instant::now() < patience, "the flusher finds no rest");

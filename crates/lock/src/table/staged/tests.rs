@@ -191,7 +191,7 @@ fn the_preallocator_works_and_ends_with_its_manager() {
     let options = LockOptions { buckets: BUCKETS, table: LockTableKind::Staged, ..LockOptions::default() };
     let manager = LockManager::new(&options);
     let until_ready = |segments| {
-        let limit = Instant::now() + Duration::from_secs(20);
+        let limit = Instant::now() + Duration::from_secs(120);
         while manager.table.requests().segments_allocated().1 < segments {
             assert!(Instant::now() < limit, "the pre-allocator does not come");
             thread::yield_now();

@@ -10,7 +10,7 @@ use foreshore_env::{
 
 use foreshore_testkit::{CrashMode, Running};
 
-use crate::testing::{SET, World, options, over_all};
+use crate::testing::{FAR, SET, World, options, over_all};
 
 /// Where a page has its number, twice: far apart, so that a torn read sees two.
 const FIRST: usize = 64;
@@ -140,7 +140,7 @@ fn a_change_that_straddles_the_horizon_is_swept() {
         let sweep = scope.spawn(|| world.pool.sweep().unwrap());
         let start = Instant::now();
         while world.pool.horizon() == before {
-            assert!(start.elapsed() < Duration::from_secs(20), "the sweep has not begun");
+            assert!(start.elapsed() < FAR, "the sweep has not begun");
             thread::sleep(Duration::from_millis(1));
         }
         let payload: [&[u8]; 3] = [&id.0.to_le_bytes(), &(FIRST as u64).to_le_bytes(), &2_u64.to_le_bytes()];
@@ -205,7 +205,7 @@ fn dropping_a_pool_ends_its_cleaner() {
         drop(world);
         let start = Instant::now();
         while weak.strong_count() > 0 {
-            assert!(start.elapsed() < Duration::from_secs(20), "somebody keeps the pool");
+            assert!(start.elapsed() < FAR, "somebody keeps the pool");
             thread::sleep(Duration::from_millis(1));
         }
     }
