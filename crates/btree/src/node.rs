@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use foreshore_base::{PageId, SlotIndex, StorageError, TableId};
-use foreshore_pages::{Fence, PageKind, RECORD_OVERHEAD_BYTES, SlottedView};
+use foreshore_pages::{Fence, RECORD_OVERHEAD_BYTES, SlottedView};
 
 use crate::bytes::SmallBytes;
 
@@ -17,10 +17,7 @@ pub(crate) const CHILD_BYTES: usize = size_of::<u32>();
 /// Whether the page is a node of the tree of `table`, in use, at `level`.
 #[inline]
 pub(crate) fn is_node(view: SlottedView<'_>, table: TableId, level: u8) -> bool {
-    view.kind() == Some(PageKind::Node)
-        && view.table() == table
-        && view.level() == level
-        && view.flags() & RETIRED == 0
+    view.is_node(table, level, RETIRED)
 }
 
 /// The table of which a page is a leaf in use, whatever the page is: for salvage.

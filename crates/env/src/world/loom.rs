@@ -229,6 +229,12 @@ pub mod hint {
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
     /// Nothing.
+    pub fn prefetch<T>(_place: &T) {}
+
+    /// Nothing.
+    pub fn huge_pages<T>(_elements: &[T]) {}
+
+    /// Nothing.
     pub fn work(_units: u64) {}
 
     /// Nothing.

@@ -256,6 +256,34 @@ pub mod hint {
     #[inline(always)]
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
+    /// Asks the processor to fetch the cache line of `place`, so that several misses overlap. x86-64 only; in the simulated world
+    /// misses are charged where memory is read.
+    #[inline(always)]
+    pub fn prefetch<T>(place: &T) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: x86-64 has SSE, and a prefetch changes nothing that a program could see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = place;
+    }
+
+    /// Asks the system to back `elements`, which begin at a page of memory, with huge pages as they are touched: random reads of a large
+    /// piece of memory then miss the TLB less. Linux only, and only if transparent huge pages are on, be it for those who ask.
+    pub fn huge_pages<T>(elements: &[T]) {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::mm::{Advice, madvise};
+            let start = elements.as_ptr().cast_mut().cast();
+            // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
+            let _ = unsafe { madvise(start, size_of_val(elements), Advice::LinuxHugepage) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = elements;
+    }
+
     /// Tells the simulator of `units` of computation (about a nanosecond each). Nothing in the real world.
     #[inline(always)]
     pub fn work(_units: u64) {}

@@ -75,6 +75,13 @@ pub mod hint {
         crate::sim::charge(place, size_of_val(range), access == Access::Write);
     }
 
+    /// Nothing: a line is charged when it is read.
+    #[inline(always)]
+    pub fn prefetch<T>(_place: &T) {}
+
+    /// Nothing: the simulated machine has no TLB.
+    pub fn huge_pages<T>(_elements: &[T]) {}
+
     /// What lies at these places, for the list of hot lines: `elements`, each called `name`.
     pub fn name<T>(elements: &[T], name: &'static str) {
         crate::sim::name(elements.as_ptr().addr(), size_of_val(elements), size_of::<T>(), name);

@@ -31,6 +31,7 @@ impl BufferPool {
     #[inline]
     pub fn optimistic_now(&self, id: PageId) -> Option<OptimisticPage<'_>> {
         let place = self.resident(id)?;
+        place.words.prefetch();
         let version = place.frame.latch.optimistic()?;
         if !place.frame.holds(id) {
             return None;

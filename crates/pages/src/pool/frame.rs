@@ -167,6 +167,7 @@ impl Frames {
         let pages = PageMemory::zeroed(count);
         hint::name(&frames, "frame");
         hint::name(pages.as_slice(), "page in frame");
+        hint::huge_pages(pages.as_slice());
         Frames { frames, pages }
     }
 

@@ -1,10 +1,10 @@
 //! Reading a slotted page.
 
-use std::{cmp::Ordering, hint::select_unpredictable};
+use std::cmp::Ordering;
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, Slot, head_of, slot_offset};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, head_of, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
@@ -67,6 +67,15 @@ impl<'a> SlottedView<'a> {
     #[inline]
     pub fn kind(&self) -> Option<PageKind> {
         PageKind::from_byte(self.words.u8(KIND))
+    }
+
+    /// Whether the page is a node of this table and level with none of these flags: one load tells.
+    #[inline]
+    pub fn is_node(&self, table: TableId, level: u8, without: u16) -> bool {
+        const { assert!(TABLE.is_multiple_of(8) && LEVEL == TABLE + 4 && KIND == TABLE + 5 && FLAGS == TABLE + 6) };
+        let expected = u64::from(table.0) | u64::from(level) << 32 | (PageKind::Node as u64) << 40;
+        let looked_at = u64::MAX >> u16::BITS | u64::from(without) << 48;
+        self.words.u64(TABLE) & looked_at == expected
     }
 
     /// The tree's flags.
@@ -153,10 +162,9 @@ impl<'a> SlottedView<'a> {
         self.compare_low(key).is_ge() && self.compare_high(key).is_lt()
     }
 
-    /// How the first bytes of `key` compare to the node's prefix.
+    /// How the first bytes of `key` compare to the node's prefix, of this length.
     #[inline]
-    fn compare_prefix(&self, key: &[u8]) -> Ordering {
-        let prefix = self.prefix_len();
+    fn compare_prefix(&self, prefix: usize, key: &[u8]) -> Ordering {
         if prefix == 0 {
             return Ordering::Equal;
         }
@@ -173,55 +181,46 @@ impl<'a> SlottedView<'a> {
     /// The slot that holds `key`, or the slot before which it belongs.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        let count = self.slot_count();
-        match self.compare_prefix(key) {
+        let (count, prefix) = (self.slot_count(), self.prefix_len());
+        match self.compare_prefix(prefix, key) {
             Ordering::Less => return Err(SlotIndex(0)),
             Ordering::Greater => return Err(SlotIndex(count)),
             Ordering::Equal => {}
         }
         // Under a torn header the prefix may be longer than the key.
-        let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
+        let suffix = key.get(prefix..).unwrap_or(&[]);
         let head = head_of(suffix);
         let low = self.first_head(0, count, |other| other < head);
-        if low == count || self.slot(SlotIndex(low)).head() != head {
+        let slot = self.slot(SlotIndex(low));
+        if low == count || slot.head() != head {
             return Err(SlotIndex(low));
         }
+        self.words.prefetch_behind(slot.offset());
         // Mostly the head tells one key from all others.
-        match self.compare_suffix(self.slot(SlotIndex(low)), suffix) {
+        match self.compare_suffix(slot, suffix) {
             Ordering::Equal => Ok(SlotIndex(low)),
             Ordering::Greater => Err(SlotIndex(low)),
             Ordering::Less => {
                 let high = self.first_head(low + 1, count, |other| other <= head);
-                self.find_among_equal_heads(low + 1, high, suffix)
+                let low = self.first_slot(low + 1, high, |slot| self.compare_suffix(slot, suffix).is_lt());
+                let found = low < high && self.compare_suffix(self.slot(SlotIndex(low)), suffix).is_eq();
+                if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
             }
         }
     }
 
-    /// The first slot of `low..high` whose head is not `before`; `high` if there is none. Takes the same steps whatever
-    /// the heads are: there is no branch to mispredict.
     #[inline]
     fn first_head(&self, low: u16, high: u16, before: impl Fn(u32) -> bool) -> u16 {
-        let (mut base, mut size) = (low, high - low);
-        while size > 1 {
-            let half = size / 2;
-            let skip = before(self.slot(SlotIndex(base + half - 1)).head());
-            base = select_unpredictable(skip, base + half, base);
-            size -= half;
-        }
-        base + u16::from(size == 1 && before(self.slot(SlotIndex(base)).head()))
+        self.first_slot(low, high, |slot| before(slot.head()))
     }
 
-    fn find_among_equal_heads(&self, low: u16, high: u16, suffix: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        let (mut low, mut high) = (low, high);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.compare_suffix(self.slot(SlotIndex(middle)), suffix) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return Ok(SlotIndex(middle)),
-            }
-        }
-        Err(SlotIndex(low))
+    /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the slots
+    /// are: there is no branch to mispredict.
+    #[inline]
+    fn first_slot(&self, low: u16, high: u16, before: impl Fn(Slot) -> bool) -> u16 {
+        let first = slot_offset(usize::from(low)) / SLOT_BYTES;
+        let count = usize::from(high.saturating_sub(low));
+        low + self.words.partition_point(first, count, |slot| before(Slot(slot))) as u16
     }
 
     #[inline]
@@ -231,8 +230,9 @@ impl<'a> SlottedView<'a> {
 
     /// How the key of `slot` compares to `key`.
     pub fn compare_key(&self, slot: SlotIndex, key: &[u8]) -> Ordering {
-        let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
-        self.compare_prefix(key).reverse().then_with(|| self.compare_suffix(self.slot(slot), suffix))
+        let prefix = self.prefix_len();
+        let suffix = key.get(prefix..).unwrap_or(&[]);
+        self.compare_prefix(prefix, key).reverse().then_with(|| self.compare_suffix(self.slot(slot), suffix))
     }
 
     /// Whether the record is deleted.
