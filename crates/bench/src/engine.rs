@@ -292,6 +292,9 @@ pub struct Submitted {
 
 /// An engine whose threads draw transactions themselves.
 pub trait Server: Sync {
+    /// How many of its threads draw transactions and run them.
+    fn threads(&self) -> usize;
+
     /// From how many clients they should draw; at least 1.
     fn places(&self) -> usize;
 

@@ -19,7 +19,7 @@ use foreshore_env::{
 
 use crate::{
     BenchError,
-    engine::{Attempts, Engine, Outcome, Session, session},
+    engine::{Attempts, Engine, Outcome, Server, Session, session},
     observer::Observer,
     report::{Latency, Report},
     rounds::{Span, Stopwatch},
@@ -187,7 +187,7 @@ fn report(
         workload: workload.name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: options.seed,
-        threads: options.threads,
+        threads: engine.server().map_or(options.threads, Server::threads),
         seconds,
         commits,
         commits_per_flush: None,

@@ -131,10 +131,11 @@ fn threads_of_the_engine_can_draw_transactions_themselves() {
         "tpcc --warehouses 2 --customers 20 --items 50 --partitions 2 --mix neworder-payment",
     ] {
         let report = report(&format!(
-            "bench {workload} --execution partitioned --drawn-by engine --in-flight 3 --set execution_threads=2 --seconds 0.2 \
+            "bench {workload} --execution partitioned --drawn-by engine --in-flight 4 --set execution_threads=3 --seconds 0.2 \
              --warm-up 0.05 --durability lazy --set pool_bytes=8MiB --json"
         ));
         assert_eq!((&report["consistent"], &report["options"]["drawn_by"]), (&true.into(), &"engine".into()));
+        assert_eq!(report["threads"], 3, "the engine's, which draw and run");
         let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
         let commits = report["commits"].as_u64().unwrap();
         assert!(commits > 0 && counter("done") > commits, "{workload}");

@@ -59,8 +59,10 @@ impl Bell {
         if !work() {
             let deadline = Instant::now() + longest;
             let mut rung = self.rung.lock();
-            while !*rung && Instant::now() < deadline {
+            let mut late = false;
+            while !*rung && !late {
                 rung = self.changed.wait_until(rung, deadline);
+                late = Instant::now() >= deadline;
             }
             *rung = false;
         }

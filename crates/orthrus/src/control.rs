@@ -7,9 +7,8 @@ use foreshore_env::{
 use foreshore_txn::{Advance, LockError, Parted};
 
 use crate::{
-    mesh::{Answer, Order, Outbox, Sign, count},
+    mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
     partitions::{Actor, Shared},
-    ring::Receiver,
 };
 
 /// A partition, with what whoever looks after it has. It moves between threads.
@@ -17,7 +16,7 @@ pub(crate) struct Control {
     /// Its number.
     pub(crate) partition: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) orders: Vec<Receiver<Order>>,
+    pub(crate) orders: Vec<Inbox<Order>>,
     /// To the higher partitions, lowest first.
     pub(crate) higher: Vec<Outbox<Order>>,
     /// To the execution threads.
@@ -30,13 +29,19 @@ impl Control {
     /// Whether it waits for something that rings no bell.
     pub(crate) fn is_restless(&self) -> bool {
         !self.waiting.is_empty()
-            || self.higher.iter().any(Outbox::is_waiting)
-            || self.answers.iter().any(Outbox::is_waiting)
     }
 
-    /// Whether somebody has sent it something.
-    pub(crate) fn has_orders(&mut self) -> bool {
-        self.orders.iter_mut().any(|ring| !ring.is_empty())
+    /// Before its thread sleeps: see [`Outbox::announce`].
+    pub(crate) fn announce(&mut self) {
+        self.higher.iter_mut().for_each(Outbox::announce);
+        self.answers.iter_mut().for_each(Outbox::announce);
+    }
+
+    /// Whether somebody has sent it something, or made room for something.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.orders.iter_mut().any(|inbox| !inbox.is_empty())
+            || self.higher.iter_mut().any(Outbox::can_send)
+            || self.answers.iter_mut().any(Outbox::can_send)
     }
 
     /// Does what there is to do; whether there was anything.
@@ -48,16 +53,20 @@ impl Control {
         for outbox in &mut self.answers {
             worked |= outbox.flush(&self.shared);
         }
-        for ring in 0..self.orders.len() {
-            while let Some(order) = self.orders[ring].receive() {
-                worked = true;
+        let mut received = false;
+        for inbox in 0..self.orders.len() {
+            while let Some(order) = self.orders[inbox].receive() {
+                received = true;
                 match order {
                     Order::Lock { parted, from } => self.advance(parted, from),
                     Order::Release(parted) => self.release(parted),
                 }
             }
         }
-        worked | self.look_at_waiting()
+        if received {
+            tell_of_room(&mut self.orders, &self.shared);
+        }
+        worked | received | self.look_at_waiting()
     }
 
     /// Looks which of those who wait can go on.

@@ -10,9 +10,8 @@ use foreshore_txn::{Advance, Parted};
 
 use crate::{
     job::{Job, Next},
-    mesh::{Answer, Order, Outbox, Sign, count},
+    mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
     partitions::{Actor, Shared},
-    ring::Receiver,
 };
 
 /// Before what could not be done is tried again.
@@ -23,7 +22,7 @@ pub(crate) struct Execution {
     /// Among those that may.
     pub(crate) number: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) answers: Vec<Receiver<Answer>>,
+    pub(crate) answers: Vec<Inbox<Answer>>,
     /// To the partitions.
     pub(crate) orders: Vec<Outbox<Order>>,
     /// Transactions whose locks are away, by number.
@@ -40,12 +39,19 @@ pub(crate) struct Execution {
 impl Execution {
     /// Whether it waits for something that rings no bell.
     pub(crate) fn is_restless(&self) -> bool {
-        !self.later.is_empty() || self.orders.iter().any(Outbox::is_waiting)
+        !self.later.is_empty()
     }
 
-    /// Whether somebody has sent it something, or it has room for a transaction that is there, and `takes` any.
+    /// Before its thread sleeps: see [`Outbox::announce`].
+    pub(crate) fn announce(&mut self) {
+        self.orders.iter_mut().for_each(Outbox::announce);
+    }
+
+    /// Whether somebody has sent it something, or made room for something, or it has room for a transaction that is there, and
+    /// `takes` any.
     pub(crate) fn has_work(&mut self, takes: bool) -> bool {
-        self.answers.iter_mut().any(|ring| !ring.is_empty())
+        self.answers.iter_mut().any(|inbox| !inbox.is_empty())
+            || self.orders.iter_mut().any(Outbox::can_send)
             || !self.again.is_empty()
             || (takes && self.has_room() && self.shared.has_jobs())
     }
@@ -66,14 +72,19 @@ impl Execution {
         for outbox in &mut self.orders {
             worked |= outbox.flush(&self.shared);
         }
-        for ring in 0..self.answers.len() {
-            while let Some(Answer { number, parted, outcome }) = self.answers[ring].receive() {
-                worked = true;
+        let mut received = false;
+        for inbox in 0..self.answers.len() {
+            while let Some(Answer { number, parted, outcome }) = self.answers[inbox].receive() {
+                received = true;
                 if let Some(mut job) = self.away.remove(&number) {
                     let next = job.locked(parted, outcome);
                     self.go_on(job, next);
                 }
             }
+        }
+        if received {
+            worked = true;
+            tell_of_room(&mut self.answers, &self.shared);
         }
         if !self.later.is_empty() {
             worked |= self.begin_again();

@@ -6,10 +6,9 @@
 //! Invariant: this crate knows neither tables nor what a transaction does: it carries locks.
 #![cfg_attr(foreshore_loom, allow(dead_code))]
 
+mod bell;
 mod ring;
 
-#[cfg(not(foreshore_loom))]
-mod bell;
 #[cfg(not(foreshore_loom))]
 mod control;
 #[cfg(not(foreshore_loom))]

@@ -10,10 +10,11 @@ use crate::{
 };
 
 /// How long it sleeps at most while something may come that rings no bell: a lock that is given back by a transaction that is
-/// not run here, room in a ring, the time to begin something again.
+/// not run here, the time to begin something again.
 const NAP: Duration = Duration::from_millis(1);
-/// The same while there is no such thing.
-const LONG_NAP: Duration = Duration::from_millis(50);
+/// The same while there is no such thing. The tests of this crate have no such belt beside the bells: who is not rung for stays
+/// asleep.
+const LONG_NAP: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(50) };
 /// Turns after which an automatic thread looks at the clock.
 const TURNS: u32 = 64;
 
@@ -71,14 +72,18 @@ impl Member {
 
     fn sleep(&mut self) {
         let Member { number, shared, controls, execution } = self;
-        let restless = controls.iter().any(|control| control.is_restless())
+        let restless = controls.iter().any(Control::is_restless)
             || execution.as_ref().is_some_and(Execution::is_restless);
         let hungry =
             executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
+        controls.iter_mut().for_each(Control::announce);
+        if let Some(execution) = execution {
+            execution.announce();
+        }
         // What is looked at again here is all that a bell may have been rung for before anybody slept.
         shared.bell(*number).sleep(if restless { NAP } else { LONG_NAP }, hungry, || {
             let takes = executes(shared, *number);
-            controls.iter_mut().any(|control| control.has_orders())
+            controls.iter_mut().any(|control| control.has_work())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))
                 || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
                 || shared.has_stopped()

@@ -3,13 +3,17 @@
 //! Each pair has a ring in each direction that is used: from every execution thread to every control thread, back, and from
 //! a control thread to those of higher partitions. A message that finds its ring full waits at its sender, in an [`Outbox`];
 //! the sender goes on. So no thread ever waits for another one's ring, and circles of full rings cannot close, whatever
-//! their capacity (ORTHRUS-2).
+//! their capacity (ORTHRUS-2). A sender that has nothing else to do sleeps, and is woken by whoever makes room ([`Inbox`]).
 
 use std::collections::VecDeque;
 
 use foreshore_env::{
     sabotage::{Fault, planted},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
 };
 use foreshore_txn::{LockError, Parted};
 
@@ -70,9 +74,9 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
 
-/// To whom a ring leads.
+/// Who is at an end of a ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
+pub(crate) enum End {
     /// Whoever looks after this partition.
     Partition(usize),
     /// The thread of this number.
@@ -84,7 +88,18 @@ pub(crate) enum Target {
 pub(crate) struct Outbox<T> {
     ring: Sender<T>,
     waiting: VecDeque<T>,
-    to: Target,
+    /// The receiver has been told that something waits.
+    announced: bool,
+    to: End,
+}
+
+/// The receiving end of a ring.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    ring: Receiver<T>,
+    /// Something was received, and the sender may wait for that.
+    made_room: bool,
+    from: End,
 }
 
 impl<T> Outbox<T> {
@@ -116,17 +131,56 @@ impl<T> Outbox<T> {
         if sent {
             shared.ring(self.to);
         }
+        if self.announced && self.waiting.is_empty() {
+            self.announced = false;
+            self.ring.await_room(false);
+        }
         sent
     }
 
-    /// Whether something waits for room.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Before its thread goes to sleep: whoever makes room for what waits is to wake it. A fence follows, then
+    /// [`Outbox::can_send`].
+    pub(crate) fn announce(&mut self) {
+        if !self.announced && !self.waiting.is_empty() {
+            self.announced = true;
+            self.ring.await_room(true);
+        }
+    }
+
+    /// Whether something waits for which there is room.
+    pub(crate) fn can_send(&mut self) -> bool {
+        !self.waiting.is_empty() && self.ring.has_room()
+    }
+}
+
+impl<T> Inbox<T> {
+    /// The next message, if there is one. [`tell_of_room`] follows, some time.
+    pub(crate) fn receive(&mut self) -> Option<T> {
+        let message = self.ring.receive();
+        self.made_room |= message.is_some();
+        message
+    }
+
+    /// Whether there is no message.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.ring.is_empty()
+    }
+}
+
+/// Wakes those who sleep until there is room where something has been received.
+pub(crate) fn tell_of_room<T>(inboxes: &mut [Inbox<T>], shared: &Shared) {
+    // After what was received, before it is looked who waits: see the module `ring`.
+    fence(SeqCst);
+    for inbox in inboxes {
+        if std::mem::take(&mut inbox.made_room) && inbox.ring.is_awaited() {
+            shared.ring_after_fence(inbox.from);
+        }
     }
 }
 
 /// A ring with its ends.
-pub(crate) fn channel<T>(capacity: usize, to: Target) -> (Outbox<T>, Receiver<T>) {
+pub(crate) fn channel<T>(capacity: usize, from: End, to: End) -> (Outbox<T>, Inbox<T>) {
     let (ring, receiver) = ring::ring(capacity);
-    (Outbox { ring, waiting: VecDeque::new(), to }, receiver)
+    let outbox = Outbox { ring, waiting: VecDeque::new(), announced: false, to };
+    (outbox, Inbox { ring: receiver, made_room: false, from })
 }

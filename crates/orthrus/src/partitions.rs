@@ -1,9 +1,8 @@
 //! The threads together: starting them, giving them work, ending them.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    io,
-};
+mod wiring;
+
+use std::io;
 
 use foreshore_env::{
     CachePadded,
@@ -16,11 +15,8 @@ use foreshore_env::{
 
 use crate::{
     bell::Bell,
-    control::Control,
-    execution::Execution,
     job::Job,
-    member::Member,
-    mesh::{Counts, Target, channel},
+    mesh::{Counts, End},
     queue::Queue,
     report::{PartitionStats, Role, ThreadStats},
     roles::Roles,
@@ -124,11 +120,16 @@ impl Shared {
     }
 
     /// Rings for what was sent before.
-    pub(crate) fn ring(&self, to: Target) {
+    pub(crate) fn ring(&self, to: End) {
         fence(Ordering::SeqCst);
+        self.ring_after_fence(to);
+    }
+
+    /// The same, for those who have had a fence since.
+    pub(crate) fn ring_after_fence(&self, to: End) {
         let thread = match to {
-            Target::Partition(partition) => self.roles.owner(partition),
-            Target::Thread(thread) => thread,
+            End::Partition(partition) => self.roles.owner(partition),
+            End::Thread(thread) => thread,
         };
         self.bells[thread].ring_after_fence();
     }
@@ -243,61 +244,7 @@ impl Partitions {
             next: AtomicUsize::new(0),
         });
         let started = Partitions { shared: Arc::clone(&shared) };
-        let mut orders: Vec<Vec<_>> = (0..partitions).map(|_| Vec::new()).collect();
-        let mut answers: Vec<Vec<_>> = (0..executions).map(|_| Vec::new()).collect();
-        let mut to_partitions = |from: std::ops::Range<usize>| -> Vec<_> {
-            from.map(|partition| {
-                let (outbox, receiver) = channel(options.ring_capacity, Target::Partition(partition));
-                orders[partition].push(receiver);
-                outbox
-            })
-            .collect()
-        };
-        let higher: Vec<Vec<_>> =
-            (0..partitions).map(|partition| to_partitions(partition + 1..partitions)).collect();
-        let to_all: Vec<Vec<_>> = (0..executions).map(|_| to_partitions(0..partitions)).collect();
-        let mut to_executions: Vec<Vec<_>> = Vec::new();
-        for _ in 0..partitions {
-            to_executions.push(
-                (0..executions)
-                    .map(|number| {
-                        let (outbox, receiver) =
-                            channel(options.ring_capacity, Target::Thread(first + number));
-                        answers[number].push(receiver);
-                        outbox
-                    })
-                    .collect(),
-            );
-        }
-        let mut members: Vec<Member> = (0..threads)
-            .map(|number| Member {
-                number,
-                shared: Arc::clone(&shared),
-                controls: Vec::new(),
-                execution: None,
-            })
-            .collect();
-        for (partition, ((orders, higher), answers)) in
-            orders.into_iter().zip(higher).zip(to_executions).enumerate()
-        {
-            let shared = Arc::clone(&shared);
-            let control = Control { partition, shared, orders, higher, answers, waiting: Vec::new() };
-            members[partition].controls.push(control);
-        }
-        for (number, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {
-            members[first + number].execution = Some(Execution {
-                number,
-                shared: Arc::clone(&shared),
-                answers,
-                orders,
-                away: HashMap::new(),
-                later: VecDeque::new(),
-                again: VecDeque::new(),
-                next_number: 0,
-                next_queue: number,
-            });
-        }
-        for member in members {
+        for member in wiring::members(&shared) {
             let number = member.number;
             let role = if number < partitions { "control" } else { "execute" };
             let name = if options.automatic { "partitions" } else { role };

@@ -8,6 +8,9 @@
 //!   place of a count: count modulo capacity (a power of two, so that wrapping does not matter)
 //!   head..tail are full, owned by the receiver; the others are empty, owned by the sender
 //! ```
+//!
+//! A sender that finds no room may sleep. It says so first ([`Sender::await_room`]), sets a fence, and looks once more; the receiver
+//! takes something, sets a fence, and looks whether somebody said so. One of them sees the other.
 
 use foreshore_env::{
     CachePadded,
@@ -16,8 +19,8 @@ use foreshore_env::{
     sync::{
         Arc,
         atomic::{
-            AtomicUsize,
-            Ordering::{Acquire, Release},
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
@@ -29,9 +32,18 @@ struct Shared<T> {
     /// Messages ever received. Written by the receiver, with release; read by the sender, with acquire: who sees a place
     /// given free also sees that it is empty.
     head: CachePadded<AtomicUsize>,
+    sent: CachePadded<Sent>,
+}
+
+/// What the sender writes and the receiver reads, in one line.
+#[derive(Debug)]
+struct Sent {
     /// Messages ever sent. Written by the sender, with release; read by the receiver, with acquire: who sees a message
     /// counted also sees the message.
-    tail: CachePadded<AtomicUsize>,
+    tail: AtomicUsize,
+    /// Whether the sender waits for room. Written by it, and a fence follows; read by the receiver, after a fence. No order beside
+    /// the fences: it carries no data.
+    waits: AtomicBool,
 }
 
 // SAFETY: a place is accessed by one end at a time (above), and what is in it moves from one thread to the other.
@@ -72,7 +84,7 @@ fn starting_at<T>(capacity: usize, count: usize) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         places: (0..capacity).map(|_| UnsafeCell::new(None)).collect(),
         head: CachePadded::new(AtomicUsize::new(count)),
-        tail: CachePadded::new(AtomicUsize::new(count)),
+        sent: CachePadded::new(Sent { tail: AtomicUsize::new(count), waits: AtomicBool::new(false) }),
     });
     let sender = Sender { shared: Arc::clone(&shared), tail: count, head: count };
     (sender, Receiver { shared, head: count, tail: count })
@@ -81,23 +93,33 @@ fn starting_at<T>(capacity: usize, count: usize) -> (Sender<T>, Receiver<T>) {
 impl<T> Sender<T> {
     /// Sends a message, or gives it back when the ring is full. Never waits.
     pub(crate) fn send(&mut self, message: T) -> Result<(), T> {
-        if self.tail.wrapping_sub(self.head) == self.shared.places.len() {
-            self.head = self.shared.head.load(Acquire);
-            if self.tail.wrapping_sub(self.head) == self.shared.places.len() {
-                return Err(message);
-            }
+        if !self.has_room() {
+            return Err(message);
         }
         let place = self.shared.place(self.tail);
         self.tail = self.tail.wrapping_add(1);
         if planted(Fault::RingToldEarly) {
-            self.shared.tail.store(self.tail, Release);
+            self.shared.sent.tail.store(self.tail, Release);
         }
         place.with_mut(|place| {
             // SAFETY: the place is empty, so it belongs to the only sender, who has `&mut self`.
             unsafe { *place = Some(message) }
         });
-        self.shared.tail.store(self.tail, Release);
+        self.shared.sent.tail.store(self.tail, Release);
         Ok(())
+    }
+
+    /// Whether a message would be taken.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.tail.wrapping_sub(self.head) == self.shared.places.len() {
+            self.head = self.shared.head.load(Acquire);
+        }
+        self.tail.wrapping_sub(self.head) < self.shared.places.len()
+    }
+
+    /// Says whether it waits for room. Who is about to sleep sets a fence then, and looks again.
+    pub(crate) fn await_room(&mut self, waits: bool) {
+        self.shared.sent.waits.store(waits, Relaxed);
     }
 }
 
@@ -119,9 +141,14 @@ impl<T> Receiver<T> {
     /// Whether there is no message.
     pub(crate) fn is_empty(&mut self) -> bool {
         if self.head == self.tail {
-            self.tail = self.shared.tail.load(Acquire);
+            self.tail = self.shared.sent.tail.load(Acquire);
         }
         self.head == self.tail
+    }
+
+    /// Whether the sender waits for room and is to be woken. After a fence that follows what was received.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.shared.sent.waits.load(Relaxed)
     }
 }
 

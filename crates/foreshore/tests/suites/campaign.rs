@@ -75,12 +75,14 @@ const CHOICES: [Choices; 13] = [
 ];
 
 /// What executions are beside each other.
-const WAYS: [&[Way]; 5] = [
+const WAYS: [&[Way]; 7] = [
     &[Way::Dynamic],
     &[Way::Dynamic, Way::Planned],
     &[Way::Dynamic, Way::Dynamic, Way::Submitted],
     &[Way::Submitted, Way::Planned],
     &[Way::Dynamic, Way::Planned, Way::Submitted],
+    &[Way::Served, Way::Dynamic],
+    &[Way::Served, Way::Submitted, Way::Planned, Way::Dynamic],
 ];
 
 /// A configuration that follows from the seed. Every other option is as it is by default.

@@ -13,8 +13,8 @@ use std::{
 };
 
 use foreshore::{
-    Database, Direction, Durability, Error, Isolation, LockTable, Options, ReadMode, Result, Submitted,
-    TableDefinition, TransactOptions, Transaction, VerifyReport,
+    CommitTicket, Database, Direction, Durability, Error, Isolation, LockTable, Options, Plan, Procedure,
+    ReadMode, Result, Submitted, TableDefinition, TransactOptions, Transaction, VerifyReport,
 };
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::{
@@ -122,6 +122,41 @@ struct Client<'r> {
 /// What a transaction did: its place in the order of commits, and its operations.
 type Done = (u64, Vec<Op>);
 
+/// A client's transactions, as those draw them who run them.
+struct Drawn {
+    hand: Hand,
+    /// As it was when the last transaction was drawn: every run does the same things.
+    drawn: Hand,
+    order: Arc<AtomicU64>,
+    serial: u64,
+    /// By the last run.
+    done: Option<Done>,
+    ended: Vec<Result<Done>>,
+}
+
+impl Procedure for Drawn {
+    fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+        if self.serial == self.hand.run.transactions {
+            return None;
+        }
+        self.serial += 1;
+        let options = self.hand.options(self.serial);
+        self.drawn = self.hand.clone();
+        self.hand.random.next_u64();
+        Some(plan.options(options))
+    }
+
+    fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+        self.done = Some(self.drawn.clone().decide(tx, self.serial, &self.order)?);
+        Ok(())
+    }
+
+    fn ended(&mut self, result: Result<CommitTicket>) {
+        let done = self.done.take();
+        self.ended.push(result.map(|_| done.expect("what is committed has run")));
+    }
+}
+
 /// What came of a thread's transactions.
 #[derive(Clone, Copy, Default)]
 struct Counts {
@@ -131,9 +166,21 @@ struct Counts {
 
 impl Client<'_> {
     fn run(mut self) -> (Counts, Option<Error>) {
-        let worked = (0..self.hand.run.transactions).try_for_each(|serial| self.transaction(serial));
+        let worked = if self.way == Way::Served {
+            self.served()
+        } else {
+            (0..self.hand.run.transactions).try_for_each(|serial| self.transaction(serial))
+        };
         let error = worked.and_then(|()| self.wait_for_all_but(0)).err();
         (self.counts, error)
+    }
+
+    fn served(&mut self) -> Result<()> {
+        let (hand, order) = (self.hand.clone(), Arc::clone(&self.order));
+        let drawn = Drawn { drawn: hand.clone(), hand, order, serial: 0, done: None, ended: Vec::new() };
+        let serving = self.db.serve(&TransactOptions::default(), [drawn])?;
+        let ended = serving.wait()?.into_iter().flat_map(|drawn| drawn.ended);
+        ended.into_iter().try_for_each(|result| self.note(result))
     }
 
     fn transaction(&mut self, serial: u64) -> Result<()> {
@@ -143,14 +190,7 @@ impl Client<'_> {
         }
         // Every run does the same things, and the last one counts.
         let (drawn, order) = (self.hand.clone(), Arc::clone(&self.order));
-        let body = move |tx: &mut Transaction| {
-            let mut hand = drawn.clone();
-            let ops = hand.work(tx, serial)?;
-            if hand.random.below(8) == 0 {
-                return Err(Error::application("changed its mind"));
-            }
-            Ok((order.fetch_add(1, Ordering::SeqCst), ops))
-        };
+        let body = move |tx: &mut Transaction| drawn.clone().decide(tx, serial, &order);
         // What the runs draw is drawn from copies.
         self.hand.random.next_u64();
         if self.way == Way::Submitted {
@@ -245,6 +285,15 @@ impl Hand {
             1 => Bound::Included(self.key()),
             _ => Bound::Excluded(self.key()),
         }
+    }
+
+    /// Does its work, and mostly wants it to be committed.
+    fn decide(mut self, tx: &mut Transaction, serial: u64, order: &AtomicU64) -> Result<Done> {
+        let ops = self.work(tx, serial)?;
+        if self.random.below(8) == 0 {
+            return Err(Error::application("changed its mind"));
+        }
+        Ok((order.fetch_add(1, Ordering::SeqCst), ops))
     }
 
     fn work(&mut self, tx: &mut Transaction, serial: u64) -> Result<Vec<Op>> {
@@ -611,14 +660,17 @@ const SHAPES: [&[(&str, &str)]; 4] = [
 ];
 
 #[test]
-fn submitted_histories_replay_in_commit_order() {
+fn submitted_and_drawn_histories_replay_in_commit_order() {
+    const WAYS: [&[Way]; 3] = [&[Way::Submitted], &[Way::Served], &[Way::Served, Way::Submitted]];
     for (number, set) in (0..).zip(SHAPES) {
-        let run = Run { set, ways: &[Way::Submitted], transactions: 120, ..Run::serializable(800 + number) };
-        let played = play(run);
-        if let Err(anomaly) = played.replayed {
-            panic!("{set:?}: {anomaly}");
+        for ways in WAYS {
+            let run = Run { set, ways, transactions: 100, ..Run::serializable(800 + number) };
+            let played = play(run);
+            if let Err(anomaly) = played.replayed {
+                panic!("{ways:?} {set:?}: {anomaly}");
+            }
+            assert!(played.committed > 400, "{ways:?} {set:?}: {} of 800", played.committed);
         }
-        assert!(played.committed > 500, "{set:?}: {} of 960", played.committed);
     }
 }
 
@@ -628,7 +680,7 @@ fn histories_of_all_executions_replay_in_commit_order() {
     for (number, set) in (0..).zip(SHAPES) {
         let run = Run {
             set,
-            ways: &[Way::Submitted, Way::Dynamic, Way::Submitted, Way::Planned],
+            ways: &[Way::Submitted, Way::Dynamic, Way::Served, Way::Planned],
             transactions: 100,
             sync_delay: Duration::from_micros(300),
             ..Run::serializable(810 + number)
@@ -653,7 +705,7 @@ fn submitted_histories_do_over_every_lock_table_and_kind_of_modes() {
         let run = Run {
             lock_table,
             set,
-            ways: &[Way::Submitted, Way::Submitted, Way::Dynamic],
+            ways: &[Way::Submitted, Way::Served, Way::Dynamic],
             transactions: 60,
             ..Run::serializable(820 + number)
         };
@@ -682,8 +734,10 @@ fn without_locking_planned_histories_have_anomalies() {
 }
 
 #[test]
-fn without_locking_submitted_histories_have_anomalies() {
-    finds_anomalies(|seed| Run { locking: false, ways: &[Way::Submitted], ..Run::serializable(seed) });
+fn without_locking_submitted_and_drawn_histories_have_anomalies() {
+    for ways in [&[Way::Submitted], &[Way::Served]] {
+        finds_anomalies(|seed| Run { locking: false, ways, ..Run::serializable(seed) });
+    }
 }
 
 #[test]
@@ -700,7 +754,7 @@ fn without_validation_hybrid_histories_have_anomalies() {
 #[test]
 fn hybrid_histories_beside_all_others_replay_in_commit_order() {
     serializable(|seed| Run {
-        ways: &[Way::Hybrid, Way::Dynamic, Way::Hybrid, Way::Submitted, Way::Hybrid, Way::Planned],
+        ways: &[Way::Hybrid, Way::Dynamic, Way::Served, Way::Submitted, Way::Hybrid, Way::Planned],
         transactions: 120,
         ..Run::serializable(900 + seed)
     });

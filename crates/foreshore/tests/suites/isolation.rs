@@ -5,7 +5,7 @@
 //! or left behind something that no serial run gives. Which level prevents what is a table; the proof that the schedules can
 //! find something is the last test: with locking switched off, every anomaly shows.
 //!
-//! A planned or submitted transaction declares a plan in which nothing is that the schedule touches, so that it can go step by
+//! A planned, submitted or served transaction declares a plan in which nothing is that the schedule touches, so that it can go step by
 //! step: its body does the steps that are sent to it, and locks each when it comes.
 
 use std::{
@@ -19,7 +19,7 @@ use foreshore::{
 };
 use foreshore_testkit::FaultyDisk;
 
-use crate::ways::Way;
+use crate::ways::{Way, serve};
 
 const TEST: TableDefinition<i32, i32> = TableDefinition::new("test");
 /// What plans declare.
@@ -98,6 +98,10 @@ impl<'d> Session<'d> {
             Way::Submitted => {
                 let submitted = db.plan().read(ELSEWHERE, 0).options(options).submit(body(orders)).unwrap();
                 GoesOn::Told(steps, Box::new(|| submitted.wait()))
+            }
+            Way::Served => {
+                let serving = serve(db, &options, |plan| plan.read(ELSEWHERE, 0), body(orders)).unwrap();
+                GoesOn::Told(steps, serving)
             }
         };
         let mut session = Session { db, id: 0, goes_on: Some(goes_on) };

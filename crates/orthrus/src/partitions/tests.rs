@@ -1,3 +1,5 @@
+mod carried;
+
 use foreshore_env::{
     sync::atomic::AtomicU64,
     time::{Duration, Instant},

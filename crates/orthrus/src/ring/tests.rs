@@ -13,9 +13,14 @@ mod models {
     //!
     //! Loom also checks that no place is accessed by both ends at a time.
 
-    use foreshore_env::thread;
+    use foreshore_env::{
+        sync::atomic::{Ordering, fence},
+        thread,
+        time::Duration,
+    };
 
     use super::*;
+    use crate::bell::Bell;
 
     #[test]
     fn messages_come_once_and_in_order() {
@@ -47,6 +52,62 @@ mod models {
                 });
             }
         }
+    }
+
+    /// Sends one message more than there is room for, from a thread that sleeps when the ring is full to one that sleeps when it is
+    /// empty. Loom has no time: who sleeps and is not rung for never wakes, and that is a deadlock. `fenced`: with the fence of
+    /// the receiver.
+    fn sleep_at_both_ends(capacity: usize, start: usize, fenced: bool) {
+        const LONG: Duration = Duration::from_secs(3600);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let (mut sender, mut receiver) = starting_at(capacity, start);
+            let bells = Arc::new([Bell::default(), Bell::default()]);
+            let theirs = Arc::clone(&bells);
+            let sending = thread::spawn(move || {
+                for number in 0..=capacity {
+                    let mut message = Box::new(number);
+                    while let Err(refused) = sender.send(message) {
+                        message = refused;
+                        sender.await_room(true);
+                        theirs[0].sleep(LONG, false, || sender.has_room());
+                        sender.await_room(false);
+                    }
+                    theirs[1].ring();
+                }
+            });
+            for expected in 0..=capacity {
+                let message = loop {
+                    match receiver.receive() {
+                        Some(message) => break message,
+                        None => bells[1].sleep(LONG, false, || !receiver.is_empty()),
+                    }
+                };
+                assert_eq!(*message, expected);
+                if fenced {
+                    fence(Ordering::SeqCst);
+                }
+                if receiver.is_awaited() {
+                    bells[0].ring_after_fence();
+                }
+            }
+            sending.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_waits_for_room_is_woken_by_whoever_makes_it() {
+        for capacity in [1, 2] {
+            STARTS.into_iter().for_each(|start| sleep_at_both_ends(capacity, start, true));
+        }
+    }
+
+    /// The model finds who is forgotten.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn without_the_fence_somebody_sleeps_on() {
+        sleep_at_both_ends(1, 0, false);
     }
 
     /// What nobody received is dropped with the ring, whoever lets go last.
@@ -92,6 +153,21 @@ mod real {
                 }
             }
         }
+    }
+
+    /// Who has said so is seen to wait, until it has said otherwise.
+    #[test]
+    fn the_receiver_learns_who_waits_for_room() {
+        let (mut sender, mut receiver) = ring(1);
+        assert!(sender.has_room() && !receiver.is_awaited());
+        assert_eq!(sender.send(1), Ok(()));
+        assert!(!sender.has_room());
+        sender.await_room(true);
+        assert!(receiver.is_awaited());
+        assert_eq!(receiver.receive(), Some(1));
+        assert!(sender.has_room() && receiver.is_awaited());
+        sender.await_room(false);
+        assert!(!receiver.is_awaited());
     }
 
     #[test]

@@ -37,8 +37,12 @@ impl Procedure for Drawn {
 }
 
 impl Server for ForeshoreEngine {
+    fn threads(&self) -> usize {
+        self.database.options().execution_threads
+    }
+
     fn places(&self) -> usize {
-        self.database.options().execution_threads * self.in_flight.max(1)
+        self.threads() * self.in_flight.max(1)
     }
 
     fn serve(&self, clients: Vec<Box<dyn Client>>) -> Result<Box<dyn Serving>, Failure> {
