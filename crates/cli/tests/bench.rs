@@ -138,7 +138,8 @@ fn threads_of_the_engine_can_draw_transactions_themselves() {
         assert_eq!(report["threads"], 3, "the engine's, which draw and run");
         let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
         let commits = report["commits"].as_u64().unwrap();
-        assert!(commits > 0 && counter("done") > commits, "{workload}");
+        // Each of three times four clients draws its first transaction before time counts.
+        assert!(counter("done") >= commits.max(12), "{workload}");
         assert_eq!((counter("in_flight"), counter("queued")), (0, 0));
         assert_eq!(counter("messages"), counter("visits") + counter("footprints"), "{workload}");
     }
