@@ -17,7 +17,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_lock::{IntentMode, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy};
+use foreshore_lock::{Age, IntentMode, LockManager, LockOptions, LockOwner, LockTableKind, WaitPolicy};
 use serde::Serialize;
 
 use crate::{
@@ -292,7 +292,7 @@ impl<'s> IntentThread<'s> {
     fn run(mut self, share: std::ops::Range<u64>) -> Result<Seen, BenchError> {
         for number in share {
             let age = self.number();
-            let owner = self.scene.manager.begin(TxnId(age), age, None).map_err(failure)?;
+            let owner = self.scene.manager.begin(TxnId(age), Age::new(age, 0), None).map_err(failure)?;
             if self.run.is_absolute(number) { self.absolute(owner)? } else { self.intents(owner, number)? }
         }
         Ok(self.seen)

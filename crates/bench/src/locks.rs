@@ -391,7 +391,7 @@ pub(crate) fn failure(error: LockError) -> BenchError {
 #[cfg(test)]
 mod tests {
     use foreshore_base::TxnId;
-    use foreshore_lock::{KeyRef, Mode, WaitPolicy};
+    use foreshore_lock::{Age, KeyRef, Mode, WaitPolicy};
 
     use super::*;
     use worker::TABLE;
@@ -448,7 +448,7 @@ mod tests {
         let cell = Cell { variant: &variant, mix: LockMix::Shared, hot: true, locks: 3, threads: 1 };
         let scene = Scene::new(&variant.options);
         let mut thread = LockThread::new(&cell, &scene, 0);
-        let mut owner = scene.manager.begin(TxnId(1), 1, None).unwrap();
+        let mut owner = scene.manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         for key in 0..3_u64 {
             owner.acquire(TABLE, KeyRef::Key(&key.to_be_bytes()), Mode::SN, &WaitPolicy::default()).unwrap();
         }

@@ -26,8 +26,10 @@ pub struct TransactionView {
     pub id: u64,
     /// [`TransactOptions::label`](crate::TransactOptions::label).
     pub label: Option<Arc<str>>,
-    /// The call of [`Database::begin`] or [`Database::transact`] that it comes from; `None` if it has ended while the view
-    /// was made.
+    /// [`TransactOptions::priority`](crate::TransactOptions::priority); `None` if it has ended while the view was made. As text and in
+    /// JSON it is there if it is not 0.
+    pub priority: Option<i8>,
+    /// The call of [`Database::begin`] or [`Database::transact`] that it comes from; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
     /// How long it has been open.
     pub open_for: Option<Duration>,

@@ -353,3 +353,62 @@ fn who_holds_the_log_is_named() {
     let retention = db.log_retention();
     assert!(matches!(&retention.holders[..], [hold] if matches!(hold.holder, LogHolder::Pages)));
 }
+
+/// Who gives way depends on it: so it is to be seen wherever it is not the one of all.
+#[test]
+fn an_unusual_priority_is_shown_and_a_usual_one_is_not() {
+    let with = |label: &str, priority| TransactOptions {
+        label: Some(label.into()),
+        priority,
+        ..TransactOptions::default()
+    };
+    let json = |text: String| serde_json::from_str::<Json>(&text).unwrap();
+    let (_directory, db) = open(true);
+    let mut report = db.begin_with(&with("report", 3)).unwrap();
+    report.put(ACCOUNTS, "b", 2).unwrap();
+    let named = format!("transaction {} (report, priority 3)", report.id());
+    let nameless = db.begin_with(&TransactOptions { priority: -128, ..TransactOptions::default() }).unwrap();
+    while_waiting(
+        &db,
+        "reader",
+        |tx| tx.get(ACCOUNTS, "b").map(|_| ()),
+        |wait| {
+            let (text, waiter) = (wait.to_string(), wait.transaction.id);
+            assert!(text.starts_with(&format!("transaction {waiter} (reader) has waited ")), "{text}");
+            assert!(text.contains(&format!("in its way: {named} holds the key as XN since ")), "{text}");
+            let graph = db.waits_for();
+            let dot = graph.to_dot();
+            assert!(dot.contains(&format!("[label=\"{named}\"]")), "{dot}");
+            let wait = &json(graph.to_json())["waits"][0];
+            assert_eq!(wait["transaction"].get("priority"), None, "{wait}");
+            assert_eq!(wait["blockers"][0]["transaction"]["priority"], 3, "{wait}");
+            for lock in db.locks().locks {
+                let shown = lock.transaction.priority;
+                assert_eq!(shown, Some(if lock.transaction.id == waiter { 0 } else { 3 }), "{lock:?}");
+            }
+        },
+    );
+    let hasty = TransactOptions { no_wait: true, ..with("hasty", -1) };
+    let refused = db.begin_with(&hasty).unwrap().get(ACCOUNTS, "b").unwrap_err();
+    assert!(refused.to_string().contains(&format!("; in its way: {named} in mode XN")), "{refused}");
+    assert!(refused.to_string().contains("(hasty, priority -1) would have to wait"), "{refused}");
+    // Of a circle, in the error and in what is kept.
+    let mut cheap = nameless;
+    let id = cheap.id();
+    cheap.put(ACCOUNTS, "a", 2).unwrap();
+    let error = thread::scope(|scope| {
+        let cheap = scope.spawn(move || cheap.put(ACCOUNTS, "b", 3).unwrap_err());
+        report.put(ACCOUNTS, "a", 3).unwrap();
+        cheap.join().unwrap()
+    });
+    let kept = db.deadlocks();
+    for text in [error.to_string(), kept[0].to_string()] {
+        assert!(text.contains(&format!("transaction {id} (priority -128) has waited ")), "{text}");
+        assert!(text.contains(&format!("{named} has waited ")), "{text}");
+    }
+    let mut priorities: Vec<_> = (json(kept[0].to_json())["cycle"].as_array().unwrap().iter())
+        .map(|member| member["transaction"]["priority"].as_i64().unwrap())
+        .collect();
+    priorities.sort_unstable();
+    assert_eq!(priorities, [-128, 3]);
+}

@@ -12,18 +12,36 @@
 /// Bits of the number.
 const NUMBER_BITS: u32 = 48;
 
-/// The age of a transaction of this priority that began as this number, below 2^48: smaller is older. Without priorities any
-/// numbers will do; one manager's transactions have all their ages from here, or none.
-#[inline]
-pub const fn age(number: u64, priority: i8) -> u64 {
-    let rank = (i8::MAX as i16 - priority as i16) as u64;
-    rank << NUMBER_BITS | number & ((1 << NUMBER_BITS) - 1)
-}
+/// How old a transaction is: smaller is older, and the older of two is spared. Priority comes before the time of its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(u64);
 
-/// The part of an age that stands for the priority: the smaller, the more important.
-#[inline]
-pub(crate) fn rank(age: u64) -> u64 {
-    age >> NUMBER_BITS
+impl Age {
+    /// Younger than everybody.
+    pub(crate) const YOUNGEST: Age = Age(u64::MAX);
+
+    /// The age of a transaction of this priority that began as this number, below 2^48.
+    #[inline]
+    pub const fn new(number: u64, priority: i8) -> Age {
+        let rank = (i8::MAX as i16 - priority as i16) as u64;
+        Age(rank << NUMBER_BITS | number & ((1 << NUMBER_BITS) - 1))
+    }
+
+    /// The priority: the higher, the more important.
+    #[inline]
+    pub const fn priority(self) -> i8 {
+        (i8::MAX as i16 - (self.0 >> NUMBER_BITS) as i16) as i8
+    }
+
+    /// For the word of a slot.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// What was in the word of a slot.
+    pub(crate) const fn from_bits(bits: u64) -> Age {
+        Age(bits)
+    }
 }
 
 #[cfg(test)]
@@ -34,9 +52,10 @@ mod tests {
     fn priority_comes_before_the_number() {
         let last = (1 << NUMBER_BITS) - 1;
         let ascending = [(0, 127), (last, 127), (0, 1), (7, 0), (8, 0), (0, -1), (3, -128), (last, -128)];
-        assert!(ascending.map(|(number, priority)| age(number, priority)).is_sorted_by(|a, b| a < b));
-        assert!(ascending.iter().all(|(number, priority)| {
-            rank(age(*number, *priority)) == (127 - i64::from(*priority)) as u64
-        }));
+        let ages = ascending.map(|(number, priority)| Age::new(number, priority));
+        assert!(ages.is_sorted_by(|a, b| a < b));
+        assert_eq!(ages.map(Age::priority), ascending.map(|(_, priority)| priority));
+        assert_eq!(ages.map(|age| Age::from_bits(age.bits())), ages);
+        assert!(ages.iter().all(|age| *age < Age::YOUNGEST));
     }
 }

@@ -8,7 +8,7 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::Duration;
 
-use crate::{IntentMode, KeyRef, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use crate::{Age, IntentMode, KeyRef, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
 
 /// Operations of one kind that are counted together, in one transaction.
 const BATCH: u64 = 16;
@@ -119,7 +119,7 @@ fn counted(
 ) -> OperationCost {
     let mut sum = OperationCost { operation, count: 0, tally: Tally::default() };
     for round in 0..WARM_UP + ROUNDS {
-        let mut owner = manager.begin(TxnId(round), round, None).expect("a slot is free");
+        let mut owner = manager.begin(TxnId(round), Age::new(round, 0), None).expect("a slot is free");
         prepare(&mut owner);
         let before = tally();
         act(&mut owner);
@@ -135,7 +135,7 @@ fn counted(
 fn begin_and_end(manager: &Arc<LockManager>) -> OperationCost {
     let run = || {
         for round in 0..BATCH {
-            drop(manager.begin(TxnId(round), round, None));
+            drop(manager.begin(TxnId(round), Age::new(round, 0), None));
         }
     };
     run();
@@ -178,7 +178,8 @@ fn lines_moved(options: &LockOptions) -> f64 {
                     let mut count = 0;
                     while !stop.load(Relaxed) {
                         let txn = count * 2 + thread;
-                        let mut owner = manager.begin(TxnId(txn), txn, None).expect("a slot is free");
+                        let mut owner =
+                            manager.begin(TxnId(txn), Age::new(txn, 0), None).expect("a slot is free");
                         for table in [u32::MAX, TABLE.0] {
                             owner.intent(TableId(table), IntentMode::IX, &NO_WAIT).expect("free");
                         }

@@ -42,13 +42,15 @@ pub struct Holder {
     pub txn: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
+    /// Its priority; `None` if it has ended meanwhile.
+    pub priority: Option<i8>,
     /// The mode that conflicts.
     pub mode: LockMode,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_transaction(f, self.txn, self.label.as_deref())?;
+        write_transaction(f, self.txn, self.label.as_deref(), self.priority)?;
         write!(f, " in mode {}", self.mode)
     }
 }

@@ -26,7 +26,7 @@ mod table;
 mod view;
 mod wait;
 
-pub use age::age;
+pub use age::Age;
 pub use deadlock::{BLOOM_BITS, BLOOM_FINGERPRINT, DeadlockEdge, DeadlockReport, KeyBytes, VictimReason};
 pub use error::{Holder, LockError, LockMode, Refusal};
 pub use intent::IntentMode;

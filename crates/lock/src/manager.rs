@@ -3,8 +3,6 @@
 #[cfg(not(foreshore_loom))]
 mod preallocator;
 
-use std::panic::Location;
-
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
@@ -12,8 +10,8 @@ use foreshore_env::sync::Arc;
 use foreshore_env::sync::OnceLock;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::thread::available_parallelism;
-use foreshore_env::time::Instant;
 
+use crate::age::Age;
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
 use crate::error::{Holder, LockError, LockMode};
 use crate::intent::{EntryIndex, IntentLocks};
@@ -99,17 +97,16 @@ impl LockManager {
         name::intent_name(self.seed, entry.0)
     }
 
-    /// Gives a transaction its place. `age`: smaller is older, and older ones survive deadlocks ([`crate::age()`]). `label`: for
+    /// Gives a transaction its place. Older ones survive deadlocks. `label`: for
     /// reports, which also name the caller of this.
     #[track_caller]
     pub fn begin(
         self: &Arc<Self>,
         txn: TxnId,
-        age: u64,
+        age: Age,
         label: Option<Arc<str>>,
     ) -> Result<LockOwner, LockError> {
-        let identity = Identity { txn, label, begun_at: Location::caller(), begun: Instant::now() };
-        let claimed = self.slots.claim(age, identity);
+        let claimed = self.slots.claim(Identity::new(txn, age, label));
         let (slot, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
         Ok(LockOwner::new(Arc::clone(self), slot, txn, state))
     }
@@ -165,7 +162,8 @@ impl LockManager {
     pub(crate) fn describe(&self, holders: Vec<(SlotId, LockMode)>) -> Vec<Holder> {
         let describe = |(slot, mode)| {
             let slot = self.slots.get(slot);
-            Holder { txn: slot.txn(), label: slot.label(), mode }
+            let (label, age) = slot.identity().map(|who| (who.label, who.age)).unzip();
+            Holder { txn: slot.txn(), label: label.flatten(), priority: age.map(Age::priority), mode }
         };
         holders.into_iter().map(describe).collect()
     }

@@ -173,11 +173,11 @@ pub enum DigestKind {
     Bloom,
 }
 
-/// Who gives way in a deadlock, of those with the lowest priority ([`crate::age()`]).
+/// Who gives way in a deadlock, of those with the lowest priority ([`crate::Age`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VictimPolicy {
-    /// The transaction with the largest age value; among equals the one with the largest id.
+    /// The youngest transaction; among equals the one with the largest id.
     #[default]
     Youngest,
     /// Kill-short (Kimura et al. 2012, §4.3): the one whose pipeline has the fewest completed transactions that wait for their

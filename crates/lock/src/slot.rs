@@ -25,6 +25,7 @@ use foreshore_env::sync::atomic::{
 };
 use foreshore_env::sync::{Arc, Mutex};
 
+use crate::age::Age;
 use crate::deadlock::{DeadlockReport, Digest, SlotSet};
 use crate::intent::{EntryIndex, Published};
 use crate::owner::OwnerState;
@@ -239,8 +240,8 @@ impl Slot {
         TxnId(self.txn.load(Relaxed))
     }
 
-    pub(crate) fn age(&self) -> u64 {
-        self.age.load(Relaxed)
+    pub(crate) fn age(&self) -> Age {
+        Age::from_bits(self.age.load(Relaxed))
     }
 
     /// How many transactions its pipeline has completed whose locks are still held.
@@ -249,14 +250,14 @@ impl Slot {
     }
 
     /// Goes on as another transaction. By the owner.
-    pub(crate) fn renew(&self, age: u64, identity: Identity, completed: u32) {
-        self.show(identity.txn, age, completed);
+    pub(crate) fn renew(&self, identity: Identity, completed: u32) {
+        self.show(identity.txn, identity.age, completed);
         *self.parked.lock() = Parked::Away(identity);
     }
 
-    fn show(&self, txn: TxnId, age: u64, completed: u32) {
+    fn show(&self, txn: TxnId, age: Age, completed: u32) {
         self.txn.store(txn.0, Relaxed);
-        self.age.store(age, Relaxed);
+        self.age.store(age.bits(), Relaxed);
         self.completed.store(completed, Relaxed);
     }
 
@@ -266,10 +267,6 @@ impl Slot {
             Parked::Away(identity) => Some(identity.clone()),
             Parked::Fresh | Parked::Idle(_) => None,
         }
-    }
-
-    pub(crate) fn label(&self) -> Option<Arc<str>> {
-        self.identity().and_then(|identity| identity.label)
     }
 
     pub(crate) fn describe(&self, description: WaitDescription) {
@@ -323,8 +320,8 @@ impl Slots {
     }
 
     /// Takes a free slot for a transaction.
-    pub(crate) fn claim(&self, age: u64, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
-        let txn = identity.txn;
+    pub(crate) fn claim(&self, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
+        let (txn, age) = (identity.txn, identity.age);
         let found_last = hint::get();
         let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
         for offset in 0..SLOTS {

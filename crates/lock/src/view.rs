@@ -46,10 +46,19 @@ pub struct TxnView {
     pub txn: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
-    /// The call that began it; `None` if it has ended while the view was made.
+    /// Its priority ([`Age::priority`](crate::Age::priority)); `None` if it has ended while the view was made.
+    pub priority: Option<i8>,
+    /// The call that began it; `None` as above.
     pub begun_at: Option<&'static Location<'static>>,
     /// How long it has been open; `None` as above.
     pub open_for: Option<Duration>,
+}
+
+impl TxnView {
+    /// One of which nothing is known any more.
+    fn ended(txn: TxnId) -> TxnView {
+        TxnView { txn, label: None, priority: None, begun_at: None, open_for: None }
+    }
 }
 
 /// What a lock is on.
@@ -357,7 +366,7 @@ impl LockManager {
     fn who(&self, slot: SlotId, txn: TxnId) -> TxnView {
         match self.slots.get(slot).identity().filter(|identity| identity.txn == txn) {
             Some(identity) => view_of(&identity, Instant::now()),
-            None => TxnView { txn, label: None, begun_at: None, open_for: None },
+            None => TxnView::ended(txn),
         }
     }
 }
@@ -391,6 +400,7 @@ fn view_of(identity: &Identity, now: Instant) -> TxnView {
     TxnView {
         txn: identity.txn,
         label: identity.label.clone(),
+        priority: Some(identity.age.priority()),
         begun_at: Some(identity.begun_at),
         open_for: Some(now.saturating_duration_since(identity.begun)),
     }

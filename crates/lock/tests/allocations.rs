@@ -8,7 +8,7 @@ use foreshore_base::{TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::thread_local;
 use foreshore_lock::{
-    IntentLockKind, IntentMode, KeyRef, LockManager, LockOptions, LockTableKind, Mode, WaitPolicy,
+    Age, IntentLockKind, IntentMode, KeyRef, LockManager, LockOptions, LockTableKind, Mode, WaitPolicy,
 };
 
 thread_local! {
@@ -51,7 +51,7 @@ const NO_WAIT: WaitPolicy<'static> =
 
 /// Locks of all kinds, conversions, checks, and what is refused.
 fn transaction(manager: &Arc<LockManager>, txn: u64, first: u64, locks: u64) {
-    let mut owner = manager.begin(TxnId(txn), txn, None).unwrap();
+    let mut owner = manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
     for table in [u32::MAX, 16, 17] {
         owner.intent(TableId(table), IntentMode::IS, &NO_WAIT).unwrap();
         owner.intent(TableId(table), IntentMode::IX, &NO_WAIT).unwrap();
@@ -89,7 +89,7 @@ fn locks_allocate_nothing_in_steady_state() {
                 let options =
                     LockOptions { buckets: 1 << 10, table, intents, keep_notes, ..LockOptions::default() };
                 let manager = LockManager::new(&options);
-                let mut other = manager.begin(TxnId(9999), 9999, None).unwrap();
+                let mut other = manager.begin(TxnId(9999), Age::new(9999, 0), None).unwrap();
                 other.acquire(TableId(16), KeyRef::Key(b"taken"), Mode::X, &NO_WAIT).unwrap();
                 for locks in [20, 600] {
                     let first = allocations(&manager, ROUNDS, locks);

@@ -9,7 +9,7 @@ use foreshore_env::{
     thread,
     time::Duration,
 };
-use foreshore_lock::{LockManager, age as lock_age};
+use foreshore_lock::{Age, LockManager};
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 use std::{
@@ -127,7 +127,7 @@ impl Engine {
         self.core.check_open()?;
         let txn = self.core.transactions.draw();
         let age = options.age.unwrap_or(txn.0);
-        let owner = self.core.locks.begin(txn, lock_age(age, options.priority), options.label)?;
+        let owner = self.core.locks.begin(txn, Age::new(age, options.priority), options.label)?;
         Ok(Txn::new(Arc::clone(self), owner, age))
     }
 

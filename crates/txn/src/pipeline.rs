@@ -14,7 +14,7 @@
 
 use foreshore_base::Lsn;
 use foreshore_env::sync::{Arc, Mutex, MutexGuard};
-use foreshore_lock::{LockOwner, age as lock_age};
+use foreshore_lock::{Age, LockOwner};
 
 use crate::{
     committer::Waiter, core::Core, engine::Engine, error::TxnError, options::BeginOptions, transaction::Txn,
@@ -73,7 +73,7 @@ impl Pipeline {
         let (owner, completed) = self.shared.begin(core);
         let txn = core.transactions.draw();
         let age = options.age.unwrap_or(txn.0);
-        let lock_age = lock_age(age, options.priority);
+        let lock_age = Age::new(age, options.priority);
         let inherits = owner.is_some();
         let owner = match owner {
             Some(owner) => Ok(owner),

@@ -26,7 +26,7 @@ use foreshore_env::{
     sync::{Arc, Mutex},
     time::unix_seconds,
 };
-use foreshore_lock::{IntentMode, KeyRef, LockError, LockName, LockOwner, WaitPolicy, age};
+use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockName, LockOwner, WaitPolicy};
 
 use crate::{
     core::Core,
@@ -313,8 +313,10 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     }
     let id = String::from_utf8_lossy(&prepare.global_id);
     let label = Arc::from(format!("prepared {id}"));
-    let mut owner =
-        core.locks.begin(txn, age(txn.0, 0), Some(label)).map_err(|error| not_restored(&id, 0, &error))?;
+    let mut owner = core
+        .locks
+        .begin(txn, Age::new(txn.0, 0), Some(label))
+        .map_err(|error| not_restored(&id, 0, &error))?;
     // A partitioner may be another one than it was.
     let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
     let count = locks.len() as u64;

@@ -12,7 +12,7 @@ use foreshore_env::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use foreshore_lock::{IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy, age};
+use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 
 use crate::{
     catalog::without_locks,
@@ -86,7 +86,7 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
 /// The volume, as a writer has it; given back on drop.
 fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
     // Nobody gives way to housekeeping.
-    let mut owner = core.locks.begin(txn, age(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
+    let mut owner = core.locks.begin(txn, Age::new(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
     let wait = WaitPolicy { timeout: Some(LOCK_WAIT), ..WaitPolicy::default() };
     owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
     Some(owner)
@@ -145,5 +145,73 @@ impl Session for Alone {
 
     fn chain(&mut self) -> &mut TxnChain {
         &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{disk::Disk, thread, time::Instant};
+    use foreshore_lock::{DeadlockPolicy, LockManager, LockOptions};
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+    use crate::{Engine, EngineOptions};
+
+    const WAIT: WaitPolicy<'static> =
+        WaitPolicy { deadline: None, timeout: None, no_wait: false, cancel: None };
+    const TABLE: TableId = TableId::FIRST_USER;
+    const KEY: KeyRef<'static> = KeyRef::Key(b"key");
+
+    fn until_waiting(locks: &LockManager, txn: TxnId) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !locks.waiters().iter().any(|(waiter, _)| *waiter == txn) {
+            assert!(Instant::now() < limit, "transaction {txn} does not come to wait");
+            thread::yield_now();
+        }
+    }
+
+    /// Where ages decide, everybody is older than the reaper: whatever begins later and however unimportant it is.
+    #[test]
+    fn nobody_gives_way_to_housekeeping() {
+        for deadlock in [DeadlockPolicy::WaitDie, DeadlockPolicy::WoundWait] {
+            let options = EngineOptions {
+                locks: LockOptions { deadlock, ..LockOptions::default() },
+                ..EngineOptions::default()
+            };
+            let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+            let engine = Engine::open(disk, Path::new("db"), &options).unwrap();
+            let core = engine.core();
+            let begin = |priority| {
+                let txn = core.transactions.draw();
+                core.locks.begin(txn, Age::new(txn.0, priority), None).unwrap()
+            };
+            // Who wants the volume for itself while the reaper works waits for it.
+            let reaper = enter(core, core.transactions.draw()).expect("nobody is in its way");
+            let mut user = begin(-127);
+            thread::scope(|scope| {
+                let id = user.txn();
+                let user = scope.spawn(move || user.intent(VOLUME, IntentMode::S, &WAIT));
+                until_waiting(&core.locks, id);
+                drop(reaper);
+                user.join().unwrap().unwrap_or_else(|error| panic!("{deadlock:?}: {error}"));
+            });
+            // Who has it, and waits for somebody else, goes on when the reaper has come and gone in vain.
+            let mut holder = begin(-128);
+            holder.acquire(TABLE, KEY, Mode::X, &WAIT).unwrap();
+            let mut user = begin(-127);
+            user.intent(VOLUME, IntentMode::S, &WAIT).unwrap();
+            thread::scope(|scope| {
+                let id = user.txn();
+                let user = scope.spawn(move || user.acquire(TABLE, KEY, Mode::X, &WAIT));
+                until_waiting(&core.locks, id);
+                assert!(enter(core, core.transactions.draw()).is_none(), "{deadlock:?}");
+                drop(holder);
+                user.join().unwrap().unwrap_or_else(|error| panic!("{deadlock:?}: {error}"));
+            });
+            assert!(core.locks.is_empty());
+            engine.close().unwrap();
+        }
     }
 }

@@ -8,7 +8,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_lock::{KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{Age, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy};
 
 use super::{Cell, HOT_KEYS, failure};
 use crate::{BenchError, random::Random};
@@ -133,7 +133,8 @@ impl<'s> LockThread<'s> {
     /// One attempt at a transaction, which keeps its age; `false` if it gave way.
     #[inline]
     fn attempt(&mut self, number: u64, first: u64) -> Result<bool, BenchError> {
-        let mut owner = self.scene.manager.begin(TxnId(number), number, None).map_err(failure)?;
+        let mut owner =
+            self.scene.manager.begin(TxnId(number), Age::new(number, 0), None).map_err(failure)?;
         let wait = WaitPolicy { deadline: Some(self.deadline), ..WaitPolicy::default() };
         let mut shared = 0;
         for key in first..first + self.cell.locks as u64 {

@@ -9,7 +9,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_lock::{
-    CancelToken, KeyRangeModes, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+    Age, CancelToken, KeyRangeModes, KeyRef, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
 };
 use foreshore_pages::{BufferPool, PageBuffer, PoolOptions};
 use foreshore_testkit::FaultyDisk;
@@ -196,7 +196,7 @@ pub(super) fn lock_manager_with(key_ranges: KeyRangeModes) -> Arc<LockManager> {
 
 impl Locking {
     pub(super) fn begin(manager: &Arc<LockManager>, txn: u64) -> Locking {
-        let owner = manager.begin(TxnId(txn), txn, None).unwrap();
+        let owner = manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
         let chain = TxnChain::new(TxnId(txn));
         let manager = Arc::clone(manager);
         let cancel = CancelToken::new();

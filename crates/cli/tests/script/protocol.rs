@@ -184,6 +184,27 @@ fn a_deadlock_is_answered_with_its_cycle() {
 }
 
 #[test]
+fn a_priority_is_in_every_answer_that_names_its_transaction() {
+    let mut player = Player::new();
+    player.ok("a", "begin", json!({"priority": 5}));
+    player.ok("b", "begin", json!({"priority": -5}));
+    player.ok("a", "put", json!({"key": "x", "value": "1"}));
+    let answers = player.play(&json!({"session": "b", "op": "get", "key": "x", "id": 1}));
+    assert_eq!(answers[0]["waits_for"][0]["transaction"]["priority"], 5, "{answers:?}");
+    assert!(answers[0]["why"].as_str().unwrap().contains("(a, priority 5) holds the key"), "{answers:?}");
+    assert!(answers[0]["why"].as_str().unwrap().contains("(b, priority -5) has waited"), "{answers:?}");
+    let priorities = |answer: &Json, list: &str| {
+        let all = answer[list].as_array().unwrap().iter();
+        let mut shown: Vec<_> = all.map(|entry| entry["transaction"]["priority"].as_i64()).collect();
+        shown.sort_unstable();
+        shown.dedup();
+        shown
+    };
+    assert_eq!(priorities(&player.one(&json!({"op": "locks"})), "locks"), [Some(-5), Some(5)]);
+    assert_eq!(priorities(&player.one(&json!({"op": "waits_for"})), "waits"), [Some(-5)]);
+}
+
+#[test]
 fn the_database_can_be_looked_at_while_sessions_wait() {
     let mut player = Player::new();
     begin_both(&mut player);

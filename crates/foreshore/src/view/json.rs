@@ -86,6 +86,9 @@ fn transaction(view: &TransactionView) -> String {
     if let Some(label) = &view.label {
         object = object.string("label", label);
     }
+    if let Some(priority) = text::unusual(view) {
+        object = object.raw("priority", &priority.to_string());
+    }
     if let Some(at) = view.begun_at {
         object = object.string("begun_at", &at.to_string());
     }

@@ -95,6 +95,7 @@ impl Names {
             transaction: TransactionView {
                 id: edge.txn.0,
                 label: edge.label.clone(),
+                priority: Some(edge.priority),
                 begun_at: edge.begun_at,
                 open_for: None,
             },
@@ -140,7 +141,8 @@ impl From<LockBlocker> for BlockerView {
 
 impl From<LockTransaction> for TransactionView {
     fn from(txn: LockTransaction) -> TransactionView {
-        TransactionView { id: txn.txn.0, label: txn.label, begun_at: txn.begun_at, open_for: txn.open_for }
+        let LockTransaction { txn, label, priority, begun_at, open_for, .. } = txn;
+        TransactionView { id: txn.0, label, priority, begun_at, open_for }
     }
 }
 

@@ -8,10 +8,17 @@ use super::{DeadlockView, KeyForm, KeyView, LockTarget, TransactionView, WaitVie
 
 pub(super) fn transaction(view: &TransactionView, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "transaction {}", view.id)?;
-    match &view.label {
-        Some(label) => write!(f, " ({label})"),
-        None => Ok(()),
+    match (&view.label, unusual(view)) {
+        (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
+        (Some(label), None) => write!(f, " ({label})"),
+        (None, Some(priority)) => write!(f, " (priority {priority})"),
+        (None, None) => Ok(()),
     }
+}
+
+/// A priority that is not the one of all.
+pub(super) fn unusual(view: &TransactionView) -> Option<i8> {
+    view.priority.filter(|priority| *priority != 0)
 }
 
 pub(super) fn key(view: &KeyView, f: &mut Formatter<'_>) -> fmt::Result {

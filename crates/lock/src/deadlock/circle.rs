@@ -100,6 +100,7 @@ pub(crate) fn edge(manager: &LockManager, slot: SlotId) -> Option<DeadlockEdge> 
     Some(DeadlockEdge {
         txn: who.txn,
         label: who.label,
+        priority: who.age.priority(),
         begun_at: Some(who.begun_at),
         table: wait.table,
         key: wait.key,

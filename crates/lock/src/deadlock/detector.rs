@@ -11,7 +11,6 @@ use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
 use super::circle::{self, Member};
 use super::history::History;
 use super::{DeadlockReport, VictimReason, dreadlocks};
-use crate::age::rank;
 use crate::error::LockMode;
 use crate::manager::LockManager;
 use crate::options::{DeadlockPolicy, DigestKind, LockOptions, VictimPolicy};
@@ -181,8 +180,9 @@ impl Detector {
             (slot.age(), slot.txn())
         };
         let completed = |member: &Member| manager.slots.get(member.slot).completed();
-        let lowest = circle.iter().map(|member| rank(age(member).0)).max();
-        let members = circle.iter().filter(|member| Some(rank(age(member).0)) == lowest);
+        let priority = |member: &Member| manager.slots.get(member.slot).age().priority();
+        let lowest = circle.iter().map(priority).min();
+        let members = circle.iter().filter(|member| Some(priority(member)) == lowest);
         let victim = match self.victims {
             VictimPolicy::Youngest => members.max_by_key(|member| age(member)),
             VictimPolicy::ShortestPipeline => {

@@ -61,6 +61,8 @@ pub struct DeadlockEdge {
     pub txn: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
+    /// Its priority ([`Age::priority`](crate::Age::priority)).
+    pub priority: i8,
     /// The call that began it.
     pub begun_at: Option<&'static Location<'static>>,
     /// The table in which, or for which, it waits.
@@ -85,7 +87,7 @@ impl fmt::Display for DeadlockEdge {
 
 impl DeadlockEdge {
     pub(crate) fn write_who(&self, f: &mut impl fmt::Write) -> fmt::Result {
-        write_transaction(f, self.txn, self.label.as_deref())
+        write_transaction(f, self.txn, self.label.as_deref(), Some(self.priority))
     }
 
     /// The lock that it waits for.
@@ -103,12 +105,19 @@ impl DeadlockEdge {
     }
 }
 
-/// A transaction as messages name it.
-pub(crate) fn write_transaction(f: &mut impl fmt::Write, txn: TxnId, label: Option<&str>) -> fmt::Result {
+/// A transaction as messages name it: with its priority, unless that is the one of all.
+pub(crate) fn write_transaction(
+    f: &mut impl fmt::Write,
+    txn: TxnId,
+    label: Option<&str>,
+    priority: Option<i8>,
+) -> fmt::Result {
     write!(f, "transaction {txn}")?;
-    match label {
-        Some(label) => write!(f, " ({label})"),
-        None => Ok(()),
+    match (label, priority.filter(|priority| *priority != 0)) {
+        (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
+        (Some(label), None) => write!(f, " ({label})"),
+        (None, Some(priority)) => write!(f, " (priority {priority})"),
+        (None, None) => Ok(()),
     }
 }
 
@@ -190,7 +199,8 @@ impl fmt::Display for DeadlockReport {
         }
         for (place, blocker) in self.blockers.iter().enumerate() {
             f.write_str(if place == 0 { "; in its way: " } else { ", " })?;
-            write_transaction(f, blocker.txn.txn, blocker.txn.label.as_deref())?;
+            let TxnView { txn, label, priority, .. } = &blocker.txn;
+            write_transaction(f, *txn, label.as_deref(), *priority)?;
             write!(f, " {} {}", if blocker.holds { "holds" } else { "came first for" }, blocker.mode)?;
         }
         Ok(())

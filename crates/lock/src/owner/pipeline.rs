@@ -1,14 +1,12 @@
 //! Locks that outlive their transaction: in a pipeline until the flush, in the hands of whoever prepared it, over a restart.
 
-use std::panic::Location;
-
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::Ordering::Relaxed;
-use foreshore_env::time::Instant;
 
 use super::LockOwner;
 use super::held::HeldLock;
+use crate::age::Age;
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -31,11 +29,10 @@ impl LockOwner {
     /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`: how many
     /// they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
     #[track_caller]
-    pub fn renew(&mut self, txn: TxnId, age: u64, label: Option<Arc<str>>, completed: u32) {
+    pub fn renew(&mut self, txn: TxnId, age: Age, label: Option<Arc<str>>, completed: u32) {
         self.txn = txn;
         self.state_mut().max_tag = Lsn::ZERO;
-        let identity = Identity { txn, label, begun_at: Location::caller(), begun: Instant::now() };
-        self.manager.slots.get(self.slot).renew(age, identity, completed);
+        self.manager.slots.get(self.slot).renew(Identity::new(txn, age, label), completed);
     }
 
     /// Takes a lock that the transaction held before a restart, by its name, before anybody else can have one. Each name once.

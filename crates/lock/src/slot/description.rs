@@ -6,6 +6,7 @@ use foreshore_base::{TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::time::Instant;
 
+use crate::age::Age;
 use crate::deadlock::KeyBytes;
 use crate::error::LockMode;
 
@@ -13,6 +14,7 @@ use crate::error::LockMode;
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) txn: TxnId,
+    pub(crate) age: Age,
     pub(crate) label: Option<Arc<str>>,
     /// The call that began it.
     pub(crate) begun_at: &'static Location<'static>,
@@ -20,11 +22,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// A transaction that has nothing but its id.
-    #[cfg(all(test, not(foreshore_loom)))]
+    /// A transaction that begins now. Reports name the caller.
     #[track_caller]
-    pub(crate) fn of(txn: TxnId) -> Identity {
-        Identity { txn, label: None, begun_at: Location::caller(), begun: Instant::now() }
+    pub(crate) fn new(txn: TxnId, age: Age, label: Option<Arc<str>>) -> Identity {
+        Identity { txn, age, label, begun_at: Location::caller(), begun: Instant::now() }
     }
 }
 

@@ -36,7 +36,7 @@ impl LockManager {
     pub(crate) fn view_of_transaction(&self, txn: TxnId) -> TxnView {
         match self.slots.used().find(|(_, slot)| slot.txn() == txn) {
             Some((slot, _)) => self.who(slot, txn),
-            None => TxnView { txn, label: None, begun_at: None, open_for: None },
+            None => TxnView::ended(txn),
         }
     }
 }

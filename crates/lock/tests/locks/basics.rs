@@ -3,7 +3,7 @@
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_lock::{
-    IntentLockKind, IntentMode, KeyRef, LockError, LockManager, LockMode, LockOptions, Mode,
+    Age, IntentLockKind, IntentMode, KeyRef, LockError, LockManager, LockMode, LockOptions, Mode,
 };
 
 use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, wait_for};
@@ -148,7 +148,7 @@ fn transactions_are_limited_and_slots_come_back() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let mut owners: Vec<_> = (0..MAX_TRANSACTIONS as u64).map(|txn| begin(&manager, txn)).collect();
-        let refused = manager.begin(TxnId(9999), 0, None);
+        let refused = manager.begin(TxnId(9999), Age::new(0, 0), None);
         assert!(matches!(refused, Err(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })));
         for owner in &mut owners {
             owner.acquire(TABLE, key(b"shared"), Mode::S, &NO_WAIT).unwrap();
@@ -252,7 +252,7 @@ fn tags_of_many_tables_are_never_too_low() {
 fn errors_name_those_in_the_way() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
-        let mut payroll = manager.begin(TxnId(1), 1, Some("payroll".into())).unwrap();
+        let mut payroll = manager.begin(TxnId(1), Age::new(1, 0), Some("payroll".into())).unwrap();
         payroll.acquire(TABLE, key(b"k"), Mode::XN, &NO_WAIT).unwrap();
         payroll.intent(TABLE, IntentMode::X, &NO_WAIT).unwrap();
         let mut other = begin(&manager, 2);

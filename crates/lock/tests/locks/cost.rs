@@ -5,7 +5,7 @@ use std::hint::black_box;
 use foreshore_base::{TableId, TxnId};
 use foreshore_env::thread;
 use foreshore_env::time::Instant;
-use foreshore_lock::{IntentMode, LockManager, LockOptions, LockOwner, Mode};
+use foreshore_lock::{Age, IntentMode, LockManager, LockOptions, LockOwner, Mode};
 
 use super::{NO_WAIT, TABLE, intent_kinds, key, over_all_tables};
 
@@ -27,7 +27,7 @@ fn cost() {
             let what = format!("acquire + release, {keys} locks a transaction");
             per_operation(&what, 2_000_000 / keys * keys, |operations| {
                 for round in 0..operations / keys {
-                    let mut owner = manager.begin(TxnId(round), round, None).unwrap();
+                    let mut owner = manager.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                     for number in 0..keys {
                         let bytes = (round * keys + number).to_be_bytes();
                         owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
@@ -39,7 +39,7 @@ fn cost() {
         let noting = LockManager::new(&LockOptions { keep_notes: true, buckets: 1 << 16, ..options });
         per_operation("acquire + release, 8 locks, with notes", 2_000_000, |operations| {
             for round in 0..operations / 8 {
-                let mut owner = noting.begin(TxnId(round), round, None).unwrap();
+                let mut owner = noting.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                 for number in 0..8 {
                     let bytes = (round * 8 + number).to_be_bytes();
                     owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
@@ -49,7 +49,7 @@ fn cost() {
         });
         per_operation("acquire + release, 8 of 256 warm keys", 2_000_000, |operations| {
             for round in 0..operations / 8 {
-                let mut owner = manager.begin(TxnId(round), round, None).unwrap();
+                let mut owner = manager.begin(TxnId(round), Age::new(round, 0), None).unwrap();
                 for number in 0..8 {
                     let bytes = ((round * 8 + number) % 256).to_be_bytes();
                     owner.acquire(TABLE, key(&bytes), Mode::XN, &NO_WAIT).unwrap();
@@ -57,7 +57,7 @@ fn cost() {
                 owner.release_all(None);
             }
         });
-        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         owner.acquire(TABLE, key(b"12345678"), Mode::XN, &NO_WAIT).unwrap();
         per_operation("acquire what is held", 20_000_000, |operations| {
             for _ in 0..operations {
@@ -72,7 +72,7 @@ fn cost() {
         drop(owner);
         per_operation("begin + end", 5_000_000, |operations| {
             for round in 0..operations {
-                black_box(manager.begin(TxnId(round), round, None).unwrap());
+                black_box(manager.begin(TxnId(round), Age::new(round, 0), None).unwrap());
             }
         });
     });
@@ -85,7 +85,7 @@ fn cost_of_intents() {
     for options in intent_kinds() {
         println!("{:?}, {:?}", options.intents, options.table);
         let manager = LockManager::new(&LockOptions { buckets: 1 << 16, ..options });
-        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         let intents = |owner: &mut LockOwner, operations: u64| {
             for _ in 0..operations / 3 {
                 for table in [u32::MAX, 16, 17] {
@@ -102,13 +102,13 @@ fn cost_of_intents() {
             thread::scope(|scope| {
                 for number in 0..2 {
                     let manager = &manager;
-                    let mut owner = manager.begin(TxnId(number), number, None).unwrap();
+                    let mut owner = manager.begin(TxnId(number), Age::new(number, 0), None).unwrap();
                     scope.spawn(move || intents(&mut owner, operations));
                 }
             });
         });
         per_operation("S lock on a table + release", 300_000, |operations| {
-            let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+            let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
             for _ in 0..operations {
                 owner.intent(TABLE, IntentMode::S, &NO_WAIT).unwrap();
                 owner.release_all(None);

@@ -6,8 +6,8 @@ use foreshore_env::sync::Mutex;
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    DeadlockPolicy, DigestKind, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner, Mode,
-    VictimReason,
+    Age, DeadlockPolicy, DigestKind, IntentMode, LockError, LockManager, LockMode, LockOptions, LockOwner,
+    Mode, VictimReason,
 };
 
 use super::{
@@ -317,7 +317,7 @@ fn the_newest_reports_are_kept() {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let label = Some(format!("round {round}").into());
-                    let mut young = manager.begin(TxnId(10 * round + 1), 99, label).unwrap();
+                    let mut young = manager.begin(TxnId(10 * round + 1), Age::new(99, 0), label).unwrap();
                     young.acquire(TABLE, key(b"b"), Mode::X, &WAIT).unwrap();
                     assert!(young.acquire(TABLE, key(b"a"), Mode::X, &WAIT).is_err());
                 });

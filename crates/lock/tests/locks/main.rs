@@ -21,8 +21,8 @@ use foreshore_env::sync::{Arc, Condvar, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    DeadlockPolicy, DigestKind, IntentLockKind, KeyRef, LockManager, LockOptions, LockOwner, LockTableKind,
-    WaitPolicy,
+    Age, DeadlockPolicy, DigestKind, IntentLockKind, KeyRef, LockManager, LockOptions, LockOwner,
+    LockTableKind, WaitPolicy,
 };
 
 const TABLE: TableId = TableId(16);
@@ -114,7 +114,7 @@ fn wait_for(milliseconds: u64) -> WaitPolicy<'static> {
 }
 
 fn begin(manager: &Arc<LockManager>, txn: u64) -> LockOwner {
-    manager.begin(TxnId(txn), txn, None).unwrap()
+    manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap()
 }
 
 fn key(bytes: &[u8]) -> KeyRef<'_> {

@@ -3,7 +3,7 @@
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Mutex;
 use foreshore_env::thread;
-use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, Mode, VictimPolicy};
+use foreshore_lock::{Age, IntentMode, LockError, LockManager, LockOptions, Mode, VictimPolicy};
 
 use super::{Gate, NO_WAIT, TABLE, WAIT, begin, key, over_all_tables, until_waiting};
 
@@ -23,7 +23,7 @@ fn what_is_handed_over_is_held_until_the_heir_releases_it() {
         assert!(!other.try_acquire(TABLE, key(b"a"), Mode::SN).unwrap());
         assert!(other.intent(TABLE, IntentMode::S, &NO_WAIT).is_err());
 
-        heir.renew(TxnId(3), 3, Some("third".into()), 1);
+        heir.renew(TxnId(3), Age::new(3, 0), Some("third".into()), 1);
         assert_eq!((heir.txn(), heir.held(TABLE, key(b"a"))), (TxnId(3), Mode::XN));
         heir.acquire(TABLE, key(b"b"), Mode::XN, &WAIT).unwrap();
         let error = other.acquire(TABLE, key(b"b"), Mode::SN, &NO_WAIT).unwrap_err();
@@ -117,7 +117,7 @@ fn victim(policy: VictimPolicy, lengths: [u32; 2]) -> u64 {
             let (manager, ready, victims) = (&manager, &ready, &victims);
             scope.spawn(move || {
                 let mut owner = begin(manager, 100 + number);
-                owner.renew(TxnId(number), number, None, lengths[number as usize]);
+                owner.renew(TxnId(number), Age::new(number, 0), None, lengths[number as usize]);
                 owner.acquire(TABLE, key(&[number as u8]), Mode::XN, &WAIT).unwrap();
                 ready.wait();
                 if number == 1 {

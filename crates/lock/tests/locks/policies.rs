@@ -8,8 +8,8 @@ use foreshore_env::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    DeadlockPolicy, DeadlockReport, DigestKind, IntentMode, LockError, LockManager, LockOptions, LockOwner,
-    LockTableKind, Mode, VictimReason, WaitPolicy,
+    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentMode, LockError, LockManager, LockOptions,
+    LockOwner, LockTableKind, Mode, VictimReason, WaitPolicy,
 };
 
 use super::shadow::Shadow;
@@ -27,7 +27,7 @@ fn again_and_again(
     let mut random = Xorshift::new(age + 1);
     for attempt in 0.. {
         let txn = TxnId(age << 24 | attempt);
-        let mut owner = manager.begin(txn, age, None).unwrap();
+        let mut owner = manager.begin(txn, Age::new(age, 0), None).unwrap();
         match body(&mut owner) {
             Ok(()) => return attempt,
             Err(LockError::Deadlock(report)) => {
@@ -313,7 +313,7 @@ fn the_oldest_never_gives_way_to_ages() {
             }
             let mut random = Xorshift::new(99);
             for round in 0..40 {
-                let mut owner = manager.begin(TxnId(1 << 40 | round), 0, None).unwrap();
+                let mut owner = manager.begin(TxnId(1 << 40 | round), Age::new(0, 0), None).unwrap();
                 for _ in 0..3 {
                     let number = random.below(4).to_be_bytes();
                     owner.acquire(TABLE, key(&number), Mode::X, &WAIT).unwrap();

@@ -4,7 +4,7 @@ use foreshore_base::TxnId;
 use foreshore_env::sync::Arc;
 use foreshore_env::thread;
 use foreshore_lock::{
-    DeadlockPolicy, LockError, LockManager, LockOptions, LockOwner, LockTableKind, Mode, VictimPolicy, age,
+    Age, DeadlockPolicy, LockError, LockManager, LockOptions, LockOwner, LockTableKind, Mode, VictimPolicy,
 };
 
 use super::{Gate, TABLE, WAIT, key, side_by_side, tables_and_policies};
@@ -23,7 +23,7 @@ const fn of(priority: i8) -> Member {
 
 fn begin(manager: &Arc<LockManager>, place: usize, member: Member) -> LockOwner {
     let number = place as u64 + 1;
-    let age = age(number, member.priority);
+    let age = Age::new(number, member.priority);
     let mut owner = manager.begin(TxnId(number), age, None).unwrap();
     if member.completed > 0 {
         owner.renew(TxnId(number), age, None, member.completed);

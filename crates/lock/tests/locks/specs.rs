@@ -28,7 +28,7 @@ use foreshore_env::sync::atomic::{AtomicUsize, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, DeadlockPolicy, DigestKind, IntentLockKind, IntentMode, KeyRef, LockError, LockManager,
+    Age, CancelToken, DeadlockPolicy, DigestKind, IntentLockKind, IntentMode, KeyRef, LockError, LockManager,
     LockOptions, LockOwner, LockTableKind, Mode, WaitPolicy,
 };
 
@@ -231,7 +231,7 @@ fn serve(
     stretch: u32,
     (steps, outcomes): (&Steps, &Outcomes),
 ) {
-    let mut owner = manager.begin(TxnId(txn), age, None).unwrap();
+    let mut owner = manager.begin(TxnId(txn), Age::new(age, 0), None).unwrap();
     for (name, command) in steps {
         let outcome = run_command(&mut owner, token, stretch, &command);
         if outcomes.send((name, outcome)).is_err() {

@@ -5,7 +5,7 @@ use foreshore_env::random::Xorshift;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, Mode, WaitPolicy};
+use foreshore_lock::{Age, IntentMode, LockError, LockManager, LockOptions, Mode, WaitPolicy};
 
 use super::shadow::Shadow;
 use super::{Gate, TABLE, WAIT, intent_kinds, key, over_all_tables};
@@ -41,7 +41,7 @@ fn run(options: &LockOptions, storm: &Storm) {
                     loop {
                         tries += 1;
                         let txn = TxnId(attempts.fetch_add(1, Ordering::Relaxed));
-                        let mut owner = manager.begin(txn, age, None).unwrap();
+                        let mut owner = manager.begin(txn, Age::new(age, 0), None).unwrap();
                         let mut failed = false;
                         for _ in 0..storm.locks {
                             let number = random.below(storm.keys);

@@ -5,7 +5,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::thread;
 use foreshore_env::time::Duration;
 use foreshore_lock::{
-    DeadlockPolicy, DeadlockReport, DigestKind, IntentLockKind, IntentMode, LockError, LockManager,
+    Age, DeadlockPolicy, DeadlockReport, DigestKind, IntentLockKind, IntentMode, LockError, LockManager,
     LockOptions, LockOwner, LockTableKind, Mode, VictimReason, WaitPolicy,
 };
 
@@ -16,7 +16,7 @@ const YOUNG: TxnId = TxnId(2);
 
 #[track_caller]
 fn begin(manager: &Arc<LockManager>, txn: TxnId, label: &str) -> LockOwner {
-    manager.begin(txn, txn.0, Some(label.into())).unwrap()
+    manager.begin(txn, Age::new(txn.0, 0), Some(label.into())).unwrap()
 }
 
 fn victim(result: Result<(), LockError>) -> Option<Arc<DeadlockReport>> {

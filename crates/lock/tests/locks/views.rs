@@ -9,8 +9,8 @@ use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager, LockMode, LockOptions,
-    LockOwner, LockTarget, LockView, MAX_BLOCKERS, Mode, VictimReason, WaitPolicy, WaitView,
+    Age, CancelToken, IntentMode, KeyBytes, KeyRangeModes, KeyRef, LockError, LockManager, LockMode,
+    LockOptions, LockOwner, LockTarget, LockView, MAX_BLOCKERS, Mode, VictimReason, WaitPolicy, WaitView,
 };
 
 use super::{FAR, NO_WAIT, TABLE, WAIT, key, over_all_kinds, over_all_tables, until_waiting};
@@ -21,7 +21,7 @@ fn with_notes(options: &LockOptions) -> LockOptions {
 
 #[track_caller]
 fn begin(manager: &Arc<LockManager>, txn: u64, label: &str) -> LockOwner {
-    manager.begin(TxnId(txn), txn, Some(label.into())).unwrap()
+    manager.begin(TxnId(txn), Age::new(txn, 0), Some(label.into())).unwrap()
 }
 
 fn target(bytes: &[u8]) -> LockTarget {
@@ -112,7 +112,7 @@ fn a_view_shows_every_lock_with_key_modes_and_origin() {
         }
         drop(reader);
         drop(writer);
-        let mut other = manager.begin(TxnId(11), 11, None).unwrap();
+        let mut other = manager.begin(TxnId(11), Age::new(11, 0), None).unwrap();
         other.acquire(TABLE, key(b"z"), Mode::X, &NO_WAIT).unwrap();
         let (locks, _) = manager.locks(100);
         assert_eq!(rows(&locks), [format!("11 \"z\" of {TABLE} X -")]);

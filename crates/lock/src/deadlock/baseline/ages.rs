@@ -24,6 +24,7 @@ use foreshore_env::sync::atomic::{
 
 use super::super::VictimReason;
 use super::super::circle::Member;
+use crate::age::Age;
 use crate::manager::LockManager;
 use crate::slot::SlotId;
 
@@ -64,7 +65,7 @@ impl Ages {
     pub(in crate::deadlock) fn look(&self, manager: &LockManager, me: Member, wound: &mut dyn FnMut(Wound)) {
         match self {
             Ages::WaitDie => {
-                let mut oldest = (u64::MAX, TxnId(u64::MAX));
+                let mut oldest = (Age::YOUNGEST, TxnId(u64::MAX));
                 see_ages(manager, me, |_, age| oldest = oldest.min(age));
                 if oldest < age_of(manager, me.slot) {
                     wound(Wound { member: me, reason: VictimReason::YoungerThan(oldest.1) });
@@ -103,14 +104,14 @@ impl Ages {
 }
 
 /// Calls `see` for everybody in the way of a waiter.
-fn see_ages(manager: &LockManager, me: Member, mut see: impl FnMut(SlotId, (u64, TxnId))) {
+fn see_ages(manager: &LockManager, me: Member, mut see: impl FnMut(SlotId, (Age, TxnId))) {
     me.blockers_seen(manager, |blockers| {
         blockers.iter().for_each(|slot| see(slot, age_of(manager, slot)));
     });
 }
 
 /// Smaller is older. No two are equal.
-fn age_of(manager: &LockManager, slot: SlotId) -> (u64, TxnId) {
+fn age_of(manager: &LockManager, slot: SlotId) -> (Age, TxnId) {
     let slot = manager.slots.get(slot);
     (slot.age(), slot.txn())
 }

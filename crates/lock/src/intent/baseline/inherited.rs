@@ -203,6 +203,7 @@ mod tests {
     use foreshore_base::{TableId, TxnId};
 
     use super::*;
+    use crate::age::Age;
     use crate::manager::LockManager;
     use crate::options::{IntentLockKind, LockOptions};
     use crate::wait::WaitPolicy;
@@ -218,7 +219,7 @@ mod tests {
         let manager = LockManager::new(&options);
         let name = manager.intent_name(EntryIndex::of(TABLE));
         let requests = || manager.table.requests_on(name);
-        let begin = |txn| manager.begin(TxnId(txn), txn, None).unwrap();
+        let begin = |txn| manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
         let mut owner = begin(1);
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
         drop(owner);
@@ -257,7 +258,7 @@ mod tests {
         let manager = LockManager::new(&options);
         let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
         let entry = EntryIndex::of(TABLE);
-        let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
         inherited.announce(&manager.slots, &manager.table, entry, IntentMode::S);
         owner.release_all(None);

@@ -8,16 +8,14 @@
 //! What conflicts is never held at a time; and who waits has been granted the lock when the others are gone. Without any one
 //! of the three fences a model fails.
 
-use std::panic::Location;
-
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use foreshore_env::thread;
-use foreshore_env::time::Instant;
 
 use super::super::{EntryIndex, IntentHold, IntentMode};
 use super::Private;
+use crate::age::Age;
 use crate::slot::{Identity, SLOTS, SlotId, Slots};
 
 struct Scene {
@@ -35,13 +33,7 @@ impl Scene {
         let slots = Slots::new();
         // All of them are used, so that an absolute lock looks at all.
         for txn in 0..SLOTS as u64 {
-            let identity = Identity {
-                txn: TxnId(txn),
-                label: None,
-                begun_at: Location::caller(),
-                begun: Instant::now(),
-            };
-            drop(slots.claim(txn, identity));
+            drop(slots.claim(Identity::new(TxnId(txn), Age::new(txn, 0), None)));
         }
         let (intents, absolutes) = (AtomicU32::new(0), AtomicU32::new(0));
         let locks = Private::new();

@@ -13,7 +13,7 @@ use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, RequestIndex};
 use crate::slot::{SlotId, Slots};
 use crate::table::{LockTable, Queues};
-use crate::{KeyRef, LockError, LockManager, WaitPolicy};
+use crate::{Age, KeyRef, LockError, LockManager, WaitPolicy};
 
 const BUCKETS: usize = 64;
 
@@ -199,7 +199,7 @@ fn the_preallocator_works_and_ends_with_its_manager() {
     };
     // The high-water mark; and later the low-water mark, above which it is not called.
     until_ready(8);
-    let mut owner = manager.begin(TxnId(1), 1, None).unwrap();
+    let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
     for number in 0..10_000_u32 {
         let key = KeyRef::Key(&number.to_be_bytes());
         owner.acquire(foreshore_base::TableId(16), key, Mode::X, &WaitPolicy::default()).unwrap();
