@@ -1,5 +1,6 @@
 //! `foreshore script` from outside.
 
+mod course;
 mod hostile;
 mod player;
 mod protocol;

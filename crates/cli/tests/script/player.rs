@@ -27,9 +27,9 @@ impl Player {
         Player::with("pool_bytes=4MiB")
     }
 
-    /// With an option of the database.
-    pub(crate) fn with(option: &str) -> Player {
-        Player::start(tempfile::tempdir().unwrap(), option)
+    /// With options of the database, with spaces between them.
+    pub(crate) fn with(options: &str) -> Player {
+        Player::start(tempfile::tempdir().unwrap(), options)
     }
 
     /// In a directory whose `db` may be a database already.
@@ -37,9 +37,10 @@ impl Player {
         Player::start(directory, "pool_bytes=4MiB")
     }
 
-    fn start(directory: tempfile::TempDir, option: &str) -> Player {
+    fn start(directory: tempfile::TempDir, options: &str) -> Player {
         let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-            .args(["script", "db", "--set", option])
+            .args(["script", "db"])
+            .args(options.split_whitespace().flat_map(|option| ["--set", option]))
             .current_dir(directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
