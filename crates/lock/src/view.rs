@@ -13,11 +13,9 @@
 mod known;
 mod notes;
 mod reports;
-
-use std::panic::Location;
+mod transaction;
 
 use foreshore_base::{TableId, TxnId};
-use foreshore_env::sync::Arc;
 use foreshore_env::time::{Duration, Instant};
 
 use crate::deadlock::KeyBytes;
@@ -30,6 +28,7 @@ use crate::slot::{Identity, Slot, SlotId, Subject, WaitDescription, WaitWord};
 use crate::table::{SeenRequest, obstructs};
 use known::Known;
 pub(crate) use notes::Notes;
+pub use transaction::TxnView;
 
 /// Those in the way of one waiter that a view shows. With as many waiters as there can be, each behind all before it, a view of
 /// all of them would be hundreds of megabytes.
@@ -37,29 +36,6 @@ pub const MAX_BLOCKERS: usize = 100;
 
 /// How often a wait is looked at again because it went on while it was looked at.
 const ATTEMPTS: u32 = 3;
-
-/// A transaction, as views show it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct TxnView {
-    /// Its id.
-    pub txn: TxnId,
-    /// Its label.
-    pub label: Option<Arc<str>>,
-    /// Its priority ([`Age::priority`](crate::Age::priority)); `None` if it has ended while the view was made.
-    pub priority: Option<i8>,
-    /// The call that began it; `None` as above.
-    pub begun_at: Option<&'static Location<'static>>,
-    /// How long it has been open; `None` as above.
-    pub open_for: Option<Duration>,
-}
-
-impl TxnView {
-    /// One of which nothing is known any more.
-    fn ended(txn: TxnId) -> TxnView {
-        TxnView { txn, label: None, priority: None, begun_at: None, open_for: None }
-    }
-}
 
 /// What a lock is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +169,7 @@ impl LockManager {
             for (table, mode) in held {
                 let wait = waiting(before.txn, table);
                 add(LockView {
-                    txn: view_of(&before, now),
+                    txn: TxnView::of(&before, now),
                     target: LockTarget::Table(table),
                     granted: Some(LockMode::Table(mode)),
                     wanted: wait.map(|wait| wait.description.requested),
@@ -204,7 +180,7 @@ impl LockManager {
         }
         for wait in waits.iter().filter(|wait| wait.name.is_none() && wait.description.held.is_none()) {
             add(LockView {
-                txn: view_of(&wait.who, now),
+                txn: TxnView::of(&wait.who, now),
                 target: wait.target(),
                 granted: None,
                 wanted: Some(wait.description.requested),
@@ -232,7 +208,7 @@ impl LockManager {
     pub fn transaction(&self, txn: TxnId) -> Option<TxnView> {
         let identity =
             self.slots.used().filter_map(|(_, slot)| slot.identity()).find(|who| who.txn == txn)?;
-        Some(view_of(&identity, Instant::now()))
+        Some(TxnView::of(&identity, Instant::now()))
     }
 
     /// Everybody who waits for a lock, and who is in the way. See the head of this file for how consistent that is.
@@ -277,7 +253,7 @@ impl LockManager {
             Some(WaitView {
                 blockers: blockers.collect(),
                 omitted,
-                txn: view_of(&wait.who, now),
+                txn: TxnView::of(&wait.who, now),
                 target: wait.target(),
                 wanted: wait.description.requested,
                 held: wait.description.held,
@@ -365,7 +341,7 @@ impl LockManager {
     /// A transaction that was in a slot.
     fn who(&self, slot: SlotId, txn: TxnId) -> TxnView {
         match self.slots.get(slot).identity().filter(|identity| identity.txn == txn) {
-            Some(identity) => view_of(&identity, Instant::now()),
+            Some(identity) => TxnView::of(&identity, Instant::now()),
             None => TxnView::ended(txn),
         }
     }
@@ -394,14 +370,4 @@ impl Wait {
 fn table_of(entry: EntryIndex) -> TableId {
     let volume = TableId(u32::MAX);
     if entry == EntryIndex::of(volume) { volume } else { TableId(entry.0) }
-}
-
-fn view_of(identity: &Identity, now: Instant) -> TxnView {
-    TxnView {
-        txn: identity.txn,
-        label: identity.label.clone(),
-        priority: Some(identity.age.priority()),
-        begun_at: Some(identity.begun_at),
-        open_for: Some(now.saturating_duration_since(identity.begun)),
-    }
 }
