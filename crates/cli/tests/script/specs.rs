@@ -15,16 +15,7 @@
 //! That is how it goes where circles are looked for. Under the other policies a permutation is run as far as it goes the same
 //! way, and it is known how it ends there (`course.rs`).
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{collections::BTreeMap, fs, path::Path, thread};
 
 use foreshore::{DeadlockPolicy, IntentLockKind};
 use serde_json::{Value as Json, json};
@@ -265,6 +256,9 @@ fn settings() -> Vec<Setting> {
 /// tables, intent locks and policies, so that each file meets all of them.
 const STRIDE: usize = 11;
 
+/// Programs that run at a time.
+const WORKERS: usize = 4;
+
 #[test]
 fn all_specifications_hold() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/script/specs");
@@ -277,25 +271,29 @@ fn all_specifications_hold() {
     assert!(specs.iter().all(|(_, spec)| !spec.permutations.is_empty()));
     let full = std::env::var("FORESHORE_SPECS").is_ok_and(|value| value == "full");
     let settings = settings();
-    let next = AtomicUsize::new(0);
-    let met: Mutex<BTreeMap<&str, Met>> = Mutex::default();
+    let chosen = |number: usize| {
+        let files = specs.iter().enumerate();
+        let chosen =
+            files.filter(move |(file, _)| full || number == 0 || (file + number).is_multiple_of(STRIDE));
+        chosen.map(|(_, spec)| spec)
+    };
+    let mut met: BTreeMap<&str, Met> = BTreeMap::new();
     // They wait for each other more than they compute.
     thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(setting) = settings.get(number) else { break };
-                    let chosen = specs.iter().enumerate();
-                    let chosen =
-                        chosen.filter(|(file, _)| full || number == 0 || (file + number) % STRIDE == 0);
-                    let seen = all_hold_with(*setting, chosen.map(|(_, spec)| spec));
-                    met.lock().unwrap().entry(setting.policy).or_default().add(seen);
-                }
-            });
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let mine = settings.iter().enumerate().skip(worker).step_by(WORKERS);
+                let hold = move |(number, setting): (usize, &Setting)| {
+                    (setting.policy, all_hold_with(*setting, chosen(number)))
+                };
+                scope.spawn(move || mine.map(hold).collect::<Vec<_>>())
+            })
+            .collect();
+        for (policy, seen) in workers.into_iter().flat_map(|worker| worker.join().unwrap()) {
+            met.entry(policy).or_default().add(seen);
         }
     });
-    for (policy, met) in met.into_inner().unwrap() {
+    for (policy, met) in met {
         met.assert_all_of(policy);
     }
 }
