@@ -12,7 +12,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use foreshore::{Database, Durability, Error, Options, TableDefinition};
@@ -49,6 +49,9 @@ fn status(name: &str) -> u64 {
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
+
+/// How long the slowest machine may take for a few transactions of each thread.
+const FAR: Duration = Duration::from_secs(120);
 
 /// Set for the process in which it is measured, where nothing else takes memory.
 const CHILD: &str = "FORESHORE_TEST_MEMORY";
@@ -105,9 +108,17 @@ fn measure(path: &Path, threads: u64, phase: Duration) {
                 }
             });
         }
-        thread::sleep(phase);
+        // Until all had their turns, on a slow machine.
+        let busy_for = |transactions| {
+            let begun = Instant::now();
+            thread::sleep(phase);
+            while done.load(Ordering::Relaxed) < transactions && begun.elapsed() < FAR {
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        busy_for(5 * threads);
         let first = status("VmRSS");
-        thread::sleep(phase);
+        busy_for(10 * threads);
         let second = status("VmRSS");
         running.store(false, Ordering::Relaxed);
         (first, second)

@@ -48,47 +48,64 @@ fn slow(settings: &[(&str, &str)]) -> (tempfile::TempDir, Database) {
 #[test]
 fn tickets_are_awaited_and_waited_for() {
     for release in ["off", "shared", "shared_and_exclusive"] {
-        let (directory, db) = slow(&[("log_latency", "20ms"), ("early_lock_release", release)]);
-        let mut pipeline = db.pipeline();
-        let begin = Instant::now();
-        let mut tickets = Vec::new();
-        for number in 1..=50 {
-            let (before, ticket) = pipeline
-                .transact(|tx| {
-                    let before = tx.get_for_update(TABLE, 0)?.unwrap_or(0);
-                    tx.put(TABLE, 0, before + 1)?;
-                    Ok(before)
-                })
-                .unwrap();
-            assert_eq!(before + 1, number, "{release}: a pipeline reads what it wrote");
-            tickets.push(ticket);
+        let begun = Instant::now();
+        // If each waited for the disk, it would take twice as long, at least. The machine may be slow for once.
+        while commit_fifty(release) > 50 * LATENCY / 2 {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{release}: each waited for the disk");
         }
-        let committed = begin.elapsed();
-        assert!(committed < 50 * Duration::from_millis(20) / 2, "{release}: each waited for the disk");
-        let last = tickets.pop().unwrap();
-        block_on(last).unwrap();
-        assert!(tickets.iter().all(foreshore::CommitTicket::is_durable), "{release}");
-        let tx = db.begin().unwrap();
-        let ticket = tx.commit_pipelined().unwrap();
-        assert!(ticket.wait_until(Instant::now()).unwrap(), "it has seen nothing");
-        pipeline.flush().unwrap();
-        drop(pipeline);
-        db.close().unwrap();
-        let again = Database::open(directory.path().join("db")).unwrap();
-        assert_eq!(again.transact(|tx| tx.get(TABLE, 0)).unwrap(), Some(50));
     }
+}
+
+/// What the log takes for each flush.
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// How long it takes to commit fifty transactions of a pipeline, which are awaited afterwards.
+fn commit_fifty(release: &str) -> Duration {
+    let (directory, db) = slow(&[("log_latency", "20ms"), ("early_lock_release", release)]);
+    let mut pipeline = db.pipeline();
+    let begin = Instant::now();
+    let mut tickets = Vec::new();
+    for number in 1..=50 {
+        let (before, ticket) = pipeline
+            .transact(|tx| {
+                let before = tx.get_for_update(TABLE, 0)?.unwrap_or(0);
+                tx.put(TABLE, 0, before + 1)?;
+                Ok(before)
+            })
+            .unwrap();
+        assert_eq!(before + 1, number, "{release}: a pipeline reads what it wrote");
+        tickets.push(ticket);
+    }
+    let committed = begin.elapsed();
+    let last = tickets.pop().unwrap();
+    block_on(last).unwrap();
+    assert!(tickets.iter().all(foreshore::CommitTicket::is_durable), "{release}");
+    let tx = db.begin().unwrap();
+    let ticket = tx.commit_pipelined().unwrap();
+    assert!(ticket.wait_until(Instant::now()).unwrap(), "it has seen nothing");
+    pipeline.flush().unwrap();
+    drop(pipeline);
+    db.close().unwrap();
+    let again = Database::open(directory.path().join("db")).unwrap();
+    assert_eq!(again.transact(|tx| tx.get(TABLE, 0)).unwrap(), Some(50));
+    committed
 }
 
 #[test]
 fn a_commit_can_be_pipelined_without_a_ticket() {
     let (_directory, db) = slow(&[("log_latency", "50ms")]);
     let options = TransactOptions { durability: Some(Durability::Pipelined), ..TransactOptions::default() };
-    let begin = Instant::now();
-    db.transact_with(&options, |tx| tx.put(TABLE, 1, 7)).unwrap();
-    assert!(begin.elapsed() < Duration::from_millis(50));
-    // Whoever reads it and wants to be sure waits.
-    assert_eq!(db.transact(|tx| tx.get(TABLE, 1)).unwrap(), Some(7));
-    assert!(begin.elapsed() >= Duration::from_millis(50));
+    // The machine may be slow for once, not each time.
+    let does_not_wait = (7..107).any(|value| {
+        let begin = Instant::now();
+        db.transact_with(&options, |tx| tx.put(TABLE, 1, value)).unwrap();
+        let took = begin.elapsed();
+        // Whoever reads it and wants to be sure waits.
+        assert_eq!(db.transact(|tx| tx.get(TABLE, 1)).unwrap(), Some(value));
+        assert!(begin.elapsed() >= Duration::from_millis(50));
+        took < Duration::from_millis(50)
+    });
+    assert!(does_not_wait, "the commit waited for the log");
 }
 
 #[test]

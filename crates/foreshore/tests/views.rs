@@ -64,7 +64,7 @@ fn while_waiting(
             let _ = wait(&mut waiter);
         });
         let cancels = cancels;
-        let limit = Instant::now() + Duration::from_secs(20);
+        let limit = Instant::now() + Duration::from_secs(120);
         let view = loop {
             if let Some(view) = db.explain_wait(id) {
                 break view;

@@ -14,8 +14,10 @@ use foreshore::{Database, Error, Result, TableDefinition, TableLock, TransactOpt
 const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
 
 /// How long a wait may take to end when it should, on a loaded machine.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 const DEADLINE: Duration = Duration::from_millis(60);
+/// How soon a wait ends that is cancelled.
+const PROMISED: Duration = Duration::from_millis(20);
 
 fn open() -> (tempfile::TempDir, Database) {
     open_with(&[])
@@ -78,7 +80,7 @@ const OBSTACLES: [(&str, Operation, bool); 2] = [
 ];
 
 /// The operations that an obstacle stops.
-fn stopped(stops_absent: bool) -> impl Iterator<Item = (&'static str, Operation)> {
+fn stopped(stops_absent: bool) -> impl Iterator<Item = (&'static str, Operation)> + Clone {
     OPERATIONS.into_iter().filter(move |(name, _)| stops_absent || *name != "get absent")
 }
 
@@ -154,8 +156,13 @@ fn waits_end_by_cancellation(db: &Database) {
     for (obstacle, block, stops_absent) in OBSTACLES {
         let mut holder = db.begin_with(&labelled("holder")).unwrap();
         block(&mut holder).unwrap();
-        let mut best = SOON;
-        for (name, operation) in stopped(stops_absent) {
+        let (mut best, begun) = (SOON, Instant::now());
+        let all = || stopped(stops_absent);
+        for (place, (name, operation)) in all().cycle().enumerate() {
+            // The machine may be busy at some of them.
+            if place >= all().count() && (best < PROMISED || begun.elapsed() > SOON) {
+                break;
+            }
             let mut tx = db.begin().unwrap();
             let handle = tx.cancel_handle();
             let (error, took) = thread::scope(|scope| {
@@ -176,8 +183,7 @@ fn waits_end_by_cancellation(db: &Database) {
             assert!(handle.is_cancelled());
             assert!(matches!(tx.commit(), Err(Error::Cancelled)), "a cancelled transaction does not commit");
         }
-        // The machine may be busy at some of them.
-        assert!(best < Duration::from_millis(20), "{best:?} to cancel a wait behind {obstacle}");
+        assert!(best < PROMISED, "{best:?} to cancel a wait behind {obstacle}");
         holder.rollback().unwrap();
         assert_no_lock_is_left(db);
     }

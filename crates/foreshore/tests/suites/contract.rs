@@ -393,7 +393,7 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
     assert!(db.drop_table("rows").unwrap());
     let start = std::time::Instant::now();
     while db.stats().tables_dropped > 0 {
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(120));
         std::thread::sleep(Duration::from_millis(1));
     }
     let dropped = db.stats();
@@ -408,7 +408,7 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
     assert_eq!(db.transact(|tx| tx.get(again, "one")).unwrap(), Some(19));
     let start = std::time::Instant::now();
     while db.stats().tables_dropped > 0 {
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(120));
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(db.verify().unwrap().is_sound());

@@ -450,7 +450,7 @@ pub(crate) fn play(run: Run) -> Played {
 /// Verifies. Locks of a submitted transaction are given back behind its result, and a policy against deadlocks may want that
 /// nobody waits for that.
 fn verify(db: &Database) -> VerifyReport {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         match db.verify() {
             Err(error) if error.is_retryable() && Instant::now() < deadline => {

@@ -25,7 +25,7 @@ const TEST: TableDefinition<i32, i32> = TableDefinition::new("test");
 /// What plans declare.
 const ELSEWHERE: TableDefinition<i32, i32> = TableDefinition::new("elsewhere");
 /// How long locks may take that are given back behind the result.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A database with the rows 1 → 10 and 2 → 20.
 fn open(locking: bool) -> Database {
