@@ -1,7 +1,8 @@
 //! Intent locks alone (Kimura et al., ADMS 2012, Figure 4): how long many transactions take that only announce what they
 //! are going to lock.
 //!
-//! As in the paper, a transaction locks the volume and the four tables of TPC-B, half of them with IX and half with IS. So
+//! As in the paper, a transaction locks the volume and the four tables of TPC-B, half of them with IX and half with IS: those of every
+//! second thread, because what is inherited is a lock of one mode, and a thread that changed its mode would inherit nothing. So
 //! many times during the run a transaction takes an absolute lock instead: X on one of the tables under IX on the
 //! volume, and one in four X on the volume. Everybody locks from the top and then by table, so that no circle closes.
 //!
@@ -44,6 +45,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub struct IntentOptions {
     /// The kinds, by the names of the option `intent_locks`.
     pub kinds: Vec<String>,
+    /// The lock table beneath those that are kept in it, by the names of the option `lock_table`.
+    pub table: String,
     /// Absolute locks during a run: at most a tenth of the transactions.
     pub absolute: Vec<u64>,
     /// Transactions of a run, by all threads together.
@@ -83,6 +86,8 @@ pub struct IntentReport {
     pub processors: usize,
     /// Threads that ran.
     pub threads: usize,
+    /// The lock table.
+    pub lock_table: String,
     /// Transactions of a run.
     pub transactions: u64,
     /// Rounds.
@@ -109,6 +114,7 @@ pub fn measure_intents(
     }
     let kinds = options.kinds.iter().map(|name| Ok((name.as_str(), kind_named(name)?)));
     let kinds = kinds.collect::<Result<Vec<_>, BenchError>>()?;
+    let table = table_named(&options.table)?;
     let mut cells = Vec::new();
     for &absolute in &options.absolute {
         cells.extend(kinds.iter().map(|&(name, kind)| (name, kind, absolute, Vec::new())));
@@ -118,7 +124,7 @@ pub fn measure_intents(
     let mut done = 0;
     for _ in 0..options.rounds {
         for (name, kind, absolute, rounds) in &mut cells {
-            let run = Run { kind: *kind, absolute: *absolute, transactions, threads: options.threads };
+            let run = Run { kind: *kind, table, absolute: *absolute, transactions, threads: options.threads };
             rounds.push(run.round(name, &mut checks)?);
             done += 1;
             progress(done, total);
@@ -142,6 +148,7 @@ pub fn measure_intents(
         version: env!("CARGO_PKG_VERSION"),
         processors: thread::available_parallelism(),
         threads: options.threads,
+        lock_table: options.table.clone(),
         transactions,
         rounds: options.rounds,
         results,
@@ -152,8 +159,9 @@ pub fn measure_intents(
 
 /// Runs so many transactions of one thread, in one function that is never inlined: for counting instructions.
 pub fn count_intents(kind: &str, transactions: u64) -> Result<(), BenchError> {
-    let run = Run { kind: kind_named(kind)?, absolute: 0, transactions, threads: 1 };
-    let scene = Scene::new(run.kind);
+    let table = LockTableKind::default();
+    let run = Run { kind: kind_named(kind)?, table, absolute: 0, transactions, threads: 1 };
+    let scene = Scene::new(&run);
     // The slot is there before anything is counted.
     IntentThread::new(&run, &scene, 0).run(0..1)?;
     measured_intents(&run, &scene, transactions)
@@ -169,6 +177,12 @@ fn kind_named(name: &str) -> Result<IntentLockKind, BenchError> {
     let mut options = Options::default();
     options.set("intent_locks", name).map_err(|error| BenchError::invalid(error.to_string()))?;
     Ok(options.intent_locks)
+}
+
+fn table_named(name: &str) -> Result<LockTableKind, BenchError> {
+    let mut options = Options::default();
+    options.set("lock_table", name).map_err(|error| BenchError::invalid(error.to_string()))?;
+    Ok(options.lock_table.into())
 }
 
 /// What all rounds have to keep.
@@ -189,6 +203,7 @@ impl Default for Checks {
 /// One combination.
 struct Run {
     kind: IntentLockKind,
+    table: LockTableKind,
     absolute: u64,
     transactions: u64,
     threads: usize,
@@ -204,8 +219,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(kind: IntentLockKind) -> Scene {
-        let options = LockOptions { intents: kind, table: LockTableKind::Latched, ..LockOptions::default() };
+    fn new(run: &Run) -> Scene {
+        let options = LockOptions { intents: run.kind, table: run.table, ..LockOptions::default() };
         Scene { manager: LockManager::new(&options), counts: Default::default(), numbers: Default::default() }
     }
 }
@@ -213,7 +228,7 @@ impl Scene {
 impl Run {
     /// How long it takes, and how often somebody waited.
     fn round(&self, name: &str, checks: &mut Checks) -> Result<(Span, u64), BenchError> {
-        let scene = Scene::new(self.kind);
+        let scene = Scene::new(self);
         let watch = Stopwatch::start();
         let seen = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads as u64)
@@ -275,6 +290,7 @@ struct IntentThread<'s> {
     numbers: (u64, u64),
     deadline: Instant,
     seen: Seen,
+    mode: IntentMode,
 }
 
 impl<'s> IntentThread<'s> {
@@ -286,6 +302,7 @@ impl<'s> IntentThread<'s> {
             numbers: (0, 0),
             deadline: Instant::now() + LONGEST_WAIT,
             seen: Seen::default(),
+            mode: if number.is_multiple_of(2) { IntentMode::IX } else { IntentMode::IS },
         }
     }
 
@@ -293,7 +310,7 @@ impl<'s> IntentThread<'s> {
         for number in share {
             let age = self.number();
             let owner = self.scene.manager.begin(TxnId(age), Age::new(age, 0), None).map_err(failure)?;
-            if self.run.is_absolute(number) { self.absolute(owner)? } else { self.intents(owner, number)? }
+            if self.run.is_absolute(number) { self.absolute(owner)? } else { self.intents(owner)? }
         }
         Ok(self.seen)
     }
@@ -314,9 +331,8 @@ impl<'s> IntentThread<'s> {
     }
 
     #[inline]
-    fn intents(&mut self, mut owner: LockOwner, number: u64) -> Result<(), BenchError> {
-        let mode = if number.is_multiple_of(2) { IntentMode::IX } else { IntentMode::IS };
-        let wait = self.wait();
+    fn intents(&mut self, mut owner: LockOwner) -> Result<(), BenchError> {
+        let (mode, wait) = (self.mode, self.wait());
         owner.intent(VOLUME, mode, &wait).map_err(failure)?;
         let mut before = [0; TABLES];
         for (table, count) in self.scene.counts.iter().enumerate() {
@@ -362,7 +378,13 @@ mod tests {
 
     fn options(absolute: &[u64]) -> IntentOptions {
         let (kinds, absolute) = (KINDS.map(str::to_owned).to_vec(), absolute.to_vec());
-        IntentOptions { kinds, absolute, transactions: 2000, threads: 6, rounds: 2 }
+        let table = "latched".to_owned();
+        IntentOptions { kinds, table, absolute, transactions: 2000, threads: 6, rounds: 2 }
+    }
+
+    fn run() -> Run {
+        let table = LockTableKind::default();
+        Run { kind: IntentLockKind::Private, table, absolute: 0, transactions: 1, threads: 1 }
     }
 
     #[test]
@@ -386,7 +408,7 @@ mod tests {
 
     #[test]
     fn absolute_locks_are_spread_and_none_is_lost() {
-        let run = |absolute| Run { kind: IntentLockKind::Private, absolute, transactions: 1000, threads: 1 };
+        let run = |absolute| Run { absolute, transactions: 1000, ..run() };
         for absolute in [0, 1, 7, 100] {
             let numbers: Vec<u64> = (0..1000).filter(|&number| run(absolute).is_absolute(number)).collect();
             assert_eq!(numbers.len() as u64, absolute);
@@ -398,9 +420,9 @@ mod tests {
     /// The check of exclusion can fail.
     #[test]
     fn a_change_beside_an_intent_or_without_a_lock_is_seen() {
-        let run = Run { kind: IntentLockKind::Private, absolute: 0, transactions: 1, threads: 1 };
+        let run = run();
         let holds = |seen: Seen| {
-            let (scene, mut checks) = (Scene::new(run.kind), Checks::default());
+            let (scene, mut checks) = (Scene::new(&run), Checks::default());
             scene.counts[2].store(seen.changes.min(1), Relaxed);
             run.check("private", &scene, &[seen], &mut checks);
             checks.exclusion.holds
@@ -415,6 +437,10 @@ mod tests {
     fn what_cannot_be_measured_is_refused() {
         assert!(measure_intents(&options(&[201]), &mut |_, _| {}).is_err());
         assert!(measure_intents(&IntentOptions { threads: 0, ..options(&[]) }, &mut |_, _| {}).is_err());
+        assert!(
+            measure_intents(&IntentOptions { table: "round".to_owned(), ..options(&[]) }, &mut |_, _| {})
+                .is_err()
+        );
         let error = count_intents("hopeful", 1).unwrap_err().to_string();
         assert!(error.contains("inherited"), "{error}");
         for kind in KINDS {

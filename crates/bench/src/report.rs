@@ -56,14 +56,16 @@ pub struct Report {
     pub threads: usize,
     /// How long was measured.
     pub seconds: f64,
-    /// Transactions committed.
+    /// Transactions that began, and were committed, while measured: those of `latency_us`.
     pub commits: u64,
-    /// The same for each second.
+    /// Commits that ended while measured, whenever their transactions began.
+    pub ended: u64,
+    /// These for each second. Without those that began earlier, long transactions and short runs would look slower than they are.
     pub commits_per_s: f64,
     /// Commits that one flush of the log made durable, on average over the whole run; `None` if the engine has no log, or
     /// did not flush it.
     pub commits_per_flush: Option<f64>,
-    /// Processor time of all threads of the process for each transaction committed while measured, in microseconds;
+    /// Processor time of all threads of the process for each of `ended`, in microseconds;
     /// `None` where the system does not tell.
     pub cpu_us_per_commit: Option<f64>,
     /// The most memory that the process had until the checks began, in bytes; `None` where the system does not tell.

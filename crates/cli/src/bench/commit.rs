@@ -299,7 +299,7 @@ impl<'a> Experiment<'a> {
         let rows = self.sides.iter().zip(&reports).map(|(side, reports)| {
             let own = speeds(reports);
             let ratios = own.iter().zip(&first).map(|(own, first)| own / first).collect();
-            let commits: u64 = reports.iter().map(|report| report.commits).sum();
+            let commits: u64 = reports.iter().map(|report| report.ended).sum();
             let deadlocks: u64 = reports.iter().map(|report| report.aborts.deadlock).sum();
             Row {
                 log_latency: cell.log_latency.to_owned(),

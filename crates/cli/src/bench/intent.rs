@@ -23,6 +23,9 @@ pub(crate) struct IntentArgs {
         default_value = "in_table,inherited,lightweight,private"
     )]
     kind: Vec<String>,
+    /// The lock table beneath in_table and inherited: latched, staged or global_mutex.
+    #[arg(long, value_name = "TABLE", default_value = "latched")]
+    lock_table: String,
     /// Absolute locks during a run, each number measured by itself; at most a tenth of the transactions.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0,100,1000,10000")]
     absolute: Vec<u64>,
@@ -33,7 +36,7 @@ pub(crate) struct IntentArgs {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: u16,
     /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
-    #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "transactions", "rounds", "threads", "json"],
+    #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "lock_table", "transactions", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     #[command(flatten)]
@@ -46,7 +49,7 @@ Examples:
   foreshore bench intent --kind private,lightweight --absolute 0 --threads 2
   foreshore bench intent --kind private --iterations 20000  for callgrind
 
-A transaction locks the volume and four tables, every second one with IX and the others with IS. ns computed: by all
+A transaction locks the volume and four tables, those of every second thread with IX and the others with IS. ns computed: by all
 threads, for a transaction.";
 
 /// Runs the subcommand.
@@ -65,6 +68,7 @@ impl IntentArgs {
     fn options(&self) -> IntentOptions {
         IntentOptions {
             kinds: self.kind.clone(),
+            table: self.lock_table.clone(),
             absolute: self.absolute.clone(),
             transactions: self.transactions,
             threads: usize::from(self.threads),

@@ -34,7 +34,7 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     writeln!(out, "  {}", options.join(" "))?;
     writeln!(out)?;
     writeln!(out, "  {:<18}{:>14}", "commits/s", grouped(report.commits_per_s.round() as u64))?;
-    writeln!(out, "  {:<18}{:>14}", "commits", grouped(report.commits))?;
+    writeln!(out, "  {:<18}{:>14}", "commits", grouped(report.ended))?;
     if let Some(commits) = report.commits_per_flush {
         writeln!(out, "  {:<18}{commits:>14.1}", "commits per flush")?;
     }
@@ -224,6 +224,7 @@ mod tests {
             threads: 2,
             seconds: 1.0,
             commits: 12_345,
+            ended: 12_345,
             commits_per_s: 12_345.0,
             commits_per_flush: Some(7.25),
             cpu_us_per_commit: Some(12.34),

@@ -149,7 +149,7 @@ fn run_workload(
     machine: &MachineArgs,
 ) -> Result<ExitCode, CliError> {
     let (settings, report, machine_report) = simulate(workload, args, machine)?;
-    let simulation = simulation(machine, &settings, &machine_report, report.commits);
+    let simulation = simulation(machine, &settings, &machine_report, report.ended);
     let bands = bands(workload, args, machine)?;
     let consistent = report.consistent && bands.iter().all(|band| band.report.consistent);
     let simulated = SimulatedReport { report, simulation, bands };
@@ -199,7 +199,7 @@ fn machines_of_bands(machine: &MachineArgs) -> Vec<MachineArgs> {
 fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> Result<Vec<Band>, CliError> {
     let run = |machine: &MachineArgs| {
         let (settings, report, seen) = simulate(workload, args, machine)?;
-        let simulation = simulation(machine, &settings, &seen, report.commits);
+        let simulation = simulation(machine, &settings, &seen, report.ended);
         let Simulation { retention_percent, remote_percent, .. } = simulation;
         Ok(Band { retention_percent, remote_percent, report, simulation })
     };
