@@ -30,6 +30,30 @@ pub struct Answer {
     pub began_unix_s: u64,
     /// How long it took.
     pub seconds: f64,
+    /// How long processors computed for it: what it would take on a machine that does nothing else. `None` where the system does
+    /// not tell.
+    #[serde(default)]
+    pub computed_seconds: Option<f64>,
     /// What the program printed.
     pub answer: serde_json::Value,
+}
+
+/// What answers took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spent {
+    /// The time that passed, one command after the other.
+    pub seconds: f64,
+    /// The time that processors computed; `None` if it is not known of all.
+    pub computed_seconds: Option<f64>,
+}
+
+impl Spent {
+    /// For these answers.
+    pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Spent {
+        let none = Spent { seconds: 0.0, computed_seconds: Some(0.0) };
+        answers.into_iter().fold(none, |sum, answer| Spent {
+            seconds: sum.seconds + answer.seconds,
+            computed_seconds: sum.computed_seconds.zip(answer.computed_seconds).map(|(sum, more)| sum + more),
+        })
+    }
 }

@@ -60,7 +60,7 @@ fn log_lines(name: &'static str, x: &'static str) -> Plot {
 fn constant(name: &'static str, unit: &'static str, paper: f64) -> Claim {
     let here = Quantity::spot(CONSTANT, name, At::First);
     let check = Check::Ratio { of: here, to: Quantity::Is(paper), holds: (1.0, 1.0), shape: (0.1, 10.0) };
-    Claim { says: name, paper: format!("{} {unit}", rounded(paper)), check }
+    Claim { says: name, paper: format!("{} {unit}", rounded(paper)), check, reason: None }
 }
 
 const CONSTANT: &str = "value";

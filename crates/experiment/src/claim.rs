@@ -1,6 +1,40 @@
 //! What a paper claims, in a form that can be checked.
 
+use serde::Serialize;
+
 use crate::{data::Data, judgement::rounded};
+
+/// What it lies with that a claim does not hold, or holds in shape only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// What is run is not what the paper ran: data, windows, ways of waiting.
+    Experiment,
+    /// The simulated machine, or the one at hand, is not the paper's.
+    Machine,
+    /// The technique, as it is part of this engine.
+    Technique,
+}
+
+impl Cause {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Cause::Experiment => "the experiment",
+            Cause::Machine => "the machine",
+            Cause::Technique => "the technique",
+        }
+    }
+}
+
+/// Why a claim does not hold, or holds in shape only, as far as it was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// What it lies with.
+    pub cause: Cause,
+    /// In words.
+    pub says: &'static str,
+}
 
 /// One claim.
 #[derive(Clone, Debug)]
@@ -11,6 +45,8 @@ pub struct Claim {
     pub paper: String,
     /// When it holds.
     pub check: Check,
+    /// Why it does not, where that is known.
+    pub reason: Option<Reason>,
 }
 
 /// When a claim holds.
@@ -120,7 +156,7 @@ impl Claim {
         let shape = if paper >= 1.0 { (1.1, f64::INFINITY) } else { (0.0, 1.0 / 1.1) };
         let holds = ((paper / within).max(shape.0), (paper * within).min(shape.1));
         let check = Check::Ratio { of, to, holds, shape };
-        Claim { says, paper: format!("{} ×", rounded(paper)), check }
+        Claim { says, paper: format!("{} ×", rounded(paper)), check, reason: None }
     }
 
     /// A ratio that is at least so large; in shape at least so large.
@@ -133,7 +169,7 @@ impl Claim {
         paper: impl Into<String>,
     ) -> Claim {
         let check = Check::Ratio { of, to, holds: (least, f64::INFINITY), shape: (shape, f64::INFINITY) };
-        Claim { says, paper: paper.into(), check }
+        Claim { says, paper: paper.into(), check, reason: None }
     }
 
     /// A ratio that is at most so large; in shape at most so large.
@@ -147,7 +183,7 @@ impl Claim {
     ) -> Claim {
         let (least, lowest) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
         let check = Check::Ratio { of, to, holds: (least, most), shape: (lowest, shape) };
-        Claim { says, paper: paper.into(), check }
+        Claim { says, paper: paper.into(), check, reason: None }
     }
 
     /// Two quantities that are the same: within a factor of `within`, in shape within its square.
@@ -160,7 +196,12 @@ impl Claim {
     ) -> Claim {
         let square = within * within;
         let check = Check::Ratio { of, to, holds: (1.0 / within, within), shape: (1.0 / square, square) };
-        Claim { says, paper: paper.into(), check }
+        Claim { says, paper: paper.into(), check, reason: None }
+    }
+
+    /// The same, with the reason why it does not hold here.
+    pub fn because(self, cause: Cause, says: &'static str) -> Claim {
+        Claim { reason: Some(Reason { cause, says }), ..self }
     }
 
     /// The order of several quantities, the largest first.
@@ -169,6 +210,6 @@ impl Claim {
         largest_first: impl Into<Vec<Quantity>>,
         paper: impl Into<String>,
     ) -> Claim {
-        Claim { says, paper: paper.into(), check: Check::Order(largest_first.into()) }
+        Claim { says, paper: paper.into(), check: Check::Order(largest_first.into()), reason: None }
     }
 }

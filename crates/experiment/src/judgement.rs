@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
-    claim::{ALIKE, Check, Claim},
+    claim::{ALIKE, Check, Claim, Reason},
     data::Data,
     experiment::Experiment,
 };
@@ -58,6 +58,9 @@ pub struct ClaimJudgement {
     /// What follows.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// Why it does not hold, or in shape only, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
 }
 
 /// What became of an experiment: its figures, and what they say.
@@ -152,7 +155,8 @@ fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgem
             }
         }
     };
-    ClaimJudgement { says: claim.says, paper: claim.paper.clone(), ours, verdict }
+    let reason = claim.reason.filter(|_| matches!(verdict, Verdict::HoldsInShape | Verdict::DoesNotHold));
+    ClaimJudgement { says: claim.says, paper: claim.paper.clone(), ours, verdict, reason }
 }
 
 fn order(figures: &[f64]) -> Verdict {
@@ -198,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        claim::{At, Quantity},
+        claim::{At, Cause, Quantity},
         experiment::{Paper, Run, Take, Value},
     };
 
@@ -207,7 +211,7 @@ mod tests {
     }
 
     /// An experiment with this claim over two series, 100 and 40 at 1, 130 and 20 at 8.
-    fn verdict(claim: Claim) -> (String, Verdict) {
+    fn judged(claim: Claim) -> ClaimJudgement {
         let take = Take::each("rate", "/rows", "{/name}", "{/threads}", Value::Of("/rate"));
         let experiment = Experiment {
             id: "0.0",
@@ -225,7 +229,11 @@ mod tests {
         let answers = [("foreshore bench nothing".to_owned(), Ok(json!({ "rows": rows })))];
         let judgement = judge(&experiment, &answers.into());
         assert_eq!(judgement.verdict, judgement.claims[0].verdict);
-        let claim = judgement.claims[0].clone();
+        judgement.claims[0].clone()
+    }
+
+    fn verdict(claim: Claim) -> (String, Verdict) {
+        let claim = judged(claim);
         (claim.ours, claim.verdict)
     }
 
@@ -256,6 +264,19 @@ mod tests {
             [alike(1.35), alike(1.2), alike(1.1)],
             [Verdict::Holds, Verdict::HoldsInShape, Verdict::DoesNotHold]
         );
+    }
+
+    #[test]
+    fn a_reason_is_given_where_a_claim_does_not_hold() {
+        let reason = |paper| {
+            let claim = Claim::times("", rate("a", At::Last), rate("b", At::Last), paper, 1.5);
+            judged(claim.because(Cause::Machine, "it is small")).reason
+        };
+        assert_eq!(reason(5.0), None);
+        for paper in [3.0, 0.5] {
+            let reason = reason(paper).unwrap();
+            assert_eq!((reason.cause.words(), reason.says), ("the machine", "it is small"));
+        }
     }
 
     #[test]

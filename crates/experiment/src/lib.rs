@@ -21,9 +21,9 @@ mod experiment;
 mod judgement;
 mod report;
 
-pub use answer::{Answer, Machine};
+pub use answer::{Answer, Machine, Spent};
 pub use catalogue::catalogue;
-pub use claim::{ALIKE, At, Check, Claim, Quantity};
+pub use claim::{ALIKE, At, Cause, Check, Claim, Quantity, Reason};
 pub use data::{Data, Line, Point};
 pub use experiment::{Experiment, Paper, Plot, Run, Scale, Shape, Take, Value, Way};
 pub use judgement::{ClaimJudgement, Judgement, Verdict, judge};

@@ -7,7 +7,7 @@ mod style;
 use std::{collections::BTreeSet, fmt::Write};
 
 use crate::{
-    answer::Answer,
+    answer::{Answer, Spent},
     experiment::{Experiment, Plot, Run, Way},
     judgement::{Judgement, Verdict, rounded},
 };
@@ -66,39 +66,66 @@ fn badge(verdict: &Verdict) -> String {
 /// How many have which verdict, and the table of all.
 fn front(reported: &[Reported]) -> String {
     let count = |wanted: &str| reported.iter().filter(|one| one.judgement.verdict.words() == wanted).count();
+    let claims = |wanted: &str| {
+        let all = reported.iter().flat_map(|one| &one.judgement.claims);
+        all.filter(|claim| claim.verdict.words() == wanted).count()
+    };
     let mut out = format!(
-        "<p>{} experiments: {} hold, {} hold in shape, {} do not hold, {} were not run. An experiment has the verdict of the claim \
+        "<p>{} experiments: {} hold, {} hold in shape, {} do not hold, {} were not run. Of {} claims that could be judged {} hold, \
+         {} hold in shape. An experiment has the verdict of the claim \
          that fared worst. <em>Holds</em>: the figure lies in a band around the paper's; <em>in shape</em>: the direction or the \
-         order is the paper's, the size is not. Simulated figures are of a simulated machine: ratios count, not absolute \
+         order is the paper's, the size is not. Why a claim does not is said beside it: it lies with the experiment, with the machine \
+         or with the technique. Simulated figures are of a simulated machine: ratios count, not absolute \
          numbers.</p>\n",
         reported.len(),
         count("holds"),
         count("holds in shape"),
         count("does not hold"),
         count("not run"),
+        claims("holds") + claims("holds in shape") + claims("does not hold"),
+        claims("holds"),
+        claims("holds in shape"),
     );
     out.push_str(
-        "<div class=\"wide\"><table class=\"front\">\n<thead><tr><th>experiment</th><th>what</th><th>verdict</th><th>claims</th></tr></thead>\n<tbody>\n",
+        "<div class=\"wide\"><table class=\"front\">\n<thead><tr><th>experiment</th><th>what</th><th>verdict</th><th>claims</th><th>time</th></tr></thead>\n<tbody>\n",
     );
     let mut paper = None;
-    for Reported { experiment, judgement, .. } in reported {
+    for Reported { experiment, judgement, answers, .. } in reported {
         if paper.replace(experiment.paper) != Some(experiment.paper) {
             let citation = escape(experiment.paper.citation());
-            let _ = writeln!(out, "<tr><th colspan=\"4\" class=\"paper\">{citation}</th></tr>");
+            let _ = writeln!(out, "<tr><th colspan=\"5\" class=\"paper\">{citation}</th></tr>");
         }
         let Experiment { id, title, claims, figure, .. } = experiment;
         let _ = writeln!(
             out,
-            "<tr><td><a href=\"#e{id}\">{id}</a> {}</td><td>{}</td><td>{}</td><td>{} of {}</td></tr>",
+            "<tr><td><a href=\"#e{id}\">{id}</a> {}</td><td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td></tr>",
             escape(figure),
             escape(title),
             badge(&judgement.verdict),
             judgement.holding(),
             claims.len(),
+            if answers.is_empty() { "–".to_owned() } else { time(Spent::of(answers)) },
         );
     }
-    out.push_str("</tbody>\n</table></div>");
+    let mut seen = BTreeSet::new();
+    let all = reported.iter().flat_map(|one| &one.answers).filter(|answer| seen.insert(&answer.command));
+    let _ = write!(
+        out,
+        "</tbody>\n</table></div>\n<p>The time is what commands take one after the other, on a machine that does nothing else; all of \
+         them, each once: {}.</p>",
+        time(Spent::of(all))
+    );
     out
+}
+
+/// The time that was computed, or if it is not known the time that passed.
+fn time(spent: Spent) -> String {
+    let seconds = spent.computed_seconds.unwrap_or(spent.seconds);
+    if seconds < 100.0 {
+        format!("{} s", rounded(seconds))
+    } else {
+        format!("{} min", rounded(seconds / 60.0))
+    }
 }
 
 fn section(out: &mut String, reported: &Reported) -> Result<(), String> {
@@ -117,9 +144,12 @@ fn section(out: &mut String, reported: &Reported) -> Result<(), String> {
     }
     out.push_str("<div class=\"wide\"><table>\n<thead><tr><th>claim</th><th>the paper</th><th>ours</th><th>verdict</th></tr></thead>\n<tbody>\n");
     for claim in &judgement.claims {
+        let why = claim.reason.map_or_else(String::new, |reason| {
+            format!("<br/><span class=\"reason\">{}: {}</span>", reason.cause.words(), escape(reason.says))
+        });
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}{why}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(claim.says),
             escape(&claim.paper),
             escape(if claim.ours.is_empty() { "–" } else { &claim.ours }),
@@ -195,16 +225,15 @@ fn provenance(out: &mut String, experiment: &Experiment, answers: &[Answer], sca
         }
     }
     let simulated = experiment.runs.iter().filter(|run| run.way == Way::Simulated).count();
-    let seconds: f64 = answers.iter().map(|answer| answer.seconds).sum();
     let _ = writeln!(
         out,
         "<p class=\"source\">To run it again: <code>foreshore experiment run {} --{scale}</code>. {} of {} commands simulated; \
-         seeds: {}; {} s. {}</p>",
+         seeds: {}; {}. {}</p>",
         experiment.id,
         simulated,
         experiment.runs.len(),
         if seeds.is_empty() { "the programs' own (1)".to_owned() } else { seeds.join(", ") },
-        rounded(seconds),
+        time(Spent::of(answers)),
         escape(&told.join("; ")),
     );
     if Way::ALL.iter().any(|&way| programs(experiment, answers, way) > 1) {

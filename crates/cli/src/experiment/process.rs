@@ -1,6 +1,7 @@
 //! One command in a process of its own.
 
 use std::{
+    fs,
     io::Read,
     path::Path,
     process::{Child, Command, Stdio},
@@ -24,6 +25,8 @@ pub(super) struct Ended {
     pub(super) answer: Value,
     /// How long it took.
     pub(super) seconds: f64,
+    /// How long processors computed for it, if the system tells.
+    pub(super) computed_seconds: Option<f64>,
 }
 
 /// Runs a program with its temporary files in `directory`, until it ends or `stop` is set. `may_fail`: a check of it that fails
@@ -47,7 +50,8 @@ pub(super) fn run(
     // Read beside the wait, so that a full pipe holds nobody up.
     let out = reader(child.stdout.take());
     let err = reader(child.stderr.take());
-    let status = wait(&mut child, begun + LONGEST, stop);
+    let mut computed_seconds = None;
+    let status = wait(&mut child, begun + LONGEST, stop, &mut computed_seconds);
     let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     let (out, err) = (join(out), join(err));
     let status = status?;
@@ -57,7 +61,8 @@ pub(super) fn run(
     match (answer.as_ref(), refusal) {
         (_, Some(message)) => Err(message.to_owned()),
         (Some(_), None) if status == Some(0) || (may_fail && status == Some(1)) => {
-            Ok(Ended { answer: answer.unwrap_or_default(), seconds: begun.elapsed().as_secs_f64() })
+            let seconds = begun.elapsed().as_secs_f64();
+            Ok(Ended { answer: answer.unwrap_or_default(), seconds, computed_seconds })
         }
         (Some(_), None) => Err("a check of the data failed; the figures are worth nothing".to_owned()),
         (None, None) => {
@@ -78,9 +83,24 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-/// The exit status; `None` if a signal ended it.
-fn wait(child: &mut Child, deadline: Instant, stop: &AtomicBool) -> Result<Option<i32>, String> {
+/// How long a process that was not waited for yet has computed: user and system time, in hundredths of a second (`proc(5)`:
+/// the fourteenth and fifteenth field of `stat`, the second of which, in brackets, may have spaces in it).
+fn computed(child: &Child) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some((ticks()? + ticks()?) as f64 / 100.0)
+}
+
+/// The exit status; `None` if a signal ended it. `computed_seconds`: what it had computed just before it ended.
+fn wait(
+    child: &mut Child,
+    deadline: Instant,
+    stop: &AtomicBool,
+    computed_seconds: &mut Option<f64>,
+) -> Result<Option<i32>, String> {
     let why = loop {
+        *computed_seconds = computed(child).or(*computed_seconds);
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status.code()),
             // Relaxed: nothing else is read because of it.
@@ -120,6 +140,19 @@ mod tests {
         assert!(may_fail("echo '{}'; exit 1") && !may_fail("echo '{}'; exit 2"));
         let nowhere = run(Path::new("/no/such"), &[], false, Path::new("/tmp"), &AtomicBool::new(false));
         assert!(nowhere.is_err());
+    }
+
+    #[test]
+    fn what_it_computed_is_told() {
+        let ended =
+            shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo '{}'", false).ok().unwrap();
+        let computed = ended.computed_seconds;
+        // Two ticks more at most: ours are rounded, and those of two processors are not the clock's.
+        assert!(
+            computed.is_none_or(|seconds| 0.0 < seconds && seconds <= ended.seconds + 0.05),
+            "{computed:?}"
+        );
+        assert!(!cfg!(target_os = "linux") || computed.is_some());
     }
 
     #[test]

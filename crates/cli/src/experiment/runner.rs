@@ -14,11 +14,11 @@ use foreshore_env::{
     },
     thread, time,
 };
-use foreshore_experiment::{Answer, Experiment, Judgement, Machine, Run, Scale, Way, judge};
+use foreshore_experiment::{Answer, Experiment, Machine, Run, Scale, Spent, Way, judge};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use super::{RunArgs, process, simulator, store, store::Store, verdicts};
+use super::{RunArgs, process, simulator, store, store::Store, verdicts, verdicts::Outcome};
 use crate::{
     directory::Directory,
     output::{CliError, TROUBLE},
@@ -57,21 +57,26 @@ pub(super) fn run(experiments: &[Experiment], scale: Scale, args: &RunArgs) -> R
     let failures =
         runner.run_all(&missing, args.jobs.map_or_else(thread::available_parallelism, usize::from))?;
     runner.bar.finish_and_clear();
-    let judged: Vec<(&Experiment, Judgement)> =
-        experiments.iter().map(|experiment| (experiment, runner.judge(experiment, &failures))).collect();
+    let outcomes: Vec<Outcome<'_>> =
+        experiments.iter().map(|experiment| runner.judge(experiment, &failures)).collect();
+    let mut seen = BTreeSet::new();
+    let runs = experiments.iter().flat_map(|experiment| &experiment.runs);
+    let answers: Vec<Answer> =
+        runs.filter(|run| seen.insert(run.command())).filter_map(|run| runner.stored(run)).collect();
+    let spent = Spent::of(&answers);
     if args.json {
-        verdicts::print_json(scale, &judged)?;
+        verdicts::print_json(scale, &outcomes, spent)?;
     } else {
-        for (experiment, judgement) in &judged {
-            verdicts::print(experiment, judgement)?;
+        for outcome in &outcomes {
+            verdicts::print(outcome)?;
         }
-        verdicts::print_count(&judged)?;
+        verdicts::print_count(&outcomes, spent)?;
     }
     // Relaxed: all threads that could tell something are joined.
     if runner.stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    let all = judged.iter().all(|(_, judgement)| judgement.not_run().is_none());
+    let all = outcomes.iter().all(|outcome| outcome.judgement.not_run().is_none());
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) })
 }
 
@@ -197,21 +202,24 @@ impl Runner {
             machine: self.machine.clone(),
             began_unix_s,
             seconds: ended.seconds,
+            computed_seconds: ended.computed_seconds,
             answer: ended.answer,
         })?;
         Ok(Ok(()))
     }
 
-    fn judge(&self, experiment: &Experiment, failures: &BTreeMap<String, String>) -> Judgement {
+    fn judge<'e>(&self, experiment: &'e Experiment, failures: &BTreeMap<String, String>) -> Outcome<'e> {
         let mut answers: BTreeMap<String, Result<Value, String>> = BTreeMap::new();
+        let mut stored = Vec::new();
         for run in &experiment.runs {
             let command = run.command();
             if let Some(why) = failures.get(&command) {
                 answers.insert(command, Err(why.clone()));
             } else if let Some(answer) = self.stored(run) {
-                answers.insert(command, Ok(answer.answer));
+                answers.insert(command, Ok(answer.answer.clone()));
+                stored.push(answer);
             }
         }
-        judge(experiment, &answers)
+        Outcome { experiment, judgement: judge(experiment, &answers), spent: Spent::of(&stored) }
     }
 }

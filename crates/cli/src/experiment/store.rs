@@ -109,6 +109,7 @@ mod tests {
             machine: machine(),
             began_unix_s: 1,
             seconds: 0.5,
+            computed_seconds: Some(0.25),
             answer: serde_json::json!({"rate": 1.25}),
         };
         store.keep(&answer).unwrap();

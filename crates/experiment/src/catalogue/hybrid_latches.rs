@@ -25,12 +25,11 @@ const COMMITS: &str = "commits/s";
 /// A workload with each kind of latches, by so many threads.
 fn by_latches(workload: &str, points: &[u32], thread_seconds: f64) -> Vec<Run> {
     let run = |mode: &str, threads: u32| {
-        // About as many commits whatever the number of threads.
-        let seconds = thread_seconds / f64::from(threads);
+        // About as many commits whatever the number of threads, but not before they have all begun.
+        let seconds = (thread_seconds / f64::from(threads)).max(0.006);
         let arguments = format!(
             "{workload} --profile xeon2x10 --cores {threads} --threads {threads} --durability lazy --set latch_mode={mode} \
-             --seconds {seconds:.5} --warm-up {:.5}",
-            seconds / 4.0
+             --seconds {seconds:.5} --warm-up {seconds:.5} --set log_buffer_bytes=64MiB"
         );
         Run::simulated(arguments, [Take::whole(COMMITS, mode, threads, RATE)])
     };
@@ -52,7 +51,7 @@ fn tpcc(scale: Scale) -> Experiment {
         paper: Paper::HybridLatches,
         figure: "Figure 6a",
         title: "TPC-C by the latches of pages",
-        runs: by_latches(&workload, points, scale.pick(0.24, 1.0)),
+        runs: by_latches(&workload, points, scale.pick(0.12, 1.0)),
         plots: vec![lines(COMMITS, "threads")],
         claims: vec![
             Claim::at_least(
@@ -87,16 +86,16 @@ fn tpcc(scale: Scale) -> Experiment {
 }
 
 fn scans(scale: Scale) -> Experiment {
-    let workload = format!("bench scan --records {0} --length {0}", scale.pick(500, 10_000));
-    let points = scale.pick(&[1, 20][..], &[1, 5, 10, 20, 30, 40][..]);
+    let workload = format!("bench scan --records {0} --length {0}", scale.pick(2000, 10_000));
+    let points = scale.pick(&[1, 10][..], &[1, 5, 10, 20, 30, 40][..]);
     let rate = |mode: &str, at| Quantity::spot(COMMITS, mode, at);
-    let at = At::X(20.0);
+    let at = At::X(scale.pick(10.0, 20.0));
     Experiment {
         id: "4.2",
         paper: Paper::HybridLatches,
         figure: "Figure 6b",
         title: "Scans of a whole table by the latches of pages",
-        runs: by_latches(&workload, points, scale.pick(0.2, 4.0)),
+        runs: by_latches(&workload, points, scale.pick(0.08, 4.0)),
         plots: vec![lines(COMMITS, "threads")],
         claims: vec![
             Claim::alike(

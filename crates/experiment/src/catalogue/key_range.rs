@@ -4,7 +4,7 @@ mod commits;
 
 use super::{CONSTANT, RATE, bars, constant, constants, lines, log_lines};
 use crate::{
-    claim::{At, Claim, Quantity},
+    claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
 };
 
@@ -79,6 +79,11 @@ fn modes(scale: Scale) -> Experiment {
                 rate("next_key", At::X(0.0)),
                 4.5,
                 1.5,
+            )
+            .because(
+                Cause::Experiment,
+                "the paper's factor has its page layout in it; here all modes have the same pages, \
+                 and differ by their waits alone",
             ),
         ],
         remark: "A good part of the paper's factor over locks on the next key is its page layout, it says; here all modes have the same pages.",
@@ -87,7 +92,7 @@ fn modes(scale: Scale) -> Experiment {
 
 fn anomaly(scale: Scale) -> Experiment {
     const FOUND: &str = "runs with a result that no serial order gives";
-    let seeds = scale.pick("0..200", "0..1000");
+    let seeds = scale.pick("400..450", "0..1000");
     let run = |plant: &str, x: u32| {
         let found = Take::whole(FOUND, "runs", x, Value::Count("/failures"));
         Run::simulated(format!("--seeds {seeds} {plant}").trim_end(), [found]).that_may_fail()

@@ -5,7 +5,7 @@ mod updates;
 
 use super::{PARTS, RATE, TIME, bars, lines, log_lines};
 use crate::{
-    claim::{At, Claim, Quantity},
+    claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
 };
 
@@ -92,6 +92,11 @@ fn collapse(scale: Scale) -> Experiment {
                 0.97,
                 1.03,
                 "below",
+            )
+            .because(
+                Cause::Experiment,
+                "the peak is that of 4 threads, on any number of cores: the quick run has no point \
+                 between 4 and 32",
             ),
         ],
         remark: "MySQL is not here: its lock system is the lock table with one mutex for everything, under the same engine. How deep the \
@@ -293,6 +298,11 @@ fn costs() -> Experiment {
                 0.01,
                 0.25,
                 "none",
+            )
+            .because(
+                Cause::Technique,
+                "now and then a new segment of requests is fetched under a latch; the lock itself \
+                 takes none",
             ),
             Claim::at_most(
                 "two atomic changes: the chain's tail, and the next free request",
@@ -301,7 +311,8 @@ fn costs() -> Experiment {
                 2.0,
                 4.0,
                 "2",
-            ),
+            )
+            .because(Cause::Technique, "the rest is the share of a lock in fetching a segment of requests"),
         ],
         remark: "What the staged lock table takes now and then is a latch for a new segment of requests, not for a lock. The table with a latch \
                  for each bucket, the engine's own, needs none either where a bucket is empty, or all in it share.",

@@ -2,7 +2,11 @@
 
 use std::error::Error;
 
-use plotters::{coord::Shift, prelude::*};
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
 use crate::{
     data::Line,
@@ -10,8 +14,12 @@ use crate::{
     judgement::rounded,
 };
 
-/// Width and height.
-const SIZE: (u32, u32) = (700, 380);
+/// Width and height: narrow enough for letters to be read where a telephone makes it smaller.
+const SIZE: (u32, u32) = (520, 350);
+/// The size of letters.
+const LETTERS: u32 = 15;
+/// The width of a letter, about.
+const LETTER: usize = 7;
 /// Colours that eyes of all kinds can tell apart (Okabe and Ito), and that stand out on white and on black.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -114,8 +122,8 @@ fn curves(area: &Area<'_>, plot: &Plot, lines: &[Line], logarithmic: bool) -> Dr
     let up = Scale::around(points().flat_map(|point| [point.least, point.most]), logarithmic, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(76)
+        .x_label_area_size(46)
+        .y_label_area_size(78)
         .build_cartesian_2d(across.least..across.most, up.least..up.most)?;
     chart
         .configure_mesh()
@@ -125,7 +133,7 @@ fn curves(area: &Area<'_>, plot: &Plot, lines: &[Line], logarithmic: bool) -> Dr
         .y_label_formatter(&|place| up.text(*place))
         .x_desc(plot.x)
         .y_desc(plot.name)
-        .label_style(("sans-serif", 14))
+        .label_style(("sans-serif", LETTERS))
         .light_line_style(BLACK.mix(0.04))
         .bold_line_style(BLACK.mix(0.14))
         .draw()?;
@@ -170,8 +178,8 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let up = Scale::around(lines.iter().flat_map(|line| &line.points).map(|point| point.y), false, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(76)
+        .x_label_area_size(46)
+        .y_label_area_size(78)
         .build_cartesian_2d(-0.6..columns.len() as f64 - 0.4, up.least..up.most)?;
     chart
         .configure_mesh()
@@ -181,7 +189,7 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
         .y_label_formatter(&|place| up.text(*place))
         .x_desc(plot.x)
         .y_desc(plot.name)
-        .label_style(("sans-serif", 14))
+        .label_style(("sans-serif", LETTERS))
         .light_line_style(BLACK.mix(0.04))
         .bold_line_style(BLACK.mix(0.14))
         .draw()?;
@@ -201,14 +209,15 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     Ok(())
 }
 
-/// Columns by x, rows by series; the larger the figure, the stronger the colour.
+/// Columns by x, rows by series. In each column the colour is the stronger the nearer the figure is to the largest, which has a frame.
 fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let columns = columns(lines);
     let names: Vec<&str> = lines.iter().map(|line| line.series.as_str()).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(210)
+        .x_label_area_size(46)
+        .y_label_area_size((longest * LETTER + 20) as u32)
         .build_cartesian_2d(-0.5..columns.len() as f64 - 0.5, -0.5..lines.len() as f64 - 0.5)?;
     let row = |place: &f64| {
         let near = (place - place.round()).abs() < 0.01 && place.round() >= 0.0;
@@ -223,20 +232,26 @@ fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
         .x_label_formatter(&|place| below(&columns, *place))
         .y_label_formatter(&row)
         .x_desc(plot.x)
-        .label_style(("sans-serif", 14))
+        .label_style(("sans-serif", LETTERS))
         .draw()?;
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.y).fold(0.0, f64::max);
-    for (number, line) in lines.iter().enumerate() {
-        for point in &line.points {
-            let Some(column) = columns.iter().position(|x| *x == point.x) else { continue };
-            let (x, y) = (column as f64, number as f64);
-            let strength = if most > 0.0 { (point.y / most).clamp(0.0, 1.0) } else { 0.0 };
-            let cell = Rectangle::new(
-                [(x - 0.48, y - 0.46), (x + 0.48, y + 0.46)],
-                COLORS[0].mix(0.08 + 0.55 * strength).filled(),
-            );
-            chart.draw_series([cell])?;
-            chart.draw_series([Text::new(short(point.y), (x - 0.15, y + 0.1), ("sans-serif", 14))])?;
+    let middle = Pos::new(HPos::Center, VPos::Center);
+    let letters = TextStyle::from(("sans-serif", LETTERS).into_font()).pos(middle);
+    for (column, x) in columns.iter().enumerate() {
+        let in_column = || {
+            let rows = lines.iter().enumerate();
+            rows.filter_map(|(row, line)| Some((row, line.points.iter().find(|point| point.x == *x)?.y)))
+        };
+        let most = in_column().map(|(_, y)| y).fold(0.0, f64::max);
+        for (row, y) in in_column() {
+            let (across, up) = (column as f64, row as f64);
+            let strength = if most > 0.0 { (y / most).clamp(0.0, 1.0) } else { 0.0 };
+            let corners = [(across - 0.48, up - 0.46), (across + 0.48, up + 0.46)];
+            let colour = COLORS[0].mix(0.05 + 0.5 * strength);
+            chart.draw_series([Rectangle::new(corners, colour.filled())])?;
+            if y == most {
+                chart.draw_series([Rectangle::new(corners, BLACK.stroke_width(2))])?;
+            }
+            chart.draw_series([Text::new(short(y), (across, up), letters.clone())])?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ main { max-width: 62rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .3rem; }
 section { border-top: 1px solid var(--rule); padding: 1.2rem 0; }
 a { color: inherit; }
-.source, figcaption, summary { color: var(--faint); font-size: .88rem; }
+.source, .reason, figcaption, summary { color: var(--faint); font-size: .88rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; margin: .5rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--rule); }
@@ -20,7 +20,7 @@ th.paper { padding-top: 1rem; }
   border: 1px solid currentColor; }
 .holds { color: #1a7f37; } .shape { color: #8a6100; } .fails { color: #b42318; } .absent { color: var(--faint); }
 @media (prefers-color-scheme: dark) { .holds { color: #56d364; } .shape { color: #e3b341; } .fails { color: #ff8a80; } }
-figure { margin: 1rem 0; } figure > svg { width: 100%; max-width: 44rem; height: auto; display: block; }
+figure { margin: 1rem 0; } figure > svg { width: 100%; max-width: 38rem; height: auto; display: block; }
 svg text { fill: var(--ink); } svg [stroke='#000000'] { stroke: var(--ink); } svg .cell { fill: #ffffff; }
 .key { display: inline-block; margin-right: .9em; } .key svg { width: 1.1em; height: .8em; vertical-align: -.05em; }
 code, pre { background: var(--code); font: .85rem/1.45 ui-monospace, monospace; } code { padding: 0 .3em; }

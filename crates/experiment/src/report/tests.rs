@@ -85,6 +85,7 @@ fn made_up(experiment: &Experiment) -> Vec<Answer> {
             },
             began_unix_s: 0,
             seconds: 1.0,
+            computed_seconds: Some(0.75),
             answer: root,
         }
     };

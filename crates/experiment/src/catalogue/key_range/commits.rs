@@ -17,7 +17,7 @@ pub(super) fn victims(scale: Scale) -> Experiment {
         figure: "Figure 7",
         title: "Deadlocks between pipelines: who gives way",
         runs: vec![
-            run("10ms", scale.pick("--seconds 0.1 --warm-up 0.02", "--seconds 2")),
+            run("10ms", scale.pick("--seconds 0.4 --warm-up 0.05", "--seconds 2")),
             run("30us", scale.pick("--seconds 0.02 --warm-up 0.005", "--seconds 0.5")),
         ],
         plots: vec![bars(PLOT, " ")],

@@ -1,13 +1,14 @@
 //! TPC-C, NewOrder and Payment: figures 8, 9 and 10.
 
-use super::{PARTS, PLOT, System, TIME, bars, lines, log_lines, point};
+use super::{PARTS, PLOT, System, TIME, bars, dreadlocks, length, lines, log_lines, point};
 use crate::{
     claim::{At, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
 };
 
-const SYSTEMS: [System; 3] =
-    [System::Orthrus(None), System::DeadlockFree, System::Locking("dreadlocks_spin")];
+fn systems(scale: Scale) -> [System; 3] {
+    [System::Orthrus(None), System::DeadlockFree, dreadlocks(scale)]
+}
 
 /// NewOrder and Payment, half and half.
 fn tpcc(scale: Scale, system: System, cores: u32, warehouses: u32) -> String {
@@ -19,7 +20,7 @@ fn tpcc(scale: Scale, system: System, cores: u32, warehouses: u32) -> String {
         .replace(&format!("--partitions {control}"), &format!("--partitions {}", control.min(warehouses)));
     format!(
         "bench tpcc --mix neworder-payment --warehouses {warehouses} {size} {options} --durability lazy {}",
-        scale.pick("--seconds 0.006 --warm-up 0.002", "--seconds 0.02 --warm-up 0.01")
+        length(scale)
     )
 }
 
@@ -30,10 +31,10 @@ fn rate(system: System, at: At) -> Quantity {
 pub(super) fn warehouses(scale: Scale) -> Experiment {
     let (cores, points) = scale.pick((40, &[4_u32, 32][..]), (80, &[1, 4, 8, 16, 32, 64, 128][..]));
     let mut runs = Vec::new();
-    for system in SYSTEMS {
+    for system in systems(scale) {
         runs.extend(points.iter().map(|&many| point(tpcc(scale, system, cores, many), system, many)));
     }
-    let [orthrus, free, locking] = SYSTEMS;
+    let [orthrus, free, locking] = systems(scale);
     Experiment {
         id: "5.6",
         paper: Paper::Orthrus,
@@ -72,10 +73,10 @@ pub(super) fn warehouses(scale: Scale) -> Experiment {
 pub(super) fn cores(scale: Scale) -> Experiment {
     let points = scale.pick(&[10_u32, 80][..], &[10, 20, 40, 60, 80][..]);
     let mut runs = Vec::new();
-    for system in SYSTEMS {
+    for system in systems(scale) {
         runs.extend(points.iter().map(|&cores| point(tpcc(scale, system, cores, 16), system, cores)));
     }
-    let [orthrus, free, locking] = SYSTEMS;
+    let [orthrus, free, locking] = systems(scale);
     let (ten, eighty) = (At::X(10.0), At::X(80.0));
     Experiment {
         id: "5.7",
@@ -112,7 +113,7 @@ pub(super) fn cores(scale: Scale) -> Experiment {
 }
 
 pub(super) fn breakdown(scale: Scale) -> Experiment {
-    let runs = SYSTEMS.iter().enumerate().map(|(number, &system)| {
+    let runs = systems(scale).into_iter().enumerate().map(|(number, system)| {
         let takes = PARTS.map(|(part, place)| Take::whole(TIME, part, number + 1, Value::Of(place)));
         Run::simulated(tpcc(scale, system, 80, 16), takes)
     });
@@ -134,6 +135,6 @@ pub(super) fn breakdown(scale: Scale) -> Experiment {
             ),
             Claim::times("and 5 times as much as 2PL", useful(1.0), useful(3.0), 18.0 / 3.7, 1.6),
         ],
-        remark: "The paper counts execution threads only; here control threads and clients count, too.",
+        remark: "The paper counts execution threads only; here control threads count, too.",
     }
 }

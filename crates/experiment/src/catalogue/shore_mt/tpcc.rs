@@ -2,7 +2,7 @@
 
 use super::{PER_THREAD, RATE, lines, log_lines};
 use crate::{
-    claim::{At, Claim, Quantity},
+    claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take},
 };
 
@@ -11,13 +11,12 @@ const ALL: &str = "commits/s";
 
 fn runs(scale: Scale, mix: &str) -> Vec<Run> {
     let run = |threads: &u32| {
-        // About as many commits whatever the number of threads: a thread does about one in two milliseconds.
-        let seconds = scale.pick(0.2, 1.0) / f64::from(*threads);
+        // About as many commits whatever the number of threads, but not before they have all begun.
+        let seconds = (scale.pick(0.1, 1.0) / f64::from(*threads)).max(0.008);
         let arguments = format!(
             "bench tpcc {mix} --profile niagara32 --cores {threads} --threads {threads} --warehouses 32 {} --durability lazy \
-             --seconds {seconds:.5} --warm-up {:.5}",
+             --seconds {seconds:.5} --warm-up {seconds:.5} --set log_buffer_bytes=64MiB",
             scale.pick("--items 300 --customers 30", "--items 10000 --customers 300"),
-            seconds / 4.0,
         );
         let takes = [Take::whole(EACH, "road", threads, PER_THREAD), Take::whole(ALL, "road", threads, RATE)];
         Run::simulated(arguments, takes)
@@ -57,6 +56,11 @@ pub(super) fn new_order(scale: Scale) -> Experiment {
                 0.9,
                 0.97,
                 "a significant dip at 16",
+            )
+            .because(
+                Cause::Technique,
+                "who reads ITEM writes no shared memory here and rows of STOCK are locked one by one: \
+                 7 % of the time of 32 threads is spent waiting for locks, nothing for latches",
             ),
         ],
         remark: "DBMS X and PostgreSQL are not here. Warehouses have few items and customers when quick, so that they fit a simulated machine; \
@@ -70,7 +74,7 @@ pub(super) fn payment(scale: Scale) -> Experiment {
         paper: Paper::ShoreMt,
         figure: "Figure 5, right",
         title: "TPC-C's Payment, a warehouse for each client",
-        runs: runs(scale, "--mix payment --warehouse-per-client"),
+        runs: runs(scale, "--mix payment --warehouse-per-client --split --partitions 32"),
         plots: vec![log_lines(EACH, "threads"), lines(ALL, "threads")],
         claims: vec![Claim::at_least(
             "a thread does as much with 32 as alone",
@@ -80,6 +84,8 @@ pub(super) fn payment(scale: Scale) -> Experiment {
             0.5,
             "scales to 32 threads",
         )],
-        remark: "Fifteen in a hundred payments are for a customer of another warehouse, as TPC-C has it.",
+        remark: "Fifteen in a hundred payments are for a customer of another warehouse, as TPC-C has it. Each warehouse has tables of its own: in \
+                 common ones the rows of 32 warehouses lie on one page, whose latch each payment takes exclusively, and a thread does 0.4 of \
+                 what it does alone. The claim is of clients that have nothing in common.",
     }
 }
