@@ -117,3 +117,80 @@ fn the_summary_is_complete() {
         assert!(!runs || tested.contains(&name.trim_end_matches(".md")), "nobody runs {name}");
     }
 }
+
+/// Every fence is one that a test looks at: commands that are run above, Rust that the tests of the library compile and run, or output.
+#[test]
+fn no_command_stands_beside_the_tests() {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../foreshore/src/lib.rs");
+    let library = fs::read_to_string(library).unwrap();
+    for page in pages() {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        let fences: Vec<&str> =
+            text.lines().filter_map(|line| line.trim_start().strip_prefix("```")).collect();
+        assert!(fences.len().is_multiple_of(2), "{name}: a fence is open");
+        for pair in fences.chunks(2) {
+            assert!(["sh run", "rust", "text"].contains(&pair[0]), "{name}: {:?} is run by nobody", pair[0]);
+            assert_eq!(pair[1], "", "{name}");
+        }
+        let compiled = library.contains(&format!("docs/src/{name}"));
+        assert!(compiled || !fences.contains(&"rust"), "nobody compiles the Rust of {name}");
+    }
+}
+
+/// What is named in passing: subcommands and options of the program, files of the repository.
+#[test]
+fn what_is_named_in_passing_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut commands, mut places) = (0, 0);
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let mut fenced = false;
+        let prose: Vec<&str> = (text.lines())
+            .filter(|line| {
+                let fence = line.starts_with("```");
+                fenced ^= fence;
+                !fence && !fenced
+            })
+            .collect();
+        for span in prose.join("\n").split('`').skip(1).step_by(2) {
+            let words: Vec<&str> = span.split_whitespace().collect();
+            match words[..] {
+                ["foreshore", ref rest @ ..] if !rest.is_empty() => {
+                    commands += 1;
+                    check_words(&page, rest);
+                }
+                [place, ..] if place.starts_with("crates/") || place.starts_with("scripts/") => {
+                    places += 1;
+                    assert!(root.join(place).exists(), "{}: {place} is not there", page.display());
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(commands > 10 && places > 20, "{commands} commands, {places} places");
+}
+
+/// Each word that is not an argument is a subcommand, each option one that the help of the command has.
+fn check_words(page: &Path, words: &[&str]) {
+    let is_name = |word: &&str| word.chars().all(|letter| letter.is_ascii_lowercase());
+    let mut path: Vec<&str> = Vec::new();
+    let help = |path: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+        let output = program.args(path).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{}: {path:?} is no command", page.display());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut told = help(&path);
+    for word in words.iter().take_while(|word| is_name(word)) {
+        if !told.contains("Commands:") {
+            break;
+        }
+        path.push(word);
+        told = help(&path);
+    }
+    assert!(!path.is_empty(), "{}: {words:?}", page.display());
+    for option in words.iter().filter(|word| word.starts_with("--") && word.len() > 2) {
+        assert!(told.contains(option), "{}: {path:?} has no {option}", page.display());
+    }
+}
