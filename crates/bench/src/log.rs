@@ -41,6 +41,8 @@ pub struct LogRun {
     pub threads: Vec<usize>,
     /// How long each way is measured with each number of threads.
     pub measured: Duration,
+    /// In place of that so many records of each thread, once: for counting instructions.
+    pub iterations: Option<u64>,
     /// A new directory for the log, or memory that forgets, so that no disk is measured.
     pub directory: Option<PathBuf>,
 }
@@ -76,7 +78,7 @@ pub fn run_log(run: &LogRun, mut row: impl FnMut(&LogRow)) -> Result<Vec<LogRow>
     let mut rows = Vec::new();
     for &threads in &run.threads {
         let mut turns: Vec<Vec<LogRow>> = vec![Vec::new(); run.inserts.len()];
-        for _ in 0..TURNS {
+        for _ in 0..if run.iterations.is_some() { 1 } else { TURNS } {
             for (insert, turns) in run.inserts.iter().zip(&mut turns) {
                 turns.push(turn(run, *insert, threads).map_err(|error| failure(&error))?);
             }
@@ -109,13 +111,16 @@ fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, Stora
         let workers: Vec<_> = (1..=threads as u64)
             .map(|number| {
                 let (log, stop, payload) = (&log, &stop, &payload[..]);
-                scope.spawn(move || append_until(log, stop, TxnId(number), payload))
+                scope.spawn(move || match run.iterations {
+                    None => append_until(log, stop, TxnId(number), payload),
+                    Some(count) => measured_appends(log, count, TxnId(number), payload).map(|()| count),
+                })
             })
             .collect();
         let turn = run.measured / TURNS;
         let mut released = Ok(());
-        while released.is_ok() && begin.elapsed() < turn && !workers.iter().any(|worker| worker.is_finished())
-        {
+        let is_over = || run.iterations.is_none() && begin.elapsed() >= turn;
+        while released.is_ok() && !is_over() && !workers.iter().any(|worker| worker.is_finished()) {
             thread::sleep(RELEASE_EVERY.min(turn));
             released = log.release_before(log.durable());
         }
@@ -153,6 +158,12 @@ fn append_until(log: &Log, stop: &AtomicBool, txn: TxnId, payload: &[u8]) -> Res
     }
 }
 
+/// Never inlined, so that its instructions can be counted by its name.
+#[inline(never)]
+fn measured_appends(log: &Log, count: u64, txn: TxnId, payload: &[u8]) -> Result<(), StorageError> {
+    (0..count).try_for_each(|_| log.append(txn, Lsn::ZERO, KIND, &[payload]).map(drop))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +175,7 @@ mod tests {
             size: 100,
             threads: vec![1, 4],
             measured: Duration::from_millis(30),
+            iterations: None,
             directory: None,
         };
         let mut told = 0;
@@ -173,6 +185,10 @@ mod tests {
             // A record takes its header and what fills it up: 136 bytes, but for rounding.
             assert!(row.appends_per_s > 0.0 && row.bytes_per_s >= row.appends_per_s * 135.99, "{row:?}");
         }
+        let counted = LogRun { iterations: Some(500), threads: vec![2], ..run.clone() };
+        let rows = run_log(&counted, |_| ()).unwrap();
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row.bytes_per_s >= row.appends_per_s * 135.99), "{rows:?}");
         for (wrong, threads) in [(MAX_PAYLOAD_BYTES + 1, 1), (10, 0)] {
             assert!(run_log(&LogRun { size: wrong, threads: vec![threads], ..run.clone() }, |_| ()).is_err());
         }

@@ -11,6 +11,7 @@
 mod append;
 mod flusher;
 mod gather;
+mod maker;
 mod read;
 mod reserve;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::{
 use wait::Waiting;
 
 pub(crate) use flusher::Flusher;
+pub(crate) use maker::run_maker;
 pub(crate) use wait::Stop;
 
 /// [`Core::gate`]: everything is allowed.
@@ -47,6 +49,10 @@ const POISONED: u8 = 2;
 
 /// The log stops before LSNs of this size: sums of positions and lengths never overflow.
 const LAST_POSITION: u64 = u64::MAX / 4;
+
+/// So many blocks, which are allowed as a whole to those who append (`insert/fetch_add.rs`), has the ring: a nearly full one is
+/// filled to the end by single claims.
+const BLOCKS_OF_RING: u64 = 16;
 
 /// What those who append, those who wait and the flusher share.
 #[derive(Debug)]
@@ -61,15 +67,16 @@ pub(crate) struct Core {
     low_water: AtomicU64,
     /// Nothing before this is ever taken back. Advanced by whoever knows who is open.
     undo_floor: AtomicU64,
-    /// Work may be appended up to here: space on the disk for it, and for taking it back (WAL-13). Written by the flusher;
-    /// relaxed, for who claims by an old value claims less.
+    /// Work may be appended up to here: space on the disk for it, and for taking it back (WAL-13). Written under
+    /// [`Core::telling_space`]; relaxed, for who claims by an old value claims less.
     space_limit: AtomicU64,
     /// Held to tell how far the space goes.
     telling_space: Mutex<()>,
     /// Work has begun, so space is taken for it. Not before: what space there is may be needed to recover. Relaxed: it is seen
-    /// by the flusher that is woken after it was set.
+    /// by the maker of spares that is woken after it was set.
     takes_space: AtomicBool,
-    /// There was no space for more. Written by the flusher, relaxed: it chooses between two refusals.
+    /// There was no space for more. Written under [`Core::telling_space`] or by the maker of spares, relaxed: it chooses between
+    /// two refusals.
     disk_is_full: AtomicBool,
     /// `OPEN`, `CLOSED` or `POISONED`; only ever grows.
     gate: AtomicU8,
@@ -85,8 +92,10 @@ pub(crate) struct Core {
     work: Condvar,
     /// Those who wait for a flush: each batch of the flusher wakes one of the two, by its number's parity.
     batches: [Condvar; 2],
-    /// Those who wait for room in the ring.
+    /// Those who wait for room in the ring, or for space on the disk.
     space: Condvar,
+    /// The maker of spares sleeps here.
+    making: Condvar,
     pub(crate) ring: Ring,
     pub(crate) seal: Seal,
     pub(crate) geometry: Geometry,
@@ -111,7 +120,7 @@ impl Core {
         options: &LogOptions,
     ) -> Core {
         Core {
-            inserter: Inserter::new(options.insert, geometry, tail),
+            inserter: Inserter::new(options.insert, geometry, tail, options.buffer() as u64 / BLOCKS_OF_RING),
             durable: CachePadded::new(AtomicU64::new(tail)),
             flushes: AtomicU64::new(0),
             low_water: AtomicU64::new(low),
@@ -128,6 +137,7 @@ impl Core {
             work: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             space: Condvar::new(),
+            making: Condvar::new(),
             ring: Ring::new(options.buffer(), tail),
             seal,
             geometry,

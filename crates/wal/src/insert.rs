@@ -8,7 +8,8 @@
 //!   rest of a segment and the next one's header. Who claims the first place of a new segment also ends the one before.
 //! - WAL-12: the tail is advanced by read-modify-writes that acquire and release, by the one who claims or by somebody who
 //!   acts for him and with whom he is ordered. So who sees a tail sees what was stored before the claims below it.
-//! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or when space is to be taken on the disk.
+//! - WAL-10, WAL-13, and the ring's size: no claim ends where it may not.
+//! - Nobody who claims waits for a sync; but for the flusher when the ring is full, or until space was taken on the disk.
 
 mod baseline;
 mod compare_exchange;
@@ -26,7 +27,8 @@ use fetch_add::FetchAdd;
 /// How those who append agree on where their records go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogInsert {
-    /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into the segment begins the next.
+    /// Everybody advances the tail by an addition that cannot fail; whose record does not fit into what was allowed for all asks for
+    /// the next part.
     #[default]
     FetchAdd,
     /// Everybody advances the tail by compare-exchange, and tries again when somebody else was faster.
@@ -91,11 +93,11 @@ pub(crate) enum Inserter {
 }
 
 impl Inserter {
-    /// A log that ends at `tail`.
-    pub(crate) fn new(kind: LogInsert, geometry: Geometry, tail: u64) -> Inserter {
+    /// A log that ends at `tail`. For parts of `block_bytes`, a power of two, [`LogInsert::FetchAdd`] asks at once.
+    pub(crate) fn new(kind: LogInsert, geometry: Geometry, tail: u64, block_bytes: u64) -> Inserter {
         match kind {
             LogInsert::CompareExchange => Inserter::CompareExchange(CompareExchange::new(geometry, tail)),
-            LogInsert::FetchAdd => Inserter::FetchAdd(FetchAdd::new(geometry, tail)),
+            LogInsert::FetchAdd => Inserter::FetchAdd(FetchAdd::new(geometry, tail, block_bytes)),
             LogInsert::Consolidated => Inserter::Consolidated(Consolidated::new(geometry, tail)),
             LogInsert::Mutex => Inserter::Mutex(OneMutex::new(geometry, tail)),
         }
@@ -106,7 +108,7 @@ impl Inserter {
     pub(crate) fn tail(&self) -> u64 {
         match self {
             Inserter::CompareExchange(inserter) => inserter.tail.load(Ordering::Acquire),
-            Inserter::FetchAdd(inserter) => inserter.position(inserter.word().load(Ordering::Acquire)),
+            Inserter::FetchAdd(inserter) => inserter.tail(|word| word.load(Ordering::Acquire)),
             Inserter::Consolidated(inserter) => inserter.tail.load(Ordering::Acquire),
             Inserter::Mutex(inserter) => inserter.tail.load(Ordering::Acquire),
         }
@@ -117,25 +119,26 @@ impl Inserter {
     pub(crate) fn settled_tail(&self) -> u64 {
         match self {
             Inserter::CompareExchange(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
-            Inserter::FetchAdd(inserter) => inserter.position(inserter.word().fetch_or(0, Ordering::AcqRel)),
+            Inserter::FetchAdd(inserter) => inserter.tail(|word| word.fetch_or(0, Ordering::AcqRel)),
             Inserter::Consolidated(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
             Inserter::Mutex(inserter) => inserter.tail.fetch_or(0, Ordering::AcqRel),
         }
     }
 
-    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, or somewhat behind that;
-    /// under [`LogInsert::FetchAdd`] others may claim between its answer and the claim, so there may be no room *yet*.
+    /// Takes a place at the tail. `check` is asked whether the log may end where it would end then, for this purpose; under
+    /// [`LogInsert::FetchAdd`] also whether work may fill a block to its end. What it has allowed once, it must not refuse later.
     #[inline]
     pub(crate) fn claim(
         &self,
         request: Request,
-        check: impl Fn(u64) -> Result<(), Refused>,
+        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
+        let check_own = |end| check(request.purpose, end);
         match self {
-            Inserter::CompareExchange(inserter) => inserter.claim(request, check),
+            Inserter::CompareExchange(inserter) => inserter.claim(request, check_own),
             Inserter::FetchAdd(inserter) => inserter.claim(request, check),
-            Inserter::Consolidated(inserter) => inserter.claim(request, check),
-            Inserter::Mutex(inserter) => inserter.claim(request, check),
+            Inserter::Consolidated(inserter) => inserter.claim(request, check_own),
+            Inserter::Mutex(inserter) => inserter.claim(request, check_own),
         }
     }
 }

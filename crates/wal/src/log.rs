@@ -11,7 +11,7 @@ use foreshore_env::{
 };
 
 use crate::{
-    core::{Core, Flusher, Stop},
+    core::{Core, Flusher, Stop, run_maker},
     frame::{RecordHeader, RecordKind, Seal},
     insert::Purpose,
     options::LogOptions,
@@ -28,8 +28,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Log {
     core: Arc<Core>,
-    /// The flusher's thread, until it is joined.
-    flusher: Mutex<Option<thread::JoinHandle<()>>>,
+    /// The threads of the flusher and of the maker of spares, until they are joined.
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Log {
@@ -114,13 +114,21 @@ impl Log {
     fn start(core: Core, segment: Segment, sealed: bool) -> Result<Arc<Log>> {
         let core = Arc::new(core);
         core.name_for_simulation();
-        core.reserve(true)?;
+        core.reserve()?;
+        let log = Log { core: Arc::clone(&core), threads: Mutex::default() };
         let flusher = Flusher::new(Arc::clone(&core), segment, sealed);
+        log.spawn("foreshore-log", move || flusher.run())?;
+        log.spawn("foreshore-space", move || run_maker(&core))?;
+        Ok(Arc::new(log))
+    }
+
+    fn spawn(&self, name: &str, life: impl FnOnce() + Send + 'static) -> Result<()> {
         let handle = thread::Builder::new()
-            .name("foreshore-log".to_owned())
-            .spawn(move || flusher.run())
-            .map_err(StorageError::io("start the flusher of the log in", "memory"))?;
-        Ok(Arc::new(Log { core, flusher: Mutex::new(Some(handle)) }))
+            .name(name.to_owned())
+            .spawn(life)
+            .map_err(StorageError::io("start a thread of the log in", "memory"))?;
+        self.threads.lock().push(handle);
+        Ok(())
     }
 
     /// Appends a record whose payload is the concatenation of these pieces; returns its LSN. Waits only for the
@@ -271,9 +279,9 @@ impl Log {
     fn stop(&self, stop: Stop) {
         self.core.shut(stop);
         // Held while joining: a second caller returns when the first has joined.
-        let mut flusher = self.flusher.lock();
-        if let Some(handle) = flusher.take() {
-            // A flusher that panicked has poisoned the log.
+        let mut threads = self.threads.lock();
+        for handle in threads.drain(..) {
+            // One that panicked has poisoned the log.
             let _ = handle.join();
         }
     }

@@ -63,6 +63,8 @@ struct Files {
     live: VecDeque<Segment>,
     /// Files whose content nobody needs.
     spares: Vec<PathBuf>,
+    /// One of them is becoming the next segment: still space of the log.
+    making: bool,
     /// The number in the name of the next spare.
     next_spare: u64,
 }
@@ -107,7 +109,7 @@ impl Store {
     ) -> Store {
         let next_spare = spares.iter().map(|(number, _)| number.saturating_add(1)).max().unwrap_or(0);
         let spares = spares.into_iter().map(|(_, path)| path).collect();
-        let files = Mutex::new(Files { live, spares, next_spare });
+        let files = Mutex::new(Files { live, spares, making: false, next_spare });
         Store { disk, directory: directory.to_owned(), log_id, geometry, files }
     }
 
@@ -126,7 +128,12 @@ impl Store {
     /// Makes the next segment. The one before it is durable to its end (WAL-5), and says durably that this one follows before this
     /// one has a record (WAL-14).
     pub(crate) fn make(&self, base: u64) -> Result<Segment> {
-        let recycled = self.files.lock().spares.pop();
+        let recycled = {
+            let mut files = self.files.lock();
+            let recycled = files.spares.pop();
+            files.making = recycled.is_some();
+            recycled
+        };
         let (spare, mode) = match recycled {
             Some(path) => (path, OpenMode::ReadWrite),
             None => (self.spare_path(), OpenMode::CreateNew),
@@ -151,7 +158,10 @@ impl Store {
             before.note_successor(self.log_id)?;
         }
         let segment = Segment { base, file, path };
-        self.files.lock().live.push_back(segment.clone());
+        let mut files = self.files.lock();
+        files.live.push_back(segment.clone());
+        files.making = false;
+        drop(files);
         Ok(segment)
     }
 
@@ -177,7 +187,7 @@ impl Store {
     /// Up to which position there is space on the disk: segments, and spares that will become some.
     pub(crate) fn space_end(&self) -> u64 {
         let files = self.files.lock();
-        let segments = files.spares.len() as u64 + 1;
+        let segments = files.spares.len() as u64 + u64::from(files.making) + 1;
         files.live.back().map_or(0, |last| last.base + segments * self.geometry.segment_bytes())
     }
 

@@ -13,7 +13,7 @@ use ::foreshore as facade;
 use facade::{
     Database, Direction, Error, Options, Pipeline, Plan, TableDefinition, TransactOptions, Transaction,
 };
-use foreshore_env::{sync::Arc, thread, time::Duration};
+use foreshore_env::sync::Arc;
 
 use super::{
     DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, Partitioning,
@@ -28,9 +28,6 @@ use crate::{
     workload::Worker,
 };
 use runs::Runs;
-
-/// How long a database rests between its load and a measurement.
-const REST: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
@@ -379,10 +376,7 @@ impl Engine for ForeshoreEngine {
     }
 
     fn settle(&self) -> Result<(), Failure> {
-        self.database.checkpoint().map_err(failure)?;
-        // What the log took while it was loaded is made ready again in the background (WAL-13).
-        thread::sleep(REST);
-        Ok(())
+        self.database.checkpoint().map_err(failure)
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {

@@ -30,6 +30,10 @@ pub(super) struct LogArgs {
     /// How long to measure each way with each number of threads.
     #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]
     seconds: Duration,
+    /// Append so many records by each thread, once, in place of a time: for counting instructions.
+    #[arg(long, value_name = "N", conflicts_with = "seconds",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    iterations: Option<u64>,
     /// A new directory for the log, which is kept [default: memory that forgets, so that no disk is measured].
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -71,6 +75,7 @@ pub(super) fn run(args: LogArgs) -> Result<ExitCode, CliError> {
         size: args.size,
         threads: args.threads.into_iter().map(usize::from).collect(),
         measured: args.seconds,
+        iterations: args.iterations,
         directory: directory.map(|directory| directory.path().to_owned()),
     };
     let (size, seconds) = (run.size, run.measured.as_secs_f64());

@@ -6,7 +6,7 @@
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_env::sync::{MutexGuard, atomic::Ordering};
 
-use super::{Core, LAST_POSITION, OPEN, POISONED, wait::Waiting};
+use super::{Core, LAST_POSITION, OPEN, wait::Waiting};
 use crate::{
     frame::{
         self, Gathered, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded,
@@ -88,7 +88,7 @@ impl Core {
             Err(Refused::NoRoom) => self.claim_when_there_is_room(request)?,
         };
         let taken = self.ring.taken(claim.claimed.end);
-        let claim = if taken > self.ring.bytes() { self.wait_for_room(claim)? } else { claim };
+        debug_assert!(taken <= self.ring.bytes(), "WAL-10: no claim without room in the ring");
         let lsn = Lsn(claim.start());
         debug_assert!(prev < lsn, "the previous record of a transaction lies before the next");
         let header = frame::header_words(&RecordHeader { lsn, prev, txn, kind });
@@ -105,23 +105,27 @@ impl Core {
     /// Takes a place at the tail: the critical section of an append.
     #[inline]
     fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
-        let limit = match request.purpose {
+        let claimed = self.inserter.claim(request, |purpose, end| self.check_claim(purpose, end))?;
+        Ok(Claim { core: self, claimed })
+    }
+
+    /// Whether the log may end at `end` (WAL-10, WAL-13). What was allowed stays allowed.
+    #[inline]
+    fn check_claim(&self, purpose: Purpose, end: u64) -> Result<(), Refused> {
+        let limit = match purpose {
             Purpose::Forward => self.work_bytes,
             Purpose::Rollback => self.capacity_bytes,
             Purpose::Own => u64::MAX,
         };
-        let claimed = self.inserter.claim(request, |end| {
-            if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
-                Err(Refused::LogFull)
-            } else if let (Purpose::Forward, Some(none_left)) = (request.purpose, self.lacks_space(end)) {
-                Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
-            } else if self.ring.taken(end) > self.ring.bytes() {
-                Err(Refused::NoRoom)
-            } else {
-                Ok(())
-            }
-        })?;
-        Ok(Claim { core: self, claimed })
+        if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
+            Err(Refused::LogFull)
+        } else if let (Purpose::Forward, Some(none_left)) = (purpose, self.lacks_space(end)) {
+            Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
+        } else if self.ring.taken(end) > self.ring.bytes() {
+            Err(Refused::NoRoom)
+        } else {
+            Ok(())
+        }
     }
 
     /// A place for an empty record.
@@ -152,23 +156,6 @@ impl Core {
                 Err(Refused::NoRoom) => waiting = self.sleep_until_room_was_made(waiting),
             }
         }
-    }
-
-    /// Others were faster than the room that was seen before the claim: the flusher comes up to the claimed place. All
-    /// before it can be written without it, and then there is room, for a ring takes more than two records.
-    #[cold]
-    fn wait_for_room<'a>(&'a self, claim: Claim<'a>) -> Result<Claim<'a>> {
-        let mut waiting = self.waiting.lock();
-        while self.ring.taken(claim.claimed.end) > self.ring.bytes() {
-            if waiting.flusher_gone || self.gate.load(Ordering::Acquire) == POISONED {
-                drop(waiting);
-                // Nobody will come by the place any more.
-                std::mem::forget(claim);
-                return Err(self.refusal());
-            }
-            waiting = self.sleep_until_room_was_made(waiting);
-        }
-        Ok(claim)
     }
 
     fn sleep_until_room_was_made<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {

@@ -26,8 +26,6 @@ use crate::{
 const PIECE_BYTES: u64 = 1 << 20;
 /// How often the flusher only yields to somebody in the middle of an append, before it sleeps.
 const YIELDS: u32 = 16;
-/// How often a full disk is asked for space.
-const SPACE_RETRY: Duration = Duration::from_millis(100);
 /// How long it sleeps then.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -46,8 +44,6 @@ pub(crate) struct Flusher {
     timer: Timer,
     /// Bytes on their way from the ring to the file.
     piece: Vec<u8>,
-    /// Since when there is no space on the disk.
-    no_space: Option<Instant>,
     /// How often in a row there was nothing to write because somebody was in the middle of an append.
     stalls: u32,
 }
@@ -80,7 +76,6 @@ impl Flusher {
             sealed,
             timer,
             piece: Vec::new(),
-            no_space: None,
             stalls: 0,
         }
     }
@@ -96,26 +91,13 @@ impl Flusher {
                 Task::Seal => return self.seal(),
                 Task::Stop => return,
             };
-            if let Err(error) = result.and_then(|()| self.reserve()) {
+            if let Err(error) = result {
                 // An error is final (WAL-8): what the file holds now nobody knows.
                 core.poison(&error.to_string());
                 return;
             }
+            core.look_after_space();
         }
-    }
-
-    /// Takes space for what comes next, unless there was none a moment ago.
-    fn reserve(&mut self) -> Result<()> {
-        let now = Instant::now();
-        let may_take = self.no_space.is_none_or(|since| now.saturating_duration_since(since) >= SPACE_RETRY);
-        let enough = self.core.reserve(may_take)?;
-        if enough {
-            self.no_space = None;
-        } else if may_take && self.core.is_disk_full() {
-            self.no_space = Some(now);
-        }
-        self.core.room_was_made();
-        Ok(())
     }
 
     /// Makes all that is published durable.

@@ -5,9 +5,8 @@
 //! pages. The space is that of segments that have their length already. So on a full disk work is refused while the log can still
 //! take all that ends work, and nobody is told of it by a log that has died.
 //!
-//! The flusher makes spares ahead of the tail, when nobody waits for it. Who comes up to the limit before it has waits for the
-//! flusher, as for room in the ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments
-//! go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
+//! A thread of its own makes spares ahead of the tail (`maker.rs`). Who comes up to the limit before it has waits, as for room in the
+//! ring; if there is no more space, he is told that the log is full. Then a checkpoint may let segments go, which are spares from then on, so that a database on a full disk goes on with the log that it has.
 
 use foreshore_base::{Result, StorageError, is_disk_full};
 use foreshore_env::sync::atomic::Ordering;
@@ -37,37 +36,47 @@ impl Core {
         self.geometry.segment_bytes() / 2
     }
 
-    /// Allows work as far as the space goes that there is; whether that will do for a while.
+    /// Allows work as far as the space goes that there is, and wakes those who wait for more; whether that will do for a while.
     fn limit_work(&self) -> bool {
         // Computed and told under one mutex: the last to tell has seen the space as it is.
-        let _telling = self.telling_space.lock();
+        let telling = self.telling_space.lock();
         let (floor, ahead) = self.span_of_work();
         let space = self.store.space_end().saturating_sub(floor + self.kept());
         let limit = floor + space / 8 * WORK_EIGHTHS;
         if limit >= ahead {
             self.disk_is_full.store(false, Ordering::Relaxed);
         }
-        self.space_limit.store(limit, Ordering::Relaxed);
+        let before = self.space_limit.swap(limit, Ordering::Relaxed);
+        drop(telling);
+        if limit > before {
+            self.room_was_made();
+        }
         limit >= ahead
     }
 
-    /// Takes space for what will soon be appended; false: there is none, or not to be asked for now. By the flusher, or before
-    /// there is one.
-    pub(crate) fn reserve(&self, may_take: bool) -> Result<bool> {
-        while !self.limit_work() {
-            if !may_take || !self.takes_space.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
+    /// Makes spares for what will soon be appended, as far as there is space and it is to be asked for already. By the maker, or
+    /// before there is one.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        while !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
             match self.store.reserve() {
                 Ok(()) => {}
                 Err(StorageError::Io { source, .. }) if is_disk_full(&source) => {
                     self.disk_is_full.store(true, Ordering::Relaxed);
-                    return Ok(false);
+                    // They are refused from now on.
+                    self.room_was_made();
+                    return Ok(());
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher.
+    pub(super) fn look_after_space(&self) {
+        if !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
+            self.want_space();
+        }
     }
 
     /// Lets segments go that end at or before `position`; of spares only so many stay as are of use.
@@ -98,7 +107,7 @@ impl Core {
         let (low, disk_is_full) = (self.low_water(), self.disk_is_full.load(Ordering::Relaxed));
         if disk_is_full {
             // There may be space again.
-            self.want_write();
+            self.want_space();
         }
         let by_space = self.space_limit.load(Ordering::Relaxed).saturating_sub(low);
         StorageError::LogFull {

@@ -20,7 +20,7 @@ use crate::{
 
 const KIND: RecordKind = RecordKind(70);
 
-/// A log with the smallest buffer and its running flusher.
+/// A log with the smallest buffer, its running flusher, and the maker of spares, whom the flusher's thread joins.
 fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new("/log")).unwrap();
@@ -36,7 +36,15 @@ fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     let segment = store.make(0).unwrap();
     let core = Arc::new(Core::new(store, geometry, Seal::new(1), FIRST_LSN.0, FIRST_LSN.0, &options));
     let flusher = Flusher::new(Arc::clone(&core), segment, false);
-    (core, thread::spawn(move || flusher.run()))
+    let maker = thread::spawn({
+        let core = Arc::clone(&core);
+        move || run_maker(&core)
+    });
+    let life = move || {
+        flusher.run();
+        maker.join().unwrap();
+    };
+    (core, thread::spawn(life))
 }
 
 fn append(core: &Core, bytes: usize) -> foreshore_base::Result<Lsn> {

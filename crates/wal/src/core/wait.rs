@@ -1,4 +1,4 @@
-//! Waiting: for a flush, for room in the ring, and the flusher for work.
+//! Waiting: for a flush, for room in the ring, and the flusher and the maker of spares for work.
 //!
 //! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
 //! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
@@ -28,6 +28,8 @@ pub(super) struct Waiting {
     pub(super) gathering: Gathering,
     /// How many wait for room.
     pub(super) for_space: usize,
+    /// Spares are to be made.
+    space_wanted: bool,
     /// The flusher sleeps and must be woken.
     pub(super) flusher_sleeps: bool,
     pub(super) stop: Stop,
@@ -157,8 +159,36 @@ impl Core {
     pub(super) fn wake_all(&self, waiting: &mut Waiting) {
         self.wake_flusher(waiting);
         self.space.notify_all();
+        self.making.notify_all();
         self.batches[0].notify_all();
         self.batches[1].notify_all();
+    }
+}
+
+/// The side of the maker of spares.
+impl Core {
+    /// Asks for spares.
+    #[cold]
+    pub(super) fn want_space(&self) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.space_wanted {
+            waiting.space_wanted = true;
+            self.making.notify_one();
+        }
+    }
+
+    /// Sleeps until spares are asked for; false: there will be no more.
+    pub(super) fn space_is_wanted(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.stop != Stop::No || self.gate.load(Ordering::Acquire) == POISONED {
+                return false;
+            }
+            if std::mem::take(&mut waiting.space_wanted) {
+                return true;
+            }
+            waiting = self.making.wait(waiting);
+        }
     }
 }
 

@@ -1,30 +1,34 @@
 //! The tail advances by an addition, which the hardware does in one go however many want it, and which cannot fail.
 //!
-//! An addition cannot look first whether the record fits into its segment. So the word counts within a segment:
+//! An addition cannot look first whether there is room for its record. So it is looked once for a whole *block* of the log, a part
+//! of a segment: whoever comes into a block asks whether work may fill all of it, and if so, opens it; to what is then added
+//! within it nobody can say no any more. The word:
 //!
 //! | bits | what |
 //! | --- | --- |
-//! | 0–27 | where the log ends in its segment, in units of 8 bytes; more than the segment has: it is being left |
-//! | 28–63 | the number of the segment, counted from the one in which the log was opened |
+//! | 0–27 | where the log ends in its block, in units of 8 bytes; more than the block has: it is being left |
+//! | 28–62 | the number of the block, counted from the one in which the log was opened |
+//! | 63 | shut: no block is open, and `held` says where the log ends; bits 0–27 not 0: somebody has the turn |
 //!
 //! ```text
-//!                         claim that fits               claim that does not fit
-//!   (segment, offset) ------------------> (…, offset + bytes) ------------> (…, more than the segment)
-//!                                               ^                                |   claims of others: they wait
-//!                                               |   swap by the one whose claim  |
-//!                                               +---- did not fit: (segment + 1, header + bytes)
+//!   claim that fits in the block                    claim that does not fit: it has the turn
+//!      (block, offset + bytes) <---- (block, offset) ------------------> (…, more than the block)
+//!                                       ^                                   |   claims of others: they wait
+//!                                       | swap: it has got its place, and   |
+//!                                       | the block where that ends is open |   swap: it was refused, or may not fill that block
+//!                                       +-----------------------------------+------------------> (shut, 0)
+//!                                       |                                                            |  any claim
+//!                                       +--------------------------------------------- (shut, more) <+  has the turn
 //! ```
 //!
-//! Of all claims that a segment sees, exactly one begins within it and ends beyond: its owner ends the segment and takes
-//! the first place of the next. Nothing is wasted, and nothing has to be filled. Those who add meanwhile wait for that one
-//! store and add again; between the addition and the store nothing is done that could wait or fail.
+//! Of all claims that a block sees, exactly one begins within it and ends beyond, and of those that find the word shut exactly one
+//! is the first. To that one the tail belongs until its swap: it takes the next place, if it may, beyond the end of the segment if it must.
+//! What others have added meanwhile is void: they wait for the swap and add again. Nothing is wasted, and nothing has to be filled;
+//! between the addition and the swap nothing is done that could wait or fail.
 //!
-//! Whether there is room is asked *before* the addition, of a tail that may be a few claims old. So near a limit, and always for
-//! the flusher, which must not wait for itself, the same word is advanced by compare-exchange, which claims what was asked
-//! for or nothing. Only if more than [`MARGIN`] is claimed while somebody is between his question and his addition does he
-//! exceed a limit, by his record: with long records and more threads than [`MARGIN`] has longest ones, all of them cut off at that
-//! point, each may, so that work takes up to a record of each from what is kept for the ends of transactions. If the limit is that
-//! of the ring, he waits with his claim in hand.
+//! So limits are kept exactly, however many append and wherever each of them is stopped: what is in an open block was allowed before
+//! it was opened, and all else is asked for by whoever has the tail to himself. (Limits do not fall below what they have allowed.)
+//! Near a limit no block is open, and each claim takes a turn.
 
 use foreshore_env::{
     CachePadded, hint,
@@ -33,128 +37,147 @@ use foreshore_env::{
 };
 
 use super::{Claimed, Purpose, Refused, Request};
-use crate::{
-    frame::MAX_RECORD_BYTES,
-    segment::{Geometry, MAX_SEGMENT_BYTES},
-};
+use crate::segment::{Geometry, Place};
 
 /// Bits of the offset.
 const OFFSET_BITS: u32 = 28;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+/// No block is open.
+const SHUT: u64 = 1 << 63;
 /// Bytes in a unit of the offset: records start and end at multiples of it.
 const UNIT: u64 = 8;
-/// Segments that a log may go through before it is opened anew; from the smallest ones, four petabytes.
-const MAX_SEGMENTS: u64 = 1 << (63 - OFFSET_BITS);
-/// With so much room behind a record, others may claim at the same moment without coming to a limit.
-const MARGIN: u64 = 16 * MAX_RECORD_BYTES as u64;
-/// How often somebody only spins who waits for the next segment, before he lets others run.
+/// Blocks that may be opened before the log is opened anew; of the smallest ones, more than 10^14 bytes. Behind them all is shut.
+const MAX_BLOCKS: u64 = 1 << (63 - OFFSET_BITS);
+/// The largest block.
+pub(super) const MAX_BLOCK_BYTES: u64 = 1 << 20;
+/// How often somebody only spins who waits for another's turn to end, before he lets others run.
 const SPINS: u64 = 64;
 
-// A thread adds once while a segment is being left: the longest record of each of 16,384 threads has room in the offset.
-const _: () = assert!(MAX_SEGMENT_BYTES / UNIT + (16_384 << 16) / UNIT <= OFFSET_MASK);
+// A thread adds once while somebody has the turn: the longest record of each of 16,384 threads has room in the offset.
+const _: () = assert!(MAX_BLOCK_BYTES / UNIT + (16_384 << 16) / UNIT <= OFFSET_MASK);
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct FetchAdd {
     /// See the [module](self). Advanced by whoever appends.
     word: CachePadded<AtomicU64>,
-    /// The base of the segment with number 0.
+    /// Where the log ends while the word is shut. Written by whoever has the turn, before the swap that ends it.
+    held: CachePadded<AtomicU64>,
+    /// The base of the block with number 0.
     origin: u64,
+    /// A power of two, part of a segment.
+    block_bytes: u64,
     geometry: Geometry,
 }
 
 impl FetchAdd {
-    pub(super) fn new(geometry: Geometry, tail: u64) -> FetchAdd {
-        let inserter = FetchAdd {
-            word: CachePadded::default(),
-            origin: geometry.base(tail.saturating_sub(1)),
+    /// `block_bytes`: a power of two.
+    pub(super) fn new(geometry: Geometry, tail: u64, block_bytes: u64) -> FetchAdd {
+        FetchAdd {
+            word: CachePadded::new(AtomicU64::new(SHUT)),
+            held: CachePadded::new(AtomicU64::new(tail)),
+            origin: geometry.base(tail),
+            block_bytes: block_bytes.min(MAX_BLOCK_BYTES).min(geometry.segment_bytes()),
             geometry,
-        };
-        inserter.word.store(inserter.encode(tail), Ordering::Relaxed);
-        inserter
+        }
     }
 
+    /// Where the log ends, by what `read` finds in the word.
     #[inline]
-    pub(super) fn word(&self) -> &AtomicU64 {
-        &self.word
+    pub(super) fn tail(&self, read: impl Fn(&AtomicU64) -> u64) -> u64 {
+        loop {
+            let word = read(&self.word);
+            if !self.is_left(word) {
+                return self.position(word);
+            }
+            self.wait_for_turn();
+        }
     }
 
-    /// Where the log ends, as a word says it.
+    /// Units that the block has which is open.
     #[inline]
-    pub(super) fn position(&self, word: u64) -> u64 {
-        let (base, offset) = self.decode(word);
-        base + offset.min(self.geometry.segment_bytes())
+    fn room(&self, word: u64) -> u64 {
+        if word & SHUT == 0 { self.block_bytes / UNIT } else { 0 }
     }
 
-    /// The base of the segment, and the offset in it, which may lie beyond its end.
+    /// Whether somebody has the turn.
     #[inline]
-    fn decode(&self, word: u64) -> (u64, u64) {
-        let base = self.origin + (word >> OFFSET_BITS) * self.geometry.segment_bytes();
-        (base, (word & OFFSET_MASK) * UNIT)
+    fn is_left(&self, word: u64) -> bool {
+        word & OFFSET_MASK > self.room(word)
     }
 
-    /// The word for a log that ends at `position`. On the border of two segments it ends in the first.
+    /// Where the log ends, as a word says it in which nobody has the turn.
     #[inline]
-    fn encode(&self, position: u64) -> u64 {
-        let base = self.geometry.base(position.saturating_sub(1));
-        let number = (base - self.origin) / self.geometry.segment_bytes();
-        (number << OFFSET_BITS) | ((position - base) / UNIT)
+    fn position(&self, word: u64) -> u64 {
+        if word & SHUT == 0 {
+            self.origin + (word >> OFFSET_BITS) * self.block_bytes + (word & OFFSET_MASK) * UNIT
+        } else {
+            // Pairs with the release in `take_turn`. It may say already what the one decided who has the turn by now: that is to be.
+            self.held.load(Ordering::Acquire)
+        }
+    }
+
+    /// The number of the block in which a log lies that ends at `position`: on the border of two blocks the first.
+    #[inline]
+    fn block(&self, position: u64) -> u64 {
+        (position - 1 - self.origin) / self.block_bytes
     }
 
     #[inline]
     pub(super) fn claim(
         &self,
         request: Request,
-        check: impl Fn(u64) -> Result<(), Refused>,
+        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
     ) -> Result<Claimed, Refused> {
+        let units = request.bytes / UNIT;
         loop {
-            let seen = self.word.load(Ordering::Relaxed);
-            let Some(claimed) = self.claim_at(seen, request.bytes) else {
-                self.wait_for_next_segment(seen);
-                continue;
-            };
-            if seen >> OFFSET_BITS >= MAX_SEGMENTS {
-                return Err(Refused::LogFull);
+            let before = self.word.fetch_add(units, Ordering::AcqRel);
+            if (before & OFFSET_MASK) + units <= self.room(before) {
+                // Never the beginning of a segment: blocks are opened behind a record.
+                let start = self.position(before);
+                return Ok(Claimed { place: Place { segment_end: None, start }, end: start + request.bytes });
             }
-            if request.purpose == Purpose::Own || check(claimed.end + MARGIN).is_err() {
-                check(claimed.end)?;
-                let after = self.encode(claimed.end);
-                if self.word.compare_exchange(seen, after, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                    return Ok(claimed);
-                }
-                continue;
+            if !self.is_left(before) {
+                return self.take_turn(self.position(before), request, check);
             }
-            let before = self.word.fetch_add(request.bytes / UNIT, Ordering::AcqRel);
-            match self.claim_at(before, request.bytes) {
-                Some(claimed) => {
-                    if self.decode(before).1 + request.bytes > self.geometry.segment_bytes() {
-                        // A read-modify-write, for WAL-12; what others have added meanwhile is void.
-                        self.word.swap(self.encode(claimed.end), Ordering::AcqRel);
-                    }
-                    return Ok(claimed);
-                }
-                None => self.wait_for_next_segment(before),
-            }
+            self.wait_for_turn();
         }
     }
 
-    /// What a claim gets that finds this word; `None` if the segment is being left.
-    #[inline]
-    fn claim_at(&self, word: u64, bytes: u64) -> Option<Claimed> {
-        let (base, offset) = self.decode(word);
-        if offset > self.geometry.segment_bytes() {
-            return None;
-        }
-        let place = self.geometry.place(base + offset, bytes);
-        Some(Claimed { place, end: place.start + bytes })
-    }
-
-    /// Somebody is on the way from his addition to his store.
+    /// Claims at `tail`, which is the caller's alone until the word is swapped.
     #[cold]
-    fn wait_for_next_segment(&self, word: u64) {
-        let left = || self.word.load(Ordering::Relaxed) >> OFFSET_BITS != word >> OFFSET_BITS;
-        if !hint::spin_until(SPINS, left) {
-            while !left() {
+    fn take_turn(
+        &self,
+        tail: u64,
+        request: Request,
+        check: impl Fn(Purpose, u64) -> Result<(), Refused>,
+    ) -> Result<Claimed, Refused> {
+        let place = self.geometry.place(tail, request.bytes);
+        let end = place.start + request.bytes;
+        let granted = check(request.purpose, end);
+        let tail = if granted.is_ok() { end } else { tail };
+        let (block, base) = match granted {
+            Ok(()) => (self.block(end), self.origin + self.block(end) * self.block_bytes),
+            Err(_) => (MAX_BLOCKS, 0),
+        };
+        let opens = block < MAX_BLOCKS && check(Purpose::Forward, base + self.block_bytes).is_ok();
+        let after = if opens {
+            (block << OFFSET_BITS) | ((tail - base) / UNIT)
+        } else {
+            self.held.store(tail, Ordering::Release);
+            SHUT
+        };
+        // A read-modify-write, for WAL-12; what others have added meanwhile is void.
+        self.word.swap(after, Ordering::AcqRel);
+        granted.map(|()| Claimed { place, end })
+    }
+
+    /// Somebody is on the way from his addition to his swap.
+    #[cold]
+    fn wait_for_turn(&self) {
+        let over = || !self.is_left(self.word.load(Ordering::Relaxed));
+        if !hint::spin_until(SPINS, over) {
+            while !over() {
                 thread::yield_now();
             }
         }

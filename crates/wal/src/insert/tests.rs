@@ -6,9 +6,13 @@ use foreshore_env::{sync::Arc, thread};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{frame::HEADER_BYTES, segment::SEGMENT_HEADER_BYTES};
+use crate::{
+    frame::{HEADER_BYTES, MAX_RECORD_BYTES},
+    segment::SEGMENT_HEADER_BYTES,
+};
 
 const SEGMENT: u64 = 128 << 10;
+const BLOCK: u64 = 16 << 10;
 
 /// WAL-11, of claims in their order, the first of which was made when the log ended at `tail`. `end`: where it ends now.
 fn check_contract(geometry: Geometry, tail: u64, end: u64, claims: &[Claimed]) {
@@ -51,12 +55,12 @@ proptest! {
         let tail = geometry.next_start(tail * 8 + (segments << 40));
         let purposes = [Purpose::Forward, Purpose::Rollback, Purpose::Own];
         for kind in LogInsert::ALL {
-            let inserter = Inserter::new(kind, geometry, tail);
+            let inserter = Inserter::new(kind, geometry, tail, BLOCK);
             prop_assert_eq!(inserter.tail(), tail);
             let claims: Vec<Claimed> = sizes
                 .iter()
                 .map(|&(units, purpose)| {
-                    let claimed = inserter.claim(request(units * 8, units, purposes[purpose]), |_| Ok(())).unwrap();
+                    let claimed = inserter.claim(request(units * 8, units, purposes[purpose]), |_, _| Ok(())).unwrap();
                     assert_eq!((inserter.tail(), inserter.settled_tail()), (claimed.end, claimed.end));
                     claimed
                 })
@@ -71,7 +75,7 @@ fn claims_of_many_threads_fill_the_log_without_gap() {
     let geometry = Geometry::new(SEGMENT);
     for kind in LogInsert::ALL {
         for tail in [SEGMENT_HEADER_BYTES, SEGMENT, SEGMENT - 8] {
-            let inserter = Arc::new(Inserter::new(kind, geometry, tail));
+            let inserter = Arc::new(Inserter::new(kind, geometry, tail, BLOCK));
             let mut claims: Vec<Claimed> = thread::scope(|scope| {
                 let threads: Vec<_> = (0..8u64)
                     .map(|number| {
@@ -80,7 +84,7 @@ fn claims_of_many_threads_fill_the_log_without_gap() {
                             let claim = |round: u64| {
                                 let bytes = 32 + (number * 31 + round * 7919) % 4096 * 8;
                                 let purpose = [Purpose::Forward, Purpose::Rollback][(round % 2) as usize];
-                                inserter.claim(request(bytes, number, purpose), |_| Ok(())).unwrap()
+                                inserter.claim(request(bytes, number, purpose), |_, _| Ok(())).unwrap()
                             };
                             (0..2000).map(claim).collect::<Vec<_>>()
                         })
@@ -98,10 +102,10 @@ fn claims_of_many_threads_fill_the_log_without_gap() {
 fn who_is_refused_has_claimed_nothing() {
     let geometry = Geometry::new(SEGMENT);
     for kind in LogInsert::ALL {
-        let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES);
+        let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES, BLOCK);
         for refused in [Refused::NoRoom, Refused::LogFull] {
             let asked = Cell::new(0);
-            let result = inserter.claim(request(64, 1, Purpose::Forward), |end| {
+            let result = inserter.claim(request(64, 1, Purpose::Forward), |_, end| {
                 asked.set(end);
                 Err(refused)
             });
@@ -118,8 +122,8 @@ fn members_of_a_group_that_is_refused_try_by_themselves() {
     let geometry = Geometry::new(SEGMENT);
     let limit = SEGMENT_HEADER_BYTES + 100 * 32;
     for kind in LogInsert::ALL {
-        let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES);
-        let check = |end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
+        let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES, BLOCK);
+        let check = |_, end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
         let granted: usize = thread::scope(|scope| {
             let claim = || inserter.claim(request(32, 0, Purpose::Forward), check).is_ok();
             let threads: Vec<_> =
@@ -127,5 +131,26 @@ fn members_of_a_group_that_is_refused_try_by_themselves() {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!((granted, inserter.tail()), (100, limit), "{kind:?}");
+    }
+}
+
+/// More threads with longest records than could ever be cut off at one point: a limit is kept to the byte.
+#[test]
+fn a_limit_is_kept_by_a_crowd_with_long_records() {
+    const LONG: u64 = MAX_RECORD_BYTES as u64;
+    let geometry = Geometry::new(1 << 20);
+    // In the middle of a block, after a few segments.
+    let limit = (4 << 20) + 5 * LONG + BLOCK / 2;
+    for kind in LogInsert::ALL {
+        let inserter = Inserter::new(kind, geometry, SEGMENT_HEADER_BYTES, BLOCK);
+        let check = |_, end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
+        thread::scope(|scope| {
+            for number in 0..40 {
+                let claim = || inserter.claim(request(LONG, number, Purpose::Forward), check);
+                scope.spawn(move || while claim().is_ok_and(|claimed| claimed.end <= limit) {});
+            }
+        });
+        let tail = inserter.tail();
+        assert!(tail <= limit && tail + LONG > limit, "{kind:?}: {tail} of {limit}");
     }
 }

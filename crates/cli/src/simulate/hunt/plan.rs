@@ -202,6 +202,7 @@ impl Plan {
         let sync_delay =
             if delayed { Duration::from_micros(random.below(LONGEST_SYNC_US)) } else { Duration::ZERO };
         let lives = (0..=random.below(3)).map(|_| Life::draw(&mut random)).collect();
+        draw_cleaners(&mut random, &mut options, &mut settings);
         Plan {
             schedule,
             options,
@@ -256,6 +257,19 @@ fn draw_options(random: &mut Xorshift, changes: &Changes) -> (Options, Vec<(&'st
         settings.push((name, value));
     }
     (options, settings)
+}
+
+/// How many threads write pages ahead of the clock. Drawn last, so that what else a seed stands for does not depend on it.
+fn draw_cleaners(
+    random: &mut Xorshift,
+    options: &mut Options,
+    settings: &mut Vec<(&'static str, &'static str)>,
+) {
+    let value = ["1", "2", "3"][random.below(3) as usize];
+    if options.get("cleaners").as_deref() != Some(value) {
+        options.set("cleaners", value).expect("a number of cleaners");
+        settings.push(("cleaners", value));
+    }
 }
 
 impl Life {

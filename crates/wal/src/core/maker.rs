@@ -1,0 +1,40 @@
+//! The maker of spares: a thread that takes space on the disk ahead of need (WAL-13), so that neither the flusher, and with it all who
+//! wait for a commit, nor anybody else does.
+
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::Core;
+
+/// How often a full disk is asked for space.
+const SPACE_RETRY: Duration = Duration::from_millis(100);
+
+/// Tells everybody when the maker dies: who waits for space would wait for ever.
+struct Farewell<'a>(&'a Core);
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.poison("the maker of spare segments of the log died");
+        }
+    }
+}
+
+/// The thread's life.
+pub(crate) fn run_maker(core: &Core) {
+    let _farewell = Farewell(core);
+    let mut no_space: Option<Instant> = None;
+    while core.space_is_wanted() {
+        let now = Instant::now();
+        if no_space.is_some_and(|since| now.saturating_duration_since(since) < SPACE_RETRY) {
+            continue;
+        }
+        match core.reserve() {
+            Ok(()) => no_space = core.is_disk_full().then_some(now),
+            // Nobody knows what the directory has (WAL-8).
+            Err(error) => return core.poison(&error.to_string()),
+        }
+    }
+}
