@@ -25,16 +25,12 @@ impl Drop for Farewell<'_> {
 /// The thread's life.
 pub(crate) fn run_maker(core: &Core) {
     let _farewell = Farewell(core);
-    let mut no_space: Option<Instant> = None;
-    while core.space_is_wanted() {
-        let now = Instant::now();
-        if no_space.is_some_and(|since| now.saturating_duration_since(since) < SPACE_RETRY) {
-            continue;
-        }
-        match core.reserve() {
-            Ok(()) => no_space = core.is_disk_full().then_some(now),
+    let mut not_before = None;
+    while core.space_is_wanted(not_before) {
+        if let Err(error) = core.reserve() {
             // Nobody knows what the directory has (WAL-8).
-            Err(error) => return core.poison(&error.to_string()),
+            return core.poison(&error.to_string());
         }
+        not_before = core.is_disk_full().then(|| Instant::now() + SPACE_RETRY);
     }
 }

@@ -177,17 +177,21 @@ impl Core {
         }
     }
 
-    /// Sleeps until spares are asked for; false: there will be no more.
-    pub(super) fn space_is_wanted(&self) -> bool {
+    /// Sleeps until spares are asked for, and until `not_before` at least; false: there will be no more.
+    pub(super) fn space_is_wanted(&self, not_before: Option<Instant>) -> bool {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.stop != Stop::No || self.gate.load(Ordering::Acquire) == POISONED {
                 return false;
             }
-            if std::mem::take(&mut waiting.space_wanted) {
-                return true;
-            }
-            waiting = self.making.wait(waiting);
+            waiting = match not_before {
+                _ if !waiting.space_wanted => self.making.wait(waiting),
+                Some(due) if Instant::now() < due => self.making.wait_until(waiting, due),
+                _ => {
+                    waiting.space_wanted = false;
+                    return true;
+                }
+            };
         }
     }
 }

@@ -146,7 +146,8 @@ fn a_limit_is_kept_by_a_crowd_with_long_records() {
         let check = |_, end| if end > limit { Err(Refused::LogFull) } else { Ok(()) };
         thread::scope(|scope| {
             for number in 0..40 {
-                let claim = || inserter.claim(request(LONG, number, Purpose::Forward), check);
+                let inserter = &inserter;
+                let claim = move || inserter.claim(request(LONG, number, Purpose::Forward), check);
                 scope.spawn(move || while claim().is_ok_and(|claimed| claimed.end <= limit) {});
             }
         });
