@@ -160,14 +160,15 @@ mod tests {
             }
             Ok((warm, measured))
         };
-        let (counts, span) = run_together(3, short, count).unwrap();
+        let measure = |measured| run_together(3, (short.0, measured), count).unwrap();
+        let is_enough = |counts: &[(u64, u64)]| counts.iter().any(|(warm, measured)| *warm.min(measured) > 0);
+        let (counts, span) = crate::tests::until_enough(short.1, measure, |(counts, _)| is_enough(counts));
         assert!(
             counts.len() == 3
                 && span.elapsed >= short.1
                 && span.computed.is_some_and(|computed| !computed.is_zero())
         );
-        assert!(counts.iter().map(|(warm, measured)| warm.min(measured)).sum::<u64>() > 0, "{counts:?}");
-
+        assert!(is_enough(&counts), "{counts:?}");
         let fail = |number, clock: &Clock| {
             if number == 1 {
                 return Err(BenchError::invalid("broken"));

@@ -75,9 +75,14 @@ fn a_deadlock_report() {
 
 #[test]
 fn sizing() {
-    let told = run("sizing.md");
-    let (small, large) = told[0].rsplit_once("ycsb").unwrap();
-    assert!(small.contains("evicted") && !large.contains("evicted"), "{}", told[0]);
+    // On a busy machine there may be hardly a transaction in so short a time.
+    let as_described = (0..20).any(|_| {
+        let told = run("sizing.md");
+        let (small, large) = told[0].rsplit_once("ycsb").unwrap();
+        assert!(!large.contains("evicted"), "{}", told[0]);
+        small.contains("evicted")
+    });
+    assert!(as_described, "nothing was evicted from the small pool");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use foreshore_hostile::targets::TARGETS;
 const SLOW: usize = 150;
 const FAST: usize = 20_000;
 /// An input that takes longer, also on a busy machine, would be a way to keep a program busy.
-const LONGEST_RUN: Duration = Duration::from_secs(20);
+const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

@@ -27,7 +27,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Tests that count panics come one after another.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// A case that takes longer hangs.
-const LONGEST_CASE: Duration = Duration::from_secs(60);
+const LONGEST_CASE: Duration = Duration::from_secs(180);
 /// Cases of a sample, in each test that is not asked for more.
 const SAMPLE_CASES: usize = 700;
 

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value as Json, json};
 
 /// Until an answer has to be there, on a machine that may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The program at work on a database of its own.
 pub(crate) struct Player {
