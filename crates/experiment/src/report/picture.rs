@@ -17,9 +17,9 @@ use crate::{
 /// Width and height: narrow enough for letters to be read where a telephone makes it smaller.
 const SIZE: (u32, u32) = (520, 350);
 /// The size of letters.
-const LETTERS: u32 = 15;
+const LETTERS: u32 = 18;
 /// The width of a letter, about.
-const LETTER: usize = 7;
+const LETTER: usize = 8;
 /// Colours that eyes of all kinds can tell apart (Okabe and Ito), and that stand out on white and on black.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -85,6 +85,9 @@ impl Scale {
         let most = numbers.iter().copied().map(place).fold(f64::NEG_INFINITY, f64::max);
         let (least, most) = if least > most { (0.0, 1.0) } else { (least, most) };
         let least = if !logarithmic && from_nothing { least.min(0.0) } else { least };
+        // Figures that are nearly the same are to look so: a logarithmic scale has two powers of two at least.
+        let spread = if logarithmic && most > least { (2.0 - (most - least)).max(0.0) / 2.0 } else { 0.0 };
+        let (least, most) = (least - spread, most + spread);
         let room = if most > least { (most - least) * 0.05 } else { 0.5 };
         let below = if least == 0.0 && from_nothing { 0.0 } else { room };
         Scale { logarithmic, least: least - below, most: most + room }
@@ -122,13 +125,13 @@ fn curves(area: &Area<'_>, plot: &Plot, lines: &[Line], logarithmic: bool) -> Dr
     let up = Scale::around(points().flat_map(|point| [point.least, point.most]), logarithmic, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(46)
-        .y_label_area_size(78)
+        .x_label_area_size(52)
+        .y_label_area_size(88)
         .build_cartesian_2d(across.least..across.most, up.least..up.most)?;
     chart
         .configure_mesh()
-        .x_labels(8)
-        .y_labels(8)
+        .x_labels(6)
+        .y_labels(6)
         .x_label_formatter(&|place| across.text(*place))
         .y_label_formatter(&|place| up.text(*place))
         .x_desc(plot.x)
@@ -178,8 +181,8 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let up = Scale::around(lines.iter().flat_map(|line| &line.points).map(|point| point.y), false, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(46)
-        .y_label_area_size(78)
+        .x_label_area_size(52)
+        .y_label_area_size(88)
         .build_cartesian_2d(-0.6..columns.len() as f64 - 0.4, up.least..up.most)?;
     chart
         .configure_mesh()
@@ -216,7 +219,7 @@ fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .x_label_area_size(46)
+        .x_label_area_size(52)
         .y_label_area_size((longest * LETTER + 20) as u32)
         .build_cartesian_2d(-0.5..columns.len() as f64 - 0.5, -0.5..lines.len() as f64 - 0.5)?;
     let row = |place: &f64| {

@@ -25,7 +25,9 @@ svg text { fill: var(--ink); } svg [stroke='#000000'] { stroke: var(--ink); } sv
 .key { display: inline-block; margin-right: .9em; } .key svg { width: 1.1em; height: .8em; vertical-align: -.05em; }
 code, pre { background: var(--code); font: .85rem/1.45 ui-monospace, monospace; } code { padding: 0 .3em; }
 pre { padding: .6rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { body { font-size: 15px; } main { padding: .7rem; } th, td { padding-right: .5rem; } }
+@media (max-width: 40rem) { body { font-size: 15px; } main { padding: .7rem; } th, td { padding-right: .5rem; }
+  .front thead { display: none; } .front tr { display: block; border-bottom: 1px solid var(--rule); padding: .35rem 0; }
+  .front td, .front th { display: inline; border: 0; } .front td:nth-child(2) { display: block; } }
 @media print {
   :root { --ink: #000000; --paper: #ffffff; --faint: #333333; --rule: #999999; --code: #ffffff; }
   body { font-size: 10pt; } section { break-inside: avoid-page; } details:not([open]) { display: none; } a { text-decoration: none; }
