@@ -73,6 +73,7 @@ pub(crate) fn until_enough<R>(
     }
     result
 }
+
 #[test]
 fn every_workload_runs_and_is_consistent_on_the_btreemap() {
     for workload in workloads() {

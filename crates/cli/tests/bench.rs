@@ -53,6 +53,7 @@ fn have_all(rows: &serde_json::Value, figure: &str) -> bool {
 fn has_commits(report: &serde_json::Value) -> bool {
     report["commits"].as_u64() > Some(0)
 }
+
 #[test]
 fn every_workload_reports_json_with_stable_names() {
     let quick = "--engine btreemap --seconds 0.1 --warm-up 0 --json";

@@ -36,6 +36,7 @@ fn torture_for(seconds: u64, more: &[&str]) -> (Option<i32>, Json, String) {
     let report = printed.lines().last().and_then(|line| serde_json::from_str(line).ok());
     (output.status.code(), report.unwrap_or_else(|| panic!("{told}")), told)
 }
+
 /// Kills, and no other faults.
 fn kills(workload: &str, more: &[&str], status: i32) -> Json {
     torture(6, &[&["--seed", "3", "--workload", workload], more].concat(), status, |report| {
@@ -137,6 +138,7 @@ fn count_of(class: &Json, name: &str) -> u64 {
     let counts = class["met"].as_object().unwrap().iter();
     counts.filter(|(what, _)| what.starts_with(name)).map(|(_, count)| count.as_u64().unwrap()).sum()
 }
+
 /// The class passes, has met these faults, and a planted loss is found out.
 fn assert_class(class: &str, workload: &str, met: &[&str]) {
     let report = faults(class, &["--workload", workload], 0, |report| {

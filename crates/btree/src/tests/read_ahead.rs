@@ -62,6 +62,7 @@ fn scan_slowly(rig: &Rig, direction: Direction, pause: Duration) -> (u64, u64) {
     let stats = rig.env.pool.stats();
     (stats.loads - before.loads, stats.read_ahead - before.read_ahead)
 }
+
 /// Only leaves with something of the range are named.
 #[test]
 fn a_range_is_not_read_beyond_its_ends() {

@@ -342,6 +342,7 @@ fn a_deadlock_report_says_where_they_began_and_why_the_victim() {
         });
     });
 }
+
 /// Hundreds in one queue: each is shown with the first hundred in its way, and that there are more.
 #[test]
 fn a_view_of_a_long_queue_is_bounded() {

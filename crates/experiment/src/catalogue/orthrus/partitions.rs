@@ -6,6 +6,11 @@ use crate::{
     experiment::{Experiment, Paper, Scale},
 };
 
+/// Why the store is no further ahead.
+const STORE_MEETS_ITSELF: &str = "threads of the store draw any partition, so that two often meet at one latch; and \
+    trees and log, which all of these have in common here, cost more than locks that \
+    nobody else wants";
+
 const UPDATING: &str = "--read-percent 0";
 
 fn rate(series: impl Into<String>, at: At) -> Quantity {
@@ -131,12 +136,7 @@ pub(super) fn partitions_of_a_transaction(scale: Scale) -> Experiment {
                 2.0,
                 1.6,
             )
-            .because(
-                Cause::Experiment,
-                "threads of the store draw any partition, so that two often meet at one latch; and \
-                 trees and log, which all of these have in common here, cost more than locks that \
-                 nobody else wants",
-            ),
+            .because(Cause::Experiment, STORE_MEETS_ITSELF),
             Claim::times(
                 "2.6 times deadlock-free locking",
                 store(1.0),
@@ -144,18 +144,9 @@ pub(super) fn partitions_of_a_transaction(scale: Scale) -> Experiment {
                 2.6,
                 1.6,
             )
-            .because(
-                Cause::Experiment,
-                "threads of the store draw any partition, so that two often meet at one latch; and \
-                 trees and log, which all of these have in common here, cost more than locks that \
-                 nobody else wants",
-            ),
-            Claim::times("1.3 times split ORTHRUS", store(1.0), at(orthrus, true, 1.0), 1.3, 1.6).because(
-                Cause::Experiment,
-                "threads of the store draw any partition, so that two often meet at one latch; and \
-                 trees and log, which all of these have in common here, cost more than locks that \
-                 nobody else wants",
-            ),
+            .because(Cause::Experiment, STORE_MEETS_ITSELF),
+            Claim::times("1.3 times split ORTHRUS", store(1.0), at(orthrus, true, 1.0), 1.3, 1.6)
+                .because(Cause::Experiment, STORE_MEETS_ITSELF),
             Claim::times(
                 "1.5 times split deadlock-free locking",
                 store(1.0),
@@ -163,12 +154,7 @@ pub(super) fn partitions_of_a_transaction(scale: Scale) -> Experiment {
                 1.5,
                 1.6,
             )
-            .because(
-                Cause::Experiment,
-                "threads of the store draw any partition, so that two often meet at one latch; and \
-                 trees and log, which all of these have in common here, cost more than locks that \
-                 nobody else wants",
-            ),
+            .because(Cause::Experiment, STORE_MEETS_ITSELF),
             Claim::at_most(
                 "from two partitions on the store collapses",
                 store(2.0),
