@@ -6,6 +6,12 @@
 //! halves when there are too many victims and rises slowly when there are none. As long as nobody is in the way there is
 //! no limit and nothing is counted: a transaction reads one word that nobody writes.
 //!
+//! How low it may go depends on the policy. Where transactions wait for each other (dreadlocks, the wait-for graph, time limits),
+//! those who wait keep their locks, others wait for these, and one at a time may be the most. Where they give way before they wait
+//! (wait-die, wound-wait, no-wait), many victims are the rule, and no harm as long as each has a processor of its own to run on
+//! in vain. What makes such a crowd collapse is that those who hold the locks have none: the limit stays at the number of
+//! processors.
+//!
 //! The limit is for the crowd alone: for threads that have lately been victims. Others, which read another table say, come and
 //! go as ever. A thread has left the crowd when it was no victim in [`PROBATION`] runs and for [`MEMORY`].
 //!
@@ -25,6 +31,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
+use crate::DeadlockPolicy;
 use limit::Limit;
 
 /// Nobody left for so long: those who wait go in.
@@ -95,6 +102,8 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Admission {
     /// No other in this process has it.
     number: u64,
+    /// The limit is never lower.
+    least: u32,
     /// [`FREE`], or how many run at a time; changed with `state` locked.
     limit: AtomicU32,
     state: Mutex<State>,
@@ -136,10 +145,13 @@ pub(crate) struct Permit<'a> {
 }
 
 impl Admission {
-    pub(crate) fn new() -> Admission {
+    /// For transactions under this policy.
+    pub(crate) fn new(policy: DeadlockPolicy) -> Admission {
         let now = Instant::now();
+        let waits = policy.detects() || policy == DeadlockPolicy::Timeout;
         Admission {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            least: if waits { 1 } else { processors() },
             limit: AtomicU32::new(FREE),
             state: Mutex::new(State {
                 limit: None,
@@ -250,8 +262,7 @@ impl Admission {
         let commits = commits();
         let committed = commits.saturating_sub(state.commits);
         if state.victims * TOLERANCE > committed + state.victims {
-            let cores = u32::try_from(thread::available_parallelism()).unwrap_or(FREE - 1);
-            let limit = Limit::new(cores, Instant::now());
+            let limit = Limit::new(processors(), self.least, Instant::now());
             self.limit.store(limit.value(), Ordering::Relaxed);
             state.limit = Some(limit);
             state.last_leave = Instant::now();
@@ -295,6 +306,10 @@ impl Admission {
     }
 }
 
+fn processors() -> u32 {
+    u32::try_from(thread::available_parallelism()).unwrap_or(FREE - 1)
+}
+
 impl State {
     fn has_room(&self) -> bool {
         self.limit.as_ref().is_none_or(|limit| self.running < limit.value())
@@ -322,7 +337,7 @@ mod tests {
 
     /// An admission with a limit of one.
     fn limited() -> Admission {
-        let admission = Admission::new();
+        let admission = Admission::new(DeadlockPolicy::Dreadlocks);
         (0..ALARM).for_each(|_| admission.note_victim(|| 0));
         while admission.limit() != Some(1) {
             admission.enter(None).unwrap().end(true);
@@ -332,7 +347,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_as_long_as_few_are_victims() {
-        let admission = Admission::new();
+        let admission = Admission::new(DeadlockPolicy::Dreadlocks);
         for round in 1..100 {
             (0..ALARM).for_each(|_| admission.note_victim(|| round * ALARM * TOLERANCE));
             assert!(admission.enter(None).is_none());
@@ -450,6 +465,25 @@ mod tests {
         });
         assert!(start.elapsed() < PATIENCE * 40, "they waited for each other");
         drop(permit);
+    }
+
+    #[test]
+    fn who_gives_way_before_he_waits_has_a_processor() {
+        for policy in [DeadlockPolicy::WaitDie, DeadlockPolicy::WoundWait, DeadlockPolicy::NoWait] {
+            let admission = Admission::new(policy);
+            (0..ALARM).for_each(|_| admission.note_victim(|| 0));
+            while admission.limit().is_some() {
+                assert!(admission.limit() >= Some(processors()), "{policy:?}");
+                // So many that it halves, until a window begins that nobody waits at the end of.
+                for victim in [true; 4].into_iter().chain([false; 60]) {
+                    if let Some(permit) = admission.enter(None) {
+                        permit.end(victim);
+                    }
+                }
+                assert!(admission.limit() >= Some(processors()), "{policy:?}");
+                (0..64).for_each(|_| drop(admission.enter(None)));
+            }
+        }
     }
 
     #[test]

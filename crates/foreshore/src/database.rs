@@ -150,7 +150,7 @@ impl Builder {
         let inner = Inner {
             engine,
             tables: TableCache::new(),
-            admission: self.options.admission_control.then(Admission::new),
+            admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
             options: self.options,
             path,
             partitions: OnceLock::new(),

@@ -18,6 +18,8 @@ const MOST: u32 = 1024;
 #[derive(Debug)]
 pub(super) struct Limit {
     value: u32,
+    /// It is never lower.
+    least: u32,
     /// Runs of this window that are over.
     ends: u32,
     victims: u32,
@@ -32,8 +34,10 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(value: u32, now: Instant) -> Limit {
-        Limit { value: value.max(1), ends: 0, victims: 0, passed: 0, rest: 1, on_trial: false, since: now }
+    /// `least`: 1 or more.
+    pub(super) fn new(value: u32, least: u32, now: Instant) -> Limit {
+        let value = value.max(least);
+        Limit { value, least, ends: 0, victims: 0, passed: 0, rest: 1, on_trial: false, since: now }
     }
 
     pub(super) fn value(&self) -> u32 {
@@ -48,7 +52,7 @@ impl Limit {
             if self.on_trial {
                 self.rest = (self.rest * 2).min(LONGEST_REST);
             }
-            *self = Limit { rest: self.rest, ..Limit::new(self.value / 2, now) };
+            *self = Limit { rest: self.rest, ..Limit::new(self.value / 2, self.least, now) };
         } else if self.ends == WINDOW {
             if self.on_trial {
                 self.rest = 1;
@@ -65,7 +69,7 @@ impl Limit {
                 *self = Limit {
                     rest: self.rest,
                     on_trial: true,
-                    ..Limit::new(self.value + (self.value / 4).max(1), now)
+                    ..Limit::new(self.value + (self.value / 4).max(1), self.least, now)
                 };
             }
         }
@@ -86,7 +90,7 @@ mod tests {
             let victim = (dice >> 8) % 1000 < victims(limit.value());
             lost += u32::from(victim);
             if !limit.note(victim, true, start) {
-                *limit = Limit::new(MOST, Instant::now());
+                *limit = Limit::new(MOST, 1, Instant::now());
             }
             seen.push(limit.value());
         }
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_does_not_bear_two_settles_at_one() {
-        let mut limit = Limit::new(16, Instant::now());
+        let mut limit = Limit::new(16, 1, Instant::now());
         run(&mut limit, 1000, |limit| if limit > 1 { 500 } else { 0 });
         let (lost, seen) = run(&mut limit, 100_000, |limit| if limit > 1 { 500 } else { 0 });
         assert!(lost * 100 < 100_000, "{lost} of 100,000");
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn it_finds_the_most_that_are_not_in_each_others_way() {
-        let mut limit = Limit::new(1, Instant::now());
+        let mut limit = Limit::new(1, 1, Instant::now());
         run(&mut limit, 50_000, |limit| if limit > 40 { 300 } else { 10 });
         let (lost, seen) = run(&mut limit, 200_000, |limit| if limit > 40 { 300 } else { 10 });
         assert!(lost * 20 < 200_000, "{lost} of 200,000");
@@ -114,19 +118,27 @@ mod tests {
     }
 
     #[test]
+    fn it_is_never_lower_than_was_said() {
+        let mut limit = Limit::new(16, 6, Instant::now());
+        let (_, seen) = run(&mut limit, 10_000, |_| 900);
+        assert_eq!(seen.iter().min(), Some(&6));
+        assert_eq!(Limit::new(2, 6, Instant::now()).value(), 6);
+    }
+
+    #[test]
     fn it_goes_when_it_is_of_no_use() {
         let start = Instant::now();
-        let mut limit = Limit::new(1, Instant::now());
+        let mut limit = Limit::new(1, 1, Instant::now());
         assert!((0..50_000).any(|_| !limit.note(false, true, start)));
         // Also one that has failed often.
-        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, Instant::now()) };
+        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, 1, Instant::now()) };
         assert!((0..=WINDOW).any(|_| !limit.note(false, false, start)));
     }
 
     #[test]
     fn slow_runs_are_not_held_back_for_long() {
         let start = Instant::now();
-        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, start) };
+        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, 1, start) };
         (0..WINDOW).for_each(|_| assert!(limit.note(false, true, start)));
         assert_eq!(limit.value(), 1);
         (0..WINDOW).for_each(|_| assert!(limit.note(false, true, start + LONGEST_STAY)));
