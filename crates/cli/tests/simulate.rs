@@ -221,3 +221,61 @@ fn the_simulators_own_speed_is_measured() {
     assert!(counted.parse::<u64>().unwrap() >= 1_000_000, "{text}");
     assert_eq!(simulate(&["speed", "--cores", "0"]).status.code(), Some(2));
 }
+
+/// How a transaction of ten records changes shared memory and which messages it takes, under each execution, where hardly anybody
+/// is in anybody's way: the atomic changes of all threads together, in the machine's count. Within a tenth of the table: who makes
+/// one dearer says why, who makes one cheaper puts the new figure here.
+#[cfg(foreshore_sim)]
+#[test]
+fn each_execution_costs_what_it_did() {
+    const CLIENTS: &str = "--threads 4 --execution";
+    const ENGINE: &str = "--execution partitioned --drawn-by engine --in-flight 4 --set execution_threads=4 --partitions-per-transaction";
+    const STORE: &str = "--threads 4 --split --execution partitioned-store --partitions-per-transaction";
+    // Partitions of those whose locks travel; changes of ten reads, and of ten read-modify-writes.
+    let expected = [
+        (CLIENTS, "dynamic", 0, 26.3, 70.0),
+        (CLIENTS, "planned", 0, 26.4, 71.1),
+        (ENGINE, "1", 1, 27.3, 75.7),
+        (ENGINE, "2", 2, 27.3, 75.9),
+        (STORE, "1", 0, 7.4, 40.0),
+        (STORE, "2", 0, 9.2, 43.6),
+    ];
+    let mut changed = Vec::new();
+    for (way, value, partitions, reads, writes) in expected {
+        for (read_percent, expected) in [("100", reads), ("0", writes)] {
+            let command = format!(
+                "bench ycsb --records 4000 --partitions 4 --read-percent {read_percent} --durability lazy --seconds 0.002 \
+                 --warm-up 0.0005 --device nvram --set pool_bytes=8MiB --json --quiet {way} {value}"
+            );
+            let output = simulate(&command.split_whitespace().collect::<Vec<_>>());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            // As many cores as threads, if nothing else was said: the engine's own, where these draw.
+            let cores = if way == ENGINE { 8 } else { 4 };
+            assert_eq!(
+                (&report["simulation"]["cores"], &report["consistent"]),
+                (&cores.into(), &true.into())
+            );
+            let counter = |name: &str| report["counters"][format!("partitioned_{name}")].as_u64().unwrap();
+            assert_eq!(counter("messages"), counter("footprints") * (partitions + 1), "{way} {value}");
+            if partitions > 0 {
+                assert!(counter("footprints") >= 50 && counter("queues_full") == 0, "{way} {value}");
+                // The last ones may be on their way.
+                let given_back = counter("footprints") * partitions;
+                assert!(
+                    (given_back - given_back / 20..=given_back).contains(&counter("releases")),
+                    "{way} {value}"
+                );
+            }
+            let changes = report["simulation"]["per_transaction"]["atomic_changes"].as_f64().unwrap();
+            if (changes - expected).abs() > expected / 10.0 {
+                changed.push(format!(
+                    "{way} {value}, {read_percent} % reads: {changes:.1} instead of {expected}"
+                ));
+            }
+            let held = report["simulation"]["lasted_ns"]["lock_held"].as_f64();
+            assert_eq!(held.is_some_and(|held| held > 1000.0), way != STORE, "{way} {value}: {held:?}");
+        }
+    }
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
+}

@@ -22,6 +22,7 @@ mod kernel;
 mod local;
 pub(crate) mod lock;
 mod machine;
+mod mark;
 mod profile;
 pub(crate) mod rwlock;
 mod scheduler;
@@ -55,6 +56,7 @@ pub use self::{
     explorer::{Schedule, Turn},
     kernel::{Cause, Slept},
     machine::{MachineReport, Waited},
+    mark::{Lasted, Mark},
     profile::{PROFILES, Profile},
     tally::Tally,
 };
@@ -228,7 +230,7 @@ pub fn is_running() -> bool {
 pub fn count_anew() {
     calls::turn();
     kernel::with(|kernel| {
-        kernel.count_sleeps_anew();
+        kernel.count_anew();
         if let Scheduler::Machine(machine) = &mut kernel.scheduler {
             machine.count_anew(kernel.clock);
         }
@@ -257,9 +259,9 @@ pub fn tally() -> Option<Tally> {
 pub fn report() -> Option<MachineReport> {
     calls::turn();
     kernel::with(|kernel| {
-        let sleeps = kernel.sleeps();
+        let (sleeps, lasted) = (kernel.sleeps(), kernel.lasted());
         match &mut kernel.scheduler {
-            Scheduler::Machine(machine) => Some(machine.report(kernel.clock, HOT_LINES, sleeps)),
+            Scheduler::Machine(machine) => Some(machine.report(kernel.clock, HOT_LINES, sleeps, lasted)),
             Scheduler::Explorer(_) => None,
         }
     })

@@ -15,6 +15,22 @@ impl CommonArgs {
         }
     }
 
+    /// Threads that run transactions: those that draw them, or all of the engine's where these draw them themselves.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn computing_threads(&self) -> usize {
+        if self.drawn_by != DrawnBy::Engine {
+            return self.threads();
+        }
+        let mut options = foreshore::Options::default();
+        if let Some(partitions) = self.partitions {
+            options.control_threads = partitions.into();
+        }
+        // Whoever opens the engine tells what is wrong with a setting.
+        let _wrong: Vec<_> =
+            self.settings.iter().filter_map(|(name, value)| options.set(name, value).err()).collect();
+        options.control_threads + options.execution_threads
+    }
+
     /// How the engine is opened.
     pub(crate) fn engine_options(
         &self,

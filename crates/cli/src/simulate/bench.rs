@@ -75,6 +75,9 @@ struct Simulation {
     /// Accesses to shared memory, and switches between threads, in all.
     accesses: u64,
     switches: u64,
+    /// How long things lasted that ended meanwhile, on average: locks on keys, from grant to release, and those of them that somebody
+    /// waited for when they were released.
+    lasted_ns: BTreeMap<&'static str, f64>,
     /// The lines of memory that cores waited for most.
     hottest_lines: Vec<Line>,
     /// Where threads slept longest.
@@ -172,7 +175,7 @@ fn simulate(
     if args.dir.is_some() {
         return Err(CliError::usage("a simulated database has no directory", "leave out --dir"));
     }
-    let cores = machine.cores.unwrap_or_else(|| args.threads());
+    let cores = machine.cores.unwrap_or_else(|| args.computing_threads());
     let settings = settings(machine, cores, args.seed)?;
     let options = args.engine_options(workload, Path::new("/bench"))?;
     let simulated =
@@ -300,6 +303,9 @@ fn simulation(machine: &MachineArgs, settings: &Settings, seen: &MachineReport, 
         ]),
         accesses: seen.accesses,
         switches: seen.switches,
+        lasted_ns: (seen.lasted.iter())
+            .map(|it| (it.what, it.time_ps as f64 / it.count.max(1) as f64 / 1000.0))
+            .collect(),
         hottest_lines: (seen.hottest.iter())
             .map(|hot| Line {
                 name: line_name(hot),
@@ -372,6 +378,9 @@ fn print(simulation: &Simulation) -> Result<(), CliError> {
     let slept: Vec<String> =
         simulation.threads_slept_s.iter().map(|(name, time)| format!("{name} {time:.6}")).collect();
     line(format!("  threads slept, s: {}", slept.join(", ")))?;
+    let lasted: Vec<String> =
+        simulation.lasted_ns.iter().map(|(what, time)| format!("{what} {time:.0}")).collect();
+    line(format!("  lasted on average, ns: {}", lasted.join(", ")))?;
     for hot in &simulation.hottest_lines {
         line(format!(
             "  {:>6.2} %  {:>9} moves  {}: {}",

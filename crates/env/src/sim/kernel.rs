@@ -134,6 +134,8 @@ pub(super) struct Kernel {
     limit: u64,
     /// How often and how long threads slept, by file and line, since counting began.
     slept: BTreeMap<(&'static str, u32), (u64, u64)>,
+    /// How many things of a kind have ended, and how long they lasted, since counting began.
+    pub(super) lasted: BTreeMap<&'static str, (u64, u64)>,
     counted_from: u64,
 }
 
@@ -177,6 +179,7 @@ impl Kernel {
             storage,
             limit: limit.saturating_mul(super::time::PICOSECONDS).min(END_OF_TIME),
             slept: BTreeMap::new(),
+            lasted: BTreeMap::new(),
             counted_from: 0,
         }
     }

@@ -239,6 +239,20 @@ pub mod hint {
 
     /// Nothing.
     pub fn latched() {}
+
+    /// Nothing.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Mark;
+
+    impl Mark {
+        /// Nothing.
+        pub fn now() -> Mark {
+            Mark
+        }
+
+        /// Nothing.
+        pub fn ends(self, _what: &'static str) {}
+    }
 }
 
 #[doc(inline)]

@@ -291,6 +291,22 @@ pub mod hint {
     /// Tells the simulator that a latch was acquired. Nothing in the real world.
     #[inline(always)]
     pub fn latched() {}
+
+    /// A moment that the simulator remembers, to tell how long things last. Nothing in the real world.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Mark;
+
+    impl Mark {
+        /// Now.
+        #[inline(always)]
+        pub fn now() -> Mark {
+            Mark
+        }
+
+        /// What began then and is called `what` is over.
+        #[inline(always)]
+        pub fn ends(self, _what: &'static str) {}
+    }
 }
 
 #[doc(inline)]

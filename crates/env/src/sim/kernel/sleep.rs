@@ -95,9 +95,10 @@ impl Kernel {
         }
     }
 
-    /// Counts sleeps from here on.
-    pub(in crate::sim) fn count_sleeps_anew(&mut self) {
+    /// Counts sleeps, and what comes to its end, from here on.
+    pub(in crate::sim) fn count_anew(&mut self) {
         self.slept.clear();
+        self.lasted.clear();
         self.counted_from = self.clock;
     }
 

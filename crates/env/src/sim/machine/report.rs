@@ -1,11 +1,17 @@
 //! What a machine has done.
 
 use super::{Machine, Spent};
-use crate::sim::{directory::HotLine, kernel::Slept};
+use crate::sim::{directory::HotLine, kernel::Slept, mark::Lasted};
 
 impl Machine {
     /// What was counted until `now`.
-    pub(in crate::sim) fn report(&mut self, now: u64, lines: usize, sleeps: Vec<Slept>) -> MachineReport {
+    pub(in crate::sim) fn report(
+        &mut self,
+        now: u64,
+        lines: usize,
+        sleeps: Vec<Slept>,
+        lasted: Vec<Lasted>,
+    ) -> MachineReport {
         self.settle(now);
         let counts = self.directory.counts;
         let spent = |kind: Spent| self.spent[kind as usize];
@@ -28,6 +34,7 @@ impl Machine {
             switches: self.switches,
             hottest: self.directory.hottest(lines),
             sleeps,
+            lasted,
         }
     }
 }
@@ -67,6 +74,8 @@ pub struct MachineReport {
     pub hottest: Vec<HotLine>,
     /// Where threads slept, the longest first.
     pub sleeps: Vec<Slept>,
+    /// How long things lasted that [`crate::hint::Mark`] was asked to follow.
+    pub lasted: Vec<Lasted>,
 }
 
 /// Cores that idled because their threads slept at one place in the source.
