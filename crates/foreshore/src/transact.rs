@@ -180,11 +180,12 @@ pub(crate) fn run<R, C>(
                 footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
             }
         };
-        let ended = end_run(tx, result, planner.as_mut(), |tx| {
+        let commit = |tx| {
             // It asks for no more locks: the next one may come in while this one waits for the disk.
             drop(permit.take());
             commit(tx)
-        });
+        };
+        let ended = end_run(tx, result, planner.as_mut(), commit, Transaction::rollback);
         let error = match ended? {
             // No pause: the next run waits for what this one met.
             Run::Missed => continue,
@@ -224,7 +225,7 @@ pub(crate) enum Run<R> {
     Victim(Arc<Victim>),
 }
 
-/// Ends a run whose body gave `result`: by `commit`, if it may.
+/// Ends a run whose body gave `result`: by `commit`, if it may, else by `rollback`.
 ///
 /// # Errors
 /// What undoing it met.
@@ -233,6 +234,7 @@ pub(crate) fn end_run<R, C>(
     result: Result<R>,
     planner: Option<&mut Planner<'_>>,
     commit: impl FnOnce(Transaction) -> Result<C>,
+    rollback: impl FnOnce(Transaction) -> Result<()>,
 ) -> Result<Run<(R, C)>> {
     // Whatever the body made of it (DB-8).
     let run = if planner.is_some_and(|planner| planner.has_missed(&mut tx)) {
@@ -253,7 +255,7 @@ pub(crate) fn end_run<R, C>(
             (_, Some(report)) => Run::Victim(report),
         }
     };
-    tx.rollback()?;
+    rollback(tx)?;
     Ok(run)
 }
 

@@ -199,7 +199,7 @@ impl LockOwner {
         match manager.table.try_request(&manager.slots, name, slot, request, mode) {
             Some(tag) => {
                 state.max_tag = state.max_tag.max(tag);
-                state.held.push(HeldLock { name, request, mode });
+                state.held.push(HeldLock::new(name, request, mode));
                 if let Some(notes) = &manager.notes {
                     notes.write(slot, name, table, key);
                 }
@@ -277,7 +277,7 @@ impl LockOwner {
             (Wish::New { name, request, wanted }, Ok(tag)) => {
                 let state = self.state_mut();
                 state.max_tag = state.max_tag.max(tag);
-                state.held.push(HeldLock { name, request, mode: wanted });
+                state.held.push(HeldLock::new(name, request, wanted));
             }
             (Wish::More { name, wanted, .. }, Ok(tag)) => {
                 let state = self.state_mut();
@@ -306,7 +306,8 @@ impl LockOwner {
         if state.held.len() > 0 {
             let reuses = manager.table.reuses_requests();
             for lock in state.held.as_slice().iter().rev() {
-                manager.table.release(&manager.slots, lock.name, lock.request, tag);
+                let awaited = manager.table.release(&manager.slots, lock.name, lock.request, tag);
+                lock.ended(awaited);
                 if reuses {
                     state.free.give_released(lock.request);
                 }

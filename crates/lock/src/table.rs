@@ -222,9 +222,16 @@ impl LockTable {
         withdrawn
     }
 
-    /// Takes a granted request out of the queue. With a tag, an exclusive one leaves it behind (LOCK-9).
+    /// Takes a granted request out of the queue. With a tag, an exclusive one leaves it behind (LOCK-9). Whether that has ended
+    /// somebody's wait.
     #[inline]
-    pub(crate) fn release(&self, slots: &Slots, name: LockName, request: RequestIndex, tag: Option<Lsn>) {
+    pub(crate) fn release(
+        &self,
+        slots: &Slots,
+        name: LockName,
+        request: RequestIndex,
+        tag: Option<Lsn>,
+    ) -> bool {
         let mut wakes = Wakes::default();
         let view = self.view(slots, name);
         match &self.queues {
@@ -235,9 +242,11 @@ impl LockTable {
             }),
             Queues::Staged(staged) => staged.release(&view, request, tag, &mut wakes),
         }
-        if !wakes.is_empty() {
+        let awaited = !wakes.is_empty();
+        if awaited {
             self.wake(slots, name, wakes);
         }
+        awaited
     }
 
     #[cold]

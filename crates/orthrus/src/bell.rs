@@ -24,6 +24,8 @@ pub(crate) struct Bell {
     asleep: AtomicBool,
     /// Whether the sleeper has room for a job. Written by it before `asleep`, and read with it, by the same fences.
     hungry: AtomicBool,
+    /// Whether somebody waits for a lock in a partition of the sleeper's. As `hungry`.
+    restless: AtomicBool,
     /// Whether it was rung since the sleeper looked last.
     rung: Mutex<bool>,
     changed: Condvar,
@@ -51,9 +53,19 @@ impl Bell {
         self.hungry.load(Relaxed) && self.ring_after_fence()
     }
 
-    /// Sleeps until it is rung, `longest` at most, unless there is `work`. `hungry`: whether it has room for a job.
-    pub(crate) fn sleep(&self, longest: Duration, hungry: bool, work: impl FnOnce() -> bool) {
+    /// The same, of a sleeper who has to do with locks that are waited for: after one of them was given back.
+    pub(crate) fn ring_restless(&self) {
+        fence(SeqCst);
+        if self.restless.load(Relaxed) {
+            self.ring_after_fence();
+        }
+    }
+
+    /// Sleeps until it is rung, `longest` at most, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
+    /// whether it has to do with locks that are waited for.
+    pub(crate) fn sleep(&self, longest: Duration, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
         self.hungry.store(hungry, Relaxed);
+        self.restless.store(restless, Relaxed);
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         if !work() {

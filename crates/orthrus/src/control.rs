@@ -26,7 +26,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Whether it waits for something that rings no bell.
+    /// Whether somebody waits for a lock here. Not all who give one back ring a bell.
     pub(crate) fn is_restless(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -37,11 +37,12 @@ impl Control {
         self.answers.iter_mut().for_each(Outbox::announce);
     }
 
-    /// Whether somebody has sent it something, or made room for something.
+    /// Whether somebody has sent it something, made room for something, or given back what was waited for.
     pub(crate) fn has_work(&mut self) -> bool {
         self.orders.iter_mut().any(|inbox| !inbox.is_empty())
             || self.higher.iter_mut().any(Outbox::can_send)
             || self.answers.iter_mut().any(Outbox::can_send)
+            || self.waiting.iter().any(|(parted, _)| parted.has_been_answered())
     }
 
     /// Does what there is to do; whether there was anything.

@@ -6,7 +6,7 @@ use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use foreshore_txn::{Advance, Parted};
+use foreshore_txn::Advance;
 
 use crate::{
     job::{Job, Next},
@@ -145,6 +145,7 @@ impl Execution {
     fn go_on(&mut self, mut job: Box<dyn Job>, mut next: Next) {
         let Execution { number: thread, shared, orders, away, later, next_number, .. } = self;
         let counts = shared.counts(Actor::Execution(*thread));
+        let mut counted = false;
         loop {
             match next {
                 Next::Locks(parted) => match parted.next(shared.partitions()) {
@@ -166,25 +167,28 @@ impl Execution {
                     later.push_back((Instant::now() + LATER, job));
                     return;
                 }
-                Next::Done(left) => return self.end(left),
-                Next::Again(left) => {
-                    self.end(left);
-                    return self.repeat(job);
+                Next::Release { mut parted, ends } => {
+                    if ends {
+                        count(&counts.done);
+                        counted = true;
+                    }
+                    parted.release_own(shared.partitions(), |partition| shared.ring_restless(partition));
+                    if let Advance::Next(partition) = parted.next_release(shared.partitions()) {
+                        count(&counts.releases);
+                        orders[partition].send(Order::Release(parted), shared, counts);
+                    }
+                    next = job.released();
+                }
+                Next::Done | Next::Again => {
+                    if !counted {
+                        count(&counts.done);
+                    }
+                    if matches!(next, Next::Again) {
+                        self.repeat(job);
+                    }
+                    return;
                 }
             }
-        }
-    }
-
-    /// A transaction has ended; what it leaves is given back.
-    fn end(&mut self, left: Option<Box<Parted>>) {
-        let Execution { number, shared, orders, .. } = self;
-        let counts = shared.counts(Actor::Execution(*number));
-        count(&counts.done);
-        if let Some(mut parted) = left
-            && let Advance::Next(partition) = parted.next_release(shared.partitions())
-        {
-            count(&counts.releases);
-            orders[partition].send(Order::Release(parted), shared, counts);
         }
     }
 }

@@ -10,6 +10,11 @@ pub trait Job: Send {
 
     /// Its locks are back, granted or not: goes on.
     fn locked(&mut self, parted: Box<Parted>, outcome: Result<(), LockError>) -> Next;
+
+    /// Its locks are on their way back to where they came from ([`Next::Release`]): does what is left to do.
+    fn released(&mut self) -> Next {
+        Next::Done
+    }
 }
 
 /// What a job wants next.
@@ -19,8 +24,15 @@ pub enum Next {
     Locks(Box<Parted>),
     /// To begin again a little later.
     Later,
-    /// Nothing; it may leave locks to be given back.
-    Done(Option<Box<Parted>>),
-    /// To begin again, as another transaction; this one has ended, and may leave locks to be given back.
-    Again(Option<Box<Parted>>),
+    /// To give these locks back: others wait for them. Then it goes on.
+    Release {
+        /// The locks.
+        parted: Box<Parted>,
+        /// Whether the transaction has ended: [`Next::Done`] or [`Next::Again`] follows.
+        ends: bool,
+    },
+    /// Nothing.
+    Done,
+    /// To begin again, as another transaction; this one has ended.
+    Again,
 }

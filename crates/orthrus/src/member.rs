@@ -9,11 +9,12 @@ use crate::{
     partitions::Shared,
 };
 
-/// How long it sleeps at most while something may come that rings no bell: a lock that is given back by a transaction that is
-/// not run here, the time to begin something again.
+/// How long it sleeps at most while the time to begin something again may come, which rings no bell.
 const NAP: Duration = Duration::from_millis(1);
-/// The same while there is no such thing. The tests of this crate have no such belt beside the bells: who is not rung for stays
-/// asleep.
+/// The same while somebody waits for a lock: it may be given back by a transaction that is not run here, or is undone. The tests
+/// of this crate have no such belt beside the bells: who is not rung for stays asleep.
+const LOCK_NAP: Duration = if cfg!(test) { LONG_NAP } else { NAP };
+/// The same while there is no such thing.
 const LONG_NAP: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(50) };
 /// Turns after which an automatic thread looks at the clock.
 const TURNS: u32 = 64;
@@ -72,8 +73,12 @@ impl Member {
 
     fn sleep(&mut self) {
         let Member { number, shared, controls, execution } = self;
-        let restless = controls.iter().any(Control::is_restless)
-            || execution.as_ref().is_some_and(Execution::is_restless);
+        let restless = controls.iter().any(Control::is_restless);
+        let longest = match (execution.as_ref().is_some_and(Execution::is_restless), restless) {
+            (true, _) => NAP,
+            (false, true) => LOCK_NAP,
+            (false, false) => LONG_NAP,
+        };
         let hungry =
             executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
         controls.iter_mut().for_each(Control::announce);
@@ -81,7 +86,7 @@ impl Member {
             execution.announce();
         }
         // What is looked at again here is all that a bell may have been rung for before anybody slept.
-        shared.bell(*number).sleep(if restless { NAP } else { LONG_NAP }, hungry, || {
+        shared.bell(*number).sleep(longest, hungry, restless, || {
             let takes = executes(shared, *number);
             controls.iter_mut().any(|control| control.has_work())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))

@@ -134,6 +134,11 @@ impl Shared {
         self.bells[thread].ring_after_fence();
     }
 
+    /// Rings for whoever looks after a partition in which somebody has waited for a lock that was given back.
+    pub(crate) fn ring_restless(&self, partition: usize) {
+        self.bells[self.roles.owner(partition)].ring_restless();
+    }
+
     pub(crate) fn ring_all(&self) {
         for bell in &self.bells {
             bell.ring();

@@ -211,7 +211,7 @@ impl Txn {
                 // If that fails, the database has stopped, and locks protect nothing.
                 let _ = self.session.core().log.flush(place.newest());
             }
-            self.session.owner.release_all(None);
+            self.session.release_all(None);
         }
         self.leave_pipeline(!all_go, Lsn::ZERO, false);
         result.map(|_| ())

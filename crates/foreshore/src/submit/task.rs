@@ -49,8 +49,19 @@ pub(super) struct Task<C: Client> {
     attempts: u32,
     /// Since when a table that it needs is locked by others.
     refused: Option<Instant>,
+    /// What is to be done when the locks have left.
+    then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
     told: bool,
+}
+
+/// What follows on a run whose locks others wait for: after these have left.
+enum Then<R> {
+    /// It is tried again: it has missed, or it is a victim.
+    Begin,
+    Later,
+    /// It is told how it ended.
+    End(Ended<R>),
 }
 
 impl<C: Client> Task<C> {
@@ -71,18 +82,19 @@ impl<C: Client> Task<C> {
             age: None,
             attempts: 0,
             refused: None,
+            then: None,
             told: false,
         }
     }
 
-    /// Tells how it ended; `parted`: what is left to be given back.
-    fn end(&mut self, ended: Ended<C::Output>, parted: Option<Box<Parted>>) -> Next {
+    /// Tells how it ended.
+    fn end(&mut self, ended: Ended<C::Output>) -> Next {
         self.tx = None;
         // If telling goes wrong, that was it.
         self.told = true;
         let Task { database, planner, options, client, .. } = self;
         let Some(database) = client.end(ended, database.take(), planner, options) else {
-            return Next::Done(parted);
+            return Next::Done;
         };
         self.told = false;
         self.database = Some(database);
@@ -90,11 +102,11 @@ impl<C: Client> Task<C> {
         self.age = None;
         self.attempts = 0;
         self.refused = None;
-        Next::Again(parted)
+        Next::Again
     }
 
     fn fail(&mut self, error: Error) -> Next {
-        self.end(Ended::Failed(error), None)
+        self.end(Ended::Failed(error))
     }
 
     /// Its locks, or none yet because a table is locked by others.
@@ -120,30 +132,53 @@ impl<C: Client> Task<C> {
         }
     }
 
-    /// Goes on after a run of the body.
+    /// Goes on after a run of the body: gives back the locks first.
     fn after(&mut self, tx: Transaction, result: Result<C::Output>) -> Next {
         let waits = tx.durability() == Durability::Sync;
-        let ended = transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting);
-        let error = match ended {
+        let mut left = None;
+        let rollback = |tx: Transaction| tx.rollback_parting().map(|parted| left = parted);
+        let ended =
+            transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting, rollback);
+        let then = match ended {
             // What is planned locks what it reads: nothing is stale.
-            Ok(Run::Missed | Run::Stale) => return self.begin(),
+            Ok(Run::Missed | Run::Stale) => Then::Begin,
             Ok(Run::Committed((value, (ticket, parted)))) => {
-                return self.end(Ended::Committed(value, ticket, waits), parted);
+                left = parted;
+                Then::End(Ended::Committed(value, ticket, waits))
             }
-            Ok(Run::Failed(error)) | Err(error) => error,
-            Ok(Run::Victim(report)) => Error::Deadlock(report),
+            Ok(Run::Failed(error)) | Err(error) => self.again_after(error),
+            Ok(Run::Victim(report)) => self.again_after(Error::Deadlock(report)),
         };
+        match left {
+            Some(parted) => {
+                let ends = matches!(then, Then::End(_));
+                self.then = Some(then);
+                Next::Release { parted, ends }
+            }
+            None => self.go_on(then),
+        }
+    }
+
+    fn again_after(&mut self, error: Error) -> Then<C::Output> {
         self.attempts += 1;
         match transact::runs_again(error, self.attempts, &self.options) {
-            Ok(()) => Next::Later,
-            Err(error) => self.fail(error),
+            Ok(()) => Then::Later,
+            Err(error) => Then::End(Ended::Failed(error)),
+        }
+    }
+
+    fn go_on(&mut self, then: Then<C::Output>) -> Next {
+        match then {
+            Then::Begin => self.begin(),
+            Then::Later => Next::Later,
+            Then::End(ended) => self.end(ended),
         }
     }
 }
 
 impl<C: Client> Job for Task<C> {
     fn begin(&mut self) -> Next {
-        let Some(database) = self.database.take() else { return Next::Done(None) };
+        let Some(database) = self.database.take() else { return Next::Done };
         let begun = self.try_begin(&database);
         self.database = Some(database);
         match begun {
@@ -154,18 +189,25 @@ impl<C: Client> Job for Task<C> {
     }
 
     fn locked(&mut self, parted: Box<Parted>, outcome: Result<(), LockError>) -> Next {
-        let Some(mut tx) = self.tx.take() else { return Next::Done(None) };
+        let Some(mut tx) = self.tx.take() else { return Next::Done };
         let result = match tx.txn().rejoin(*parted, outcome) {
             Ok(()) => match catch_unwind(AssertUnwindSafe(|| self.client.run(&mut tx))) {
                 Ok(result) => result,
                 Err(panic) => {
                     drop(tx);
-                    return self.end(Ended::Panicked(panic), None);
+                    return self.end(Ended::Panicked(panic));
                 }
             },
             Err(error) => Err(tx.fail(error)),
         };
         self.after(tx, result)
+    }
+
+    fn released(&mut self) -> Next {
+        match self.then.take() {
+            Some(then) => self.go_on(then),
+            None => Next::Done,
+        }
     }
 }
 

@@ -68,6 +68,12 @@ impl Transaction {
         }
     }
 
+    /// [`Transaction::rollback`] for those whose locks travel.
+    pub(crate) fn rollback_parting(self) -> Result<Option<Box<Parted>>> {
+        let Transaction { txn, database, .. } = self;
+        txn.rollback_parting().map_err(|error| Error::from_txn(error, &database.path))
+    }
+
     /// How it commits.
     pub(crate) fn durability(&self) -> Durability {
         self.durability

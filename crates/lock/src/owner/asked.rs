@@ -8,7 +8,7 @@ use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{Attempt, LockOwner, Wish, key_bytes, wish::Begun};
+use super::{Attempt, LockOwner, OwnerState, Wish, held::HeldLock, key_bytes, wish::Begun};
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -97,32 +97,55 @@ impl LockOwner {
         let _ = self.end_asking(Stopped::Cancelled, None);
     }
 
-    /// Whether it holds a lock on a key that `which` chooses.
-    pub fn holds_any(&self, which: impl Fn(LockName) -> bool) -> bool {
-        self.state().held.as_slice().iter().any(|lock| which(lock.name))
+    /// Whether [`LockOwner::look`] would say that what was asked for is granted, or fail because somebody has refused it. Looks
+    /// neither at the time nor for deadlocks.
+    pub fn has_been_answered(&self) -> bool {
+        self.asked.as_ref().is_none_or(|asked| self.manager.slots.wait_of(self.slot).word() != asked.word)
     }
 
     /// Of a transaction that has ended: gives back the locks on keys that `which` chooses, leaving `tag` as
     /// [`LockOwner::release_all`] does. The others follow; no lock is asked for in between (LOCK-10).
     pub fn release_some(&mut self, which: impl Fn(LockName) -> bool, tag: Option<Lsn>) {
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
-        let reuses = manager.table.reuses_requests();
-        let held = state.held.as_slice().to_vec();
-        state.held.clear();
-        let mut released = 0;
-        for lock in held {
-            if which(lock.name) {
-                manager.table.release(&manager.slots, lock.name, lock.request, tag);
-                if reuses {
-                    state.free.give_released(lock.request);
-                }
-                released += 1;
-            } else {
-                state.held.push(lock);
-            }
+        self.release_chosen(|_, lock| which(lock.name), tag, |_| {});
+    }
+
+    /// The same, of those that it acquired after the first `count`. `passed` is told the names of those that somebody has waited
+    /// for.
+    pub fn release_later(&mut self, count: usize, tag: Option<Lsn>, passed: impl FnMut(LockName)) {
+        if self.lock_count() > count {
+            self.release_chosen(|place, _| place >= count, tag, passed);
         }
+    }
+
+    /// Gives back the locks on keys that `which` chooses by their places.
+    pub(super) fn release_chosen(
+        &mut self,
+        which: impl Fn(usize, &HeldLock) -> bool,
+        tag: Option<Lsn>,
+        mut passed: impl FnMut(LockName),
+    ) {
+        let LockOwner { manager, slot, state, .. } = self;
+        let OwnerState { held, free, .. } =
+            &mut **state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let reuses = manager.table.reuses_requests();
+        let before = held.len();
+        held.take_out(which, |lock| {
+            let awaited = manager.table.release(&manager.slots, lock.name, lock.request, tag);
+            lock.ended(awaited);
+            if awaited {
+                passed(lock.name);
+            }
+            if reuses {
+                free.give_released(lock.request);
+            }
+        });
+        let released = (before - held.len()) as u64;
         let published = manager.slots.get(*slot);
         published.released.store(published.released.load(Relaxed) + released, Relaxed);
+        if held.len() == 0
+            && let Some(notes) = &manager.notes
+        {
+            notes.forget(*slot);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The private table of the locks that a transaction holds: what it has is found without touching shared memory, in the
 //! same time whether it has three locks or a hundred thousand.
 
+use foreshore_env::hint::Mark;
+
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request::RequestIndex;
@@ -17,6 +19,25 @@ pub(super) struct HeldLock {
     pub(super) name: LockName,
     pub(super) request: RequestIndex,
     pub(super) mode: Mode,
+    /// When it was granted.
+    since: Mark,
+}
+
+impl HeldLock {
+    /// A lock that was granted just now.
+    #[inline]
+    pub(super) fn new(name: LockName, request: RequestIndex, mode: Mode) -> HeldLock {
+        HeldLock { name, request, mode, since: Mark::now() }
+    }
+
+    /// It was given back; `awaited`: to somebody who waited for it.
+    #[inline]
+    pub(super) fn ended(self, awaited: bool) {
+        self.since.ends("lock_held");
+        if awaited {
+            self.since.ends("lock_held_awaited");
+        }
+    }
 }
 
 /// The locks in the order in which they were acquired, and an index by open addressing over them.
@@ -101,6 +122,30 @@ impl HeldLocks {
         }
     }
 
+    /// Takes out the locks that `which` chooses, by their places, and gives them to `take`. The others keep their order.
+    pub(super) fn take_out(
+        &mut self,
+        which: impl Fn(usize, &HeldLock) -> bool,
+        mut take: impl FnMut(HeldLock),
+    ) {
+        let mut place = 0;
+        self.locks.retain(|lock| {
+            let taken = which(place, lock);
+            place += 1;
+            if taken {
+                take(*lock);
+            }
+            !taken
+        });
+        if self.generation == u32::MAX {
+            (self.index, self.generation) = (empty(self.index.len()), 0);
+        }
+        self.generation += 1;
+        for place in 0..self.locks.len() {
+            self.enter(self.locks[place].name, place);
+        }
+    }
+
     /// Forgets all locks.
     #[inline]
     pub(super) fn clear(&mut self) {
@@ -144,7 +189,7 @@ mod tests {
                     continue;
                 }
                 oracle.insert(name, held.len());
-                held.push(HeldLock { name, request: RequestIndex(request), mode: Mode::S });
+                held.push(HeldLock::new(name, RequestIndex(request), Mode::S));
             }
             for (&name, &place) in &oracle {
                 assert_eq!(held.find(name), Some(place));
@@ -162,7 +207,7 @@ mod tests {
         held.generation = u32::MAX - 1;
         for round in 0..4u32 {
             let name = LockName::from_bits(u64::from(round));
-            held.push(HeldLock { name, request: RequestIndex(round), mode: Mode::X });
+            held.push(HeldLock::new(name, RequestIndex(round), Mode::X));
             assert_eq!(held.find(name), Some(0));
             assert!(round == 0 || held.find(LockName::from_bits(u64::from(round) - 1)).is_none());
             held.clear();

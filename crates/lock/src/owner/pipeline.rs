@@ -2,7 +2,6 @@
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::sync::Arc;
-use foreshore_env::sync::atomic::Ordering::Relaxed;
 
 use super::LockOwner;
 use super::held::HeldLock;
@@ -49,7 +48,7 @@ impl LockOwner {
         let request = manager.table.take_request(&mut state.free, held)?;
         match manager.table.try_request(&manager.slots, name, *slot, request, mode) {
             Some(_) => {
-                state.held.push(HeldLock { name, request, mode });
+                state.held.push(HeldLock::new(name, request, mode));
                 Ok(())
             }
             None => {
@@ -62,27 +61,11 @@ impl LockOwner {
     /// Releases the locks under which nothing can have been changed, of a transaction that asks for no more (S-ELR, Kimura et
     /// al. 2012, §5.1). Those that announce or allow a change stay.
     pub fn release_shared(&mut self) {
+        if self.state().held.as_slice().iter().any(|lock| !lock.mode.is_exclusive()) {
+            self.release_chosen(|_, lock| !lock.mode.is_exclusive(), None, |_| {});
+        }
         let LockOwner { manager, slot, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
-        let published = manager.slots.get(*slot);
-        let before = state.held.len();
-        if state.held.as_slice().iter().any(|lock| !lock.mode.is_exclusive()) {
-            let reuses = manager.table.reuses_requests();
-            let held = state.held.as_slice().to_vec();
-            state.held.clear();
-            for lock in held {
-                if lock.mode.is_exclusive() {
-                    state.held.push(lock);
-                } else {
-                    manager.table.release(&manager.slots, lock.name, lock.request, None);
-                    if reuses {
-                        state.free.give_released(lock.request);
-                    }
-                }
-            }
-            let released = (before - state.held.len()) as u64;
-            published.released.store(published.released.load(Relaxed) + released, Relaxed);
-        }
         state.release_reading_intents(manager, *slot);
     }
 }

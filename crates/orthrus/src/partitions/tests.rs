@@ -1,3 +1,4 @@
+mod beside;
 mod carried;
 
 use foreshore_env::{
@@ -103,7 +104,7 @@ fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
     impl Job for Quick {
         fn begin(&mut self) -> Next {
             self.0.fetch_add(1, Ordering::SeqCst);
-            Next::Done(None)
+            Next::Done
         }
 
         fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
@@ -131,7 +132,7 @@ fn what_repeats_itself_keeps_nobody_out() {
     impl Job for Repeats {
         fn begin(&mut self) -> Next {
             self.0.fetch_add(1, Ordering::SeqCst);
-            if self.1.load(Ordering::SeqCst) { Next::Done(None) } else { Next::Again(None) }
+            if self.1.load(Ordering::SeqCst) { Next::Done } else { Next::Again }
         }
 
         fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
@@ -172,7 +173,7 @@ fn threads_stay_where_they_are_told_to() {
     impl Job for Asks {
         fn begin(&mut self) -> Next {
             self.0.store(thread::processors() as u64, Ordering::SeqCst);
-            Next::Done(None)
+            Next::Done
         }
 
         fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {

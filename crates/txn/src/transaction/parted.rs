@@ -30,6 +30,8 @@ pub struct Parted {
     waiting: Waiting,
     /// Keys of the footprint that were asked for.
     granted: usize,
+    /// Of what is to be given back: locks that were asked for on the way. The others it has taken itself, beside its plan.
+    travelled: usize,
     /// What is left where something may have been changed, once it has committed.
     tag: Option<Lsn>,
 }
@@ -75,6 +77,17 @@ impl Parted {
         Ok(Advance::Complete)
     }
 
+    /// Whether what a partition waits for has been decided: its thread goes on then.
+    pub fn has_been_answered(&self) -> bool {
+        self.owner.has_been_answered()
+    }
+
+    /// Of a transaction that has ended: gives back what it has locked itself, beside its plan. By its own thread; then the rest
+    /// goes to the partitions. `passed` is told those in which somebody has waited for one of these locks.
+    pub fn release_own(&mut self, partitions: usize, mut passed: impl FnMut(usize)) {
+        self.owner.release_later(self.travelled, self.tag, |name| passed(name.partition(partitions)));
+    }
+
     /// Gives back the locks of a partition, of a transaction that has ended. By the thread of the partition.
     pub fn release(&mut self, partition: usize, partitions: usize) -> Advance {
         self.owner.release_some(|name| name.partition(partitions) == partition, self.tag);
@@ -84,7 +97,6 @@ impl Parted {
     /// Where locks are to be given back first, or next; once there are none left, what remains (the locks on tables) is given
     /// back.
     pub fn next_release(&mut self, partitions: usize) -> Advance {
-        // The lowest of them: what was locked beside the plan may lie anywhere.
         match self.owner.held_names().map(|(name, _)| name.partition(partitions)).min() {
             Some(partition) => Advance::Next(partition),
             None => {
@@ -102,7 +114,8 @@ impl TxnSession {
             return self.owner.release_all(tag);
         }
         let (owner, waiting) = (self.owner.hand_over(), mem::take(&mut self.waiting));
-        self.parted = Some(Box::new(Parted { owner, footprint: Box::default(), waiting, granted: 0, tag }));
+        let (footprint, travelled) = (Box::default(), self.travelled);
+        self.parted = Some(Box::new(Parted { owner, footprint, waiting, granted: 0, travelled, tag }));
     }
 }
 
@@ -140,13 +153,15 @@ impl Txn {
         }
         self.away = true;
         let (owner, waiting) = (self.session.owner.hand_over(), mem::take(&mut self.session.waiting));
-        Ok(Ok(Box::new(Parted { owner, footprint: Box::new(footprint), waiting, granted: 0, tag: None })))
+        let footprint = Box::new(footprint);
+        Ok(Ok(Box::new(Parted { owner, footprint, waiting, granted: 0, travelled: 0, tag: None })))
     }
 
     /// Takes its locks back, with what came of asking for them.
     pub fn rejoin(&mut self, parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
         let Parted { owner, footprint, waiting, .. } = parted;
         self.away = false;
+        self.session.travelled = owner.lock_count();
         self.session.owner = owner;
         self.session.waiting = waiting;
         self.session.protocol = Protocol::Planned(footprint);
@@ -163,6 +178,13 @@ impl Txn {
         self.session.parts = true;
         let lsn = self.end_by_commit(durability)?;
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
+    }
+
+    /// As [`Txn::rollback`], but parts with the locks instead of giving them back.
+    pub fn rollback_parting(mut self) -> Result<Option<Box<Parted>>, TxnError> {
+        self.session.parts = true;
+        self.end_by_rollback()?;
+        Ok(self.session.parted.take())
     }
 }
 

@@ -60,10 +60,12 @@ pub(crate) struct TxnSession {
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
-    /// Its commit parts with the locks instead of giving them back.
+    /// Its end parts with the locks instead of giving them back.
     pub(super) parts: bool,
     /// They did.
     pub(super) parted: Option<Box<Parted>>,
+    /// Locks on keys that were asked for by others in its name: the first that it holds.
+    pub(super) travelled: usize,
     /// The slot in the table of transactions, from the first change on.
     pub(crate) slot: Option<SlotNumber>,
     /// A change is announced in the slot.
@@ -98,6 +100,7 @@ impl TxnSession {
             protocol: Protocol::Dynamic,
             parts: false,
             parted: None,
+            travelled: 0,
             slot: None,
             changing: false,
             endable,

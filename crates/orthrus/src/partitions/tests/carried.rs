@@ -76,22 +76,25 @@ impl Adds {
             let value = txn.get_for_update(&self.table, key, decode)?.expect("it is there");
             txn.update(&self.table, key, &(value + 1).to_be_bytes())?;
         }
-        let parted = if self.kind == Kind::Undone {
-            thread::sleep(Duration::from_micros(200));
-            txn.rollback()?;
-            None
-        } else {
-            txn.commit_parting(Durability::Lazy)?.1
-        };
+        if self.kind != Kind::Undone {
+            let parted = txn.commit_parting(Durability::Lazy)?.1;
+            return Ok(Next::Release { parted: parted.expect("it had locks on keys"), ends: true });
+        }
+        thread::sleep(Duration::from_micros(200));
+        txn.rollback()?;
+        Ok(self.end())
+    }
+
+    fn end(&mut self) -> Next {
         self.done.fetch_add(1, Ordering::SeqCst);
         self.left -= 1;
-        Ok(if self.left == 0 { Next::Done(parted) } else { Next::Again(parted) })
+        if self.left == 0 { Next::Done } else { Next::Again }
     }
 
     fn or_tell(&mut self, next: Result<Next, TxnError>) -> Next {
         next.unwrap_or_else(|error| {
             *self.failed.lock() = Some(error);
-            Next::Done(None)
+            Next::Done
         })
     }
 }
@@ -110,9 +113,13 @@ impl Job for Adds {
         let next = self.try_end(*parted, outcome);
         self.or_tell(next)
     }
+
+    fn released(&mut self) -> Next {
+        self.end()
+    }
 }
 
-fn engine() -> (Arc<Engine>, TableInfo) {
+pub(super) fn engine() -> (Arc<Engine>, TableInfo) {
     let pool = PoolOptions { bytes: 4 << 20, ..PoolOptions::default() };
     let options = EngineOptions { pool, ..EngineOptions::default() };
     let disk = Arc::new(FaultyDisk::new()) as Arc<dyn Disk>;
