@@ -262,7 +262,7 @@ impl Database {
     /// [`Database::begin`] with a deadline, a label, and so on.
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
-        Session::Alone(self).begin(options, options.deadline_from_now(), None)
+        Session::Alone(self).begin(options, options.deadline_from_now(), None, None)
     }
 
     /// Sets up a transaction that has just begun, alone or in a pipeline.

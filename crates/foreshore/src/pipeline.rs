@@ -114,7 +114,7 @@ impl Pipeline {
     #[track_caller]
     pub fn begin_with(&mut self, options: &TransactOptions) -> Result<Transaction> {
         let deadline = options.deadline_from_now();
-        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, deadline, None)
+        Session::Pipeline(&self.database, &mut self.pipeline).begin(options, deadline, None, None)
     }
 
     /// Waits until everything that it has committed is durable.

@@ -170,6 +170,7 @@ impl<'d> Plan<'d> {
     ///
     /// # Errors
     /// What was wrong with a key or table of the plan, or that the threads cannot be started. The rest is told by the handle.
+    #[track_caller]
     pub fn submit<R: Send + 'static>(
         self,
         body: impl FnMut(&mut Transaction) -> Result<R> + Send + 'static,

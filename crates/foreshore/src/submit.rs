@@ -127,7 +127,9 @@ impl<R> Submitted<R> {
     /// Waits for the result: what the body returned, committed as durably as the options say.
     ///
     /// # Errors
-    /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran.
+    /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran;
+    /// [`Error::Poisoned`] if one of the threads of partitioned execution has died (a defect, or a panic of the caller's
+    /// partitioner): then nothing is submitted to this database any more, until it is opened anew. Other transactions go on.
     ///
     /// # Panics
     /// If the body has panicked under locks, with what it said. It has left no trace.
@@ -237,6 +239,7 @@ where
     }
 }
 
+#[track_caller]
 pub(crate) fn submit<R, F>(
     database: &Database,
     options: TransactOptions,

@@ -1,5 +1,7 @@
 //! Running a transaction again when it was the victim of a deadlock.
 
+use std::panic::Location;
+
 use foreshore_env::{
     random::{self, Xorshift},
     sync::Arc,
@@ -105,14 +107,17 @@ pub(crate) enum Session<'a> {
 }
 
 impl<'a> Session<'a> {
+    /// `at`: the call that reports name, if it is not the caller of this.
     #[track_caller]
     pub(crate) fn begin(
         &mut self,
         options: &TransactOptions,
         deadline: Option<Instant>,
         age: Option<u64>,
+        at: Option<&'static Location<'static>>,
     ) -> Result<Transaction> {
-        let begin = BeginOptions { age, priority: options.priority, label: options.label.clone() };
+        let TransactOptions { priority, ref label, .. } = *options;
+        let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at };
         let (database, begun) = match self {
             Session::Alone(database) => (*database, database.engine().begin(begin)),
             Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
@@ -165,7 +170,7 @@ pub(crate) fn run<R, C>(
     loop {
         // DB-9: before it has any lock.
         let mut permit = admission.and_then(|admission| admission.enter(deadline));
-        let mut tx = session.begin(options, deadline, age)?;
+        let mut tx = session.begin(options, deadline, age, None)?;
         // What is planned locks what it reads, whatever the mode.
         if planner.is_none() {
             tx.txn().set_read_mode(read_mode);

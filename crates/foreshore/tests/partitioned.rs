@@ -445,3 +445,24 @@ fn what_was_waited_for_survives_a_power_failure() {
     let db = open_on(disk.after_crash(CrashMode::DropUnsynced), SHAPES[3], &[]);
     assert_eq!(contents(&db).len(), 200);
 }
+
+/// Whoever looks at the waits learns who wanted the transaction, not which line of the engine began it.
+#[test]
+fn reports_name_the_call_that_submitted_a_transaction() {
+    let db = filled(SHAPES[1], &[], 4);
+    let mut holder = db.begin().unwrap();
+    holder.put(NUMBERS, 1, 7).unwrap();
+    let line = line!() + 1;
+    let submitted = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 8)).unwrap();
+    let begun = Instant::now();
+    let place = loop {
+        if let Some(wait) = db.waits_for().waits.first() {
+            break wait.transaction.begun_at.unwrap();
+        }
+        assert!(begun.elapsed() < FAR);
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert!(place.file().ends_with("partitioned.rs") && place.line() == line, "{place}");
+    holder.rollback().unwrap();
+    submitted.wait().unwrap();
+}

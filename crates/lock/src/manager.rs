@@ -3,6 +3,8 @@
 #[cfg(not(foreshore_loom))]
 mod preallocator;
 
+use std::panic::Location;
+
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
@@ -106,7 +108,18 @@ impl LockManager {
         age: Age,
         label: Option<Arc<str>>,
     ) -> Result<LockOwner, LockError> {
-        let claimed = self.slots.claim(Identity::new(txn, age, label));
+        self.begin_at(txn, age, label, Location::caller())
+    }
+
+    /// The same; reports name this call.
+    pub fn begin_at(
+        self: &Arc<Self>,
+        txn: TxnId,
+        age: Age,
+        label: Option<Arc<str>>,
+        begun_at: &'static Location<'static>,
+    ) -> Result<LockOwner, LockError> {
+        let claimed = self.slots.claim(Identity { begun_at, ..Identity::new(txn, age, label) });
         let (slot, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
         Ok(LockOwner::new(Arc::clone(self), slot, txn, state))
     }

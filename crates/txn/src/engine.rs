@@ -15,6 +15,7 @@ use foreshore_wal::Log;
 use std::{
     fmt,
     ops::ControlFlow,
+    panic::Location,
     path::{Path, PathBuf},
 };
 
@@ -127,7 +128,8 @@ impl Engine {
         self.core.check_open()?;
         let txn = self.core.transactions.draw();
         let age = options.age.unwrap_or(txn.0);
-        let owner = self.core.locks.begin(txn, Age::new(age, options.priority), options.label)?;
+        let at = options.wanted_at.unwrap_or(Location::caller());
+        let owner = self.core.locks.begin_at(txn, Age::new(age, options.priority), options.label, at)?;
         Ok(Txn::new(Arc::clone(self), owner, age))
     }
 

@@ -1,5 +1,7 @@
 //! How an engine and its transactions are set up.
 
+use std::panic::Location;
+
 use foreshore_btree::LatchMode;
 use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_lock::LockOptions;
@@ -141,6 +143,8 @@ pub struct BeginOptions {
     pub priority: i8,
     /// A name that deadlock reports show.
     pub label: Option<Arc<str>>,
+    /// The call that reports name, in the place of the one that begins it: of a transaction that one thread wants and another begins.
+    pub wanted_at: Option<&'static Location<'static>>,
 }
 
 /// The longest pipeline (Kimura et al. 2012, §6).

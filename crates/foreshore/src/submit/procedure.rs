@@ -272,6 +272,7 @@ impl Database {
     ///
     /// # Errors
     /// The threads cannot be started.
+    #[track_caller]
     pub fn serve<P: Procedure>(
         &self,
         options: &TransactOptions,

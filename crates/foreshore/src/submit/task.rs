@@ -1,6 +1,6 @@
 //! Transactions on the side of those who run them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use foreshore_env::time::Instant;
 use foreshore_orthrus::{Job, Next};
@@ -43,6 +43,8 @@ pub(super) struct Task<C: Client> {
     deadline: Option<Instant>,
     planner: Planner<'static>,
     client: C,
+    /// Who submitted it, or serves it.
+    wanted_at: &'static Location<'static>,
     /// While its locks are away.
     tx: Option<Transaction>,
     age: Option<u64>,
@@ -65,7 +67,8 @@ enum Then<R> {
 }
 
 impl<C: Client> Task<C> {
-    /// The first transaction as `planner` and `options` say.
+    /// The first transaction as `planner` and `options` say. Reports name the caller.
+    #[track_caller]
     pub(super) fn new(
         database: Database,
         options: TransactOptions,
@@ -78,6 +81,7 @@ impl<C: Client> Task<C> {
             options,
             planner,
             client,
+            wanted_at: Location::caller(),
             tx: None,
             age: None,
             attempts: 0,
@@ -113,7 +117,7 @@ impl<C: Client> Task<C> {
     fn try_begin(&mut self, database: &Database) -> Result<Option<Box<Parted>>> {
         let Task { client, planner, .. } = self;
         let mut session = Session::Alone(database);
-        let mut tx = session.begin(&self.options, self.deadline, self.age)?;
+        let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
         self.age = Some(tx.age());
         let footprint = planner.footprint(&mut tx, &mut |tx| client.run(tx));
         session.set_up(&mut tx, &self.options, self.deadline);
