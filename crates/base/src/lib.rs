@@ -8,6 +8,8 @@ mod error;
 mod ids;
 pub mod key;
 pub mod limits;
+mod printable;
 
 pub use error::{CorruptionSite, Result, StorageError, is_disk_full};
 pub use ids::{FrameIndex, Lsn, PageId, SlotIndex, TableId, TxnId};
+pub use printable::Printable;

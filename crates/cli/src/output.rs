@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use foreshore_bench::BenchError;
+
 /// The exit status when a check failed or damage was found.
 pub(crate) const CHECK_FAILED: u8 = 1;
 /// The exit status when the program was used wrongly or could not do its work.
@@ -27,7 +29,7 @@ pub(crate) enum CliError {
     Database(#[from] foreshore::Error),
     /// A benchmark failed.
     #[error(transparent)]
-    Bench(#[from] foreshore_bench::BenchError),
+    Bench(#[from] BenchError),
     /// A file or a pipe failed.
     #[error("cannot {action}: {source}")]
     Io {
@@ -58,6 +60,7 @@ impl CliError {
         match self {
             CliError::Usage { .. } => "usage",
             CliError::Database(error) => error.code(),
+            CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
             CliError::Other(_) => "other",
@@ -104,4 +107,41 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), CliError> {
 pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value).map_err(|error| CliError::Other(error.to_string()))?;
     line(text)
+}
+
+/// A time as people read it: date and time of day in UTC, as ISO 8601 has them.
+pub(crate) fn utc(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Years begin in March, so that the day that some of them have more is their last; 400 years are 146,097 days.
+    let since_march_of_0 = days + 719_468;
+    let (era, day) = (since_march_of_0 / 146_097, since_march_of_0 % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month_from_march = (5 * day + 2) / 153;
+    let day = day - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = 400 * era + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (1_795_370_219, "2026-11-22T17:56:59Z"),
+            (4_102_444_799, "2099-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use foreshore::Database;
+use foreshore_env::time::unix_seconds;
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, utc},
     recovery,
     verify::open_to_look,
 };
@@ -84,9 +85,11 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
             line(format!("{id} {what}"))?;
         }
     }
+    let now = unix_seconds();
     for Prepared { id, transaction, prepared_at_unix_seconds, locks, tables, log_bytes } in &prepared {
+        let (date, age) = (utc(*prepared_at_unix_seconds), now.saturating_sub(*prepared_at_unix_seconds));
         line(format!(
-            "{id}: transaction {transaction}, prepared {prepared_at_unix_seconds} seconds after 1970, \
+            "{id}: transaction {transaction}, prepared at {date} ({age} s ago), \
              holds {locks} locks on keys, {tables} whole tables and {log_bytes} bytes of the log"
         ))?;
     }
@@ -101,7 +104,7 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
 fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
     let tail = db.stats().log_tail;
     let shown = db.prepared()?.into_iter().map(|prepared| Prepared {
-        id: show(&prepared.global_id),
+        id: prepared.shown_id(),
         transaction: prepared.txn.0,
         prepared_at_unix_seconds: prepared.prepared_at_unix_seconds,
         locks: prepared.locks,
@@ -113,14 +116,7 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
 
 const HEX: &str = "hex:";
 
-/// An id as [`parse`] reads it.
-fn show(id: &[u8]) -> String {
-    match std::str::from_utf8(id) {
-        Ok(text) if !text.starts_with(HEX) && !text.contains(char::is_control) => text.to_owned(),
-        _ => id.iter().fold(HEX.to_owned(), |text, byte| text + &format!("{byte:02x}")),
-    }
-}
-
+/// An id as [`PreparedTransaction::shown_id`](foreshore::PreparedTransaction::shown_id) gives it.
 fn parse(text: &str) -> Result<Vec<u8>, CliError> {
     let Some(digits) = text.strip_prefix(HEX) else { return Ok(text.as_bytes().to_vec()) };
     let bytes = digits.as_bytes().chunks(2).map(|pair| {
@@ -137,11 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_are_shown() {
-        for id in [b"transfer 17".as_slice(), b"hex:00", b"\xff\x00", b"a\nb", "é".as_bytes()] {
-            assert_eq!(parse(&show(id)).unwrap(), id, "{}", show(id));
-        }
-        assert_eq!(show(b"\xff\x00"), "hex:ff00");
+    fn ids_that_are_no_text_are_read() {
+        assert_eq!(parse("transfer 17").unwrap(), b"transfer 17");
+        assert_eq!(parse("hex:ff00").unwrap(), b"\xff\0");
         for wrong in ["hex:0", "hex:0g", "hex:+1"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -58,11 +58,11 @@ pub struct Options {
     /// Most bytes that the log may take. Transactions that are open at the same time must fit in three eighths of
     /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
-    /// Size of a file of the log, rounded up to a power of two; fixed when the database is made. There are as many
+    /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made. There are as many
     /// as hold what may come next and what would take it back if the disk were full, so with the defaults at least two: eight thirds
     /// of half of [`Options::log_buffer_bytes`], and half a segment. Default: 16 MiB.
     pub log_segment_bytes: u64,
-    /// Memory for log records on their way to the disk; a power of two. Default: 8 MiB.
+    /// Memory for log records on their way to the disk; a power of two, 256 KiB to 1 GiB. Default: 8 MiB.
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,
@@ -236,6 +236,7 @@ impl Options {
         let flag = || parsed(name, value, units::flag(value), "true or false");
         let time =
             || parsed(name, value, units::duration(value), "a time with its unit, such as 100ms or 1s");
+        let some_time = || parsed(name, value, Some(time()?).filter(|time| !time.is_zero()), "more than 0");
         let count = || parsed(name, value, value.replace('_', "").parse::<usize>().ok(), "a whole number");
         match name {
             "create" => self.create = flag()?,
@@ -252,7 +253,7 @@ impl Options {
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
             "log_insert" => self.log_insert = choice(name, value)?,
             "log_full" => self.log_full = choice(name, value)?,
-            "flush_interval" => self.flush_interval = time()?,
+            "flush_interval" => self.flush_interval = some_time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
             "recovery_target" => self.recovery_target = time()?,
             "early_lock_release" => self.early_lock_release = choice(name, value)?,
@@ -267,7 +268,7 @@ impl Options {
             "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
             "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
             "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
-            "deadlock_timeout" => self.deadlock_timeout = time()?,
+            "deadlock_timeout" => self.deadlock_timeout = some_time()?,
             "admission_control" => self.admission_control = flag()?,
             "lock_timeout" => self.lock_timeout = time()?,
             "lock_notes" => self.lock_notes = flag()?,
@@ -449,11 +450,13 @@ mod tests {
             ("cleaners", "0"),
             ("cleaners", "65"),
             ("log_segment_bytes", "1KiB"),
+            ("log_segment_bytes", "1GiB"),
             ("log_bytes", "16MiB"),
             ("log_buffer_bytes", "3MiB"),
             ("log_buffer_bytes", "1KiB"),
+            ("log_buffer_bytes", "9223372036854775808"),
             ("flush_interval", "0s"),
-            ("deadlock_timeout", "0s"),
+            ("deadlock_timeout", "0ms"),
             ("pipeline_length", "0"),
             ("pipeline_length", "100001"),
             ("control_threads", "0"),
@@ -469,8 +472,7 @@ mod tests {
             ("max_locks_per_transaction", "0"),
         ] {
             let mut options = Options::default();
-            options.set(name, value).unwrap();
-            let error = options.check().unwrap_err();
+            let error = options.set(name, value).and_then(|()| options.check()).unwrap_err();
             assert!(matches!(&error, Error::InvalidOption { name: named, .. } if named == name), "{error}");
         }
     }

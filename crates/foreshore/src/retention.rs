@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use foreshore_env::time::unix_seconds;
 use foreshore_txn::PreparedTransaction;
 
 use crate::view::TransactionView;
@@ -79,8 +80,8 @@ impl fmt::Display for LogHolder {
                 }
             }
             LogHolder::Prepared(prepared) => {
-                let id = String::from_utf8_lossy(&prepared.global_id);
-                write!(f, "transaction {}, prepared as {id:?}", prepared.txn)
+                let age = unix_seconds().saturating_sub(prepared.prepared_at_unix_seconds);
+                write!(f, "transaction {}, prepared as {:?} {age} s ago", prepared.txn, prepared.shown_id())
             }
             LogHolder::Pages => f.write_str("pages changed since the last checkpoint"),
             LogHolder::Backup => f.write_str("a backup that is being made"),

@@ -219,9 +219,9 @@ fn transactions() {
 fn options() {
     let bounds: &[(&str, &[&str], &[&str])] = &[
         ("pool_bytes", &["0", "524287"], &["524288", "524289"]),
-        ("log_segment_bytes", &["0", "262143"], &["262144", "262145"]),
+        ("log_segment_bytes", &["0", "262143", "268435457"], &["262144", "262145"]),
         ("log_bytes", &["0", "67108863"], &["67108864", "67108865"]),
-        ("log_buffer_bytes", &["0", "262143", "262145", "131072"], &["262144", "524288"]),
+        ("log_buffer_bytes", &["0", "262143", "262145", "131072", "2GiB"], &["262144", "524288"]),
         ("flush_interval", &["0s"], &["1us", "1ms"]),
         ("deadlock_timeout", &["0s"], &["1us"]),
         ("pipeline_length", &["0", "100001"], &["1", "100000"]),
@@ -236,8 +236,8 @@ fn options() {
     for (name, refused, fine) in bounds {
         for value in *refused {
             let disk = FaultyDisk::new();
-            let builder = Database::builder().disk(Arc::new(disk.clone())).set(name, value).unwrap();
-            match builder.open("/db").unwrap_err() {
+            let builder = Database::builder().disk(Arc::new(disk.clone())).set(name, value);
+            match builder.and_then(|builder| builder.open("/db")).unwrap_err() {
                 Error::InvalidOption { name: told, .. } => assert_eq!(told, *name),
                 error => panic!("{name} {value}: {error}"),
             }

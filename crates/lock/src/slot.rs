@@ -255,6 +255,13 @@ impl Slot {
         *self.parked.lock() = Parked::Away(identity);
     }
 
+    /// Gives the transaction in the slot another label. By the owner.
+    pub(crate) fn relabel(&self, label: Arc<str>) {
+        if let Parked::Away(identity) = &mut *self.parked.lock() {
+            identity.label = Some(label);
+        }
+    }
+
     fn show(&self, txn: TxnId, age: Age, completed: u32) {
         self.txn.store(txn.0, Relaxed);
         self.age.store(age.bits(), Relaxed);

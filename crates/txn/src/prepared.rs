@@ -18,6 +18,8 @@
 //! The locks are logged by name, which is a hash. Should another version of this program hash differently, the logged name of
 //! a known key tells, and the whole tables are locked instead.
 
+mod description;
+
 use std::{collections::BTreeMap, mem};
 
 use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId, limits::MAX_GLOBAL_ID_BYTES};
@@ -40,28 +42,13 @@ use crate::{
     transaction::{LOG_FULL_RETRIES, Txn, TxnSession, VOLUME},
 };
 
+pub use description::PreparedTransaction;
+use description::{label, shown};
+
 /// A key whose name is logged, to know later whether names mean the same.
 const KNOWN_KEY: KeyRef<'static> = KeyRef::Key(b"foreshore");
 /// What is logged in its place when names may mean something else later.
 const NO_NAME: LockName = LockName::from_bits(0);
-
-/// A transaction that is prepared, for those who decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PreparedTransaction {
-    /// What [`Txn::prepare`] was given.
-    pub global_id: Vec<u8>,
-    /// Its number.
-    pub txn: TxnId,
-    /// When it was prepared, in seconds since 1970.
-    pub prepared_at_unix_seconds: u64,
-    /// Locks on keys that it holds.
-    pub locks: usize,
-    /// Tables that it has locked as a whole.
-    pub tables: usize,
-    /// Its first record: the log is kept for it from there on.
-    pub log_from: Lsn,
-}
 
 /// A prepared transaction between its two phases.
 #[derive(Debug)]
@@ -161,7 +148,8 @@ impl Txn {
                 self.finished = true;
                 self.session.owner.release_shared();
                 let tables = self.session.intents().filter(|&(table, mode)| is_whole(table, mode)).count();
-                let prepared = self.session.suspend(at, tables);
+                let mut prepared = self.session.suspend(at, tables);
+                prepared.owner.relabel(label(global_id));
                 self.leave_pipeline(false, lsn, true);
                 core.prepared.put(global_id, prepared);
                 Ok(())
@@ -311,22 +299,20 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
         records::decode_locks(&header, &payload, &mut locks)?;
         next = header.prev;
     }
-    let id = String::from_utf8_lossy(&prepare.global_id);
-    let label = Arc::from(format!("prepared {id}"));
-    let mut owner = core
-        .locks
-        .begin(txn, Age::new(txn.0, 0), Some(label))
-        .map_err(|error| not_restored(&id, 0, &error))?;
+    let id = shown(&prepare.global_id);
+    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label(&prepare.global_id)));
+    let mut owner = begun.map_err(|error| not_restored(&id, 0, 0, &error))?;
     // A partitioner may be another one than it was.
     let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
-    let count = locks.len() as u64;
+    let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
     let mut tables = 0;
     if core.locking {
         for lock in locks {
             tables += usize::from(
                 matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
             );
-            take(&mut owner, lock, names_hold).map_err(|error| not_restored(&id, count, &error))?;
+            let taken = take(&mut owner, lock, names_hold);
+            taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
     }
     let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
@@ -363,12 +349,21 @@ fn is_whole(table: TableId, mode: IntentMode) -> bool {
     table != VOLUME && matches!(mode, IntentMode::SIX | IntentMode::X)
 }
 
-fn not_restored(id: &str, locks: u64, error: &LockError) -> StorageError {
+/// `got`: how many locks on keys it had again by then, of how many.
+fn not_restored(id: &str, got: usize, keys: usize, error: &LockError) -> StorageError {
     match error {
-        LockError::TooManyLocks { limit } => StorageError::LimitExceeded {
-            what: "the number of locks of a transaction, and so of a prepared one that is to get its locks back,",
-            limit: *limit as u64,
-            got: locks,
+        // The one limit is reached with the last lock that it allows, the other when all are in use, whosever they are.
+        LockError::TooManyLocks { limit } if got == *limit => StorageError::OptionTooSmall {
+            option: "max_locks_per_transaction",
+            value: *limit as u64,
+            needed: format!("at least {keys}, the locks of the prepared transaction {id:?}"),
+        },
+        LockError::TooManyLocks { limit } => StorageError::OptionTooSmall {
+            option: "max_locks",
+            value: *limit as u64,
+            needed: format!(
+                "more: the locks of all prepared transactions, of which {id:?} is to get {keys} back"
+            ),
         },
         error => StorageError::Poisoned {
             cause: format!("the prepared transaction {id} does not get its locks back: {error}"),

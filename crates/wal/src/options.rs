@@ -13,8 +13,6 @@ pub const FIRST_LSN: Lsn = Lsn(SEGMENT_HEADER_BYTES);
 const MIN_BUFFER_BYTES: usize = 256 << 10;
 /// The bounds of [`LogOptions::flush_interval`].
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(24 * 3600));
-/// The largest circular buffer.
-const MAX_BUFFER_BYTES: usize = 1 << 30;
 
 /// How a log is set up. Sizes out of range are brought into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +36,10 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
+    /// The largest circular buffer.
+    pub const MAX_BUFFER_BYTES: usize = 1 << 30;
+    /// The largest segment.
+    pub const MAX_SEGMENT_BYTES: u64 = MAX_SEGMENT_BYTES;
     /// Recycled segments that are kept for their next use.
     pub const SPARE_SEGMENTS: usize = 16;
 
@@ -56,7 +58,7 @@ impl LogOptions {
     }
 
     pub(crate) fn buffer(&self) -> usize {
-        self.buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES).next_power_of_two()
+        self.buffer_bytes.clamp(MIN_BUFFER_BYTES, LogOptions::MAX_BUFFER_BYTES).next_power_of_two()
     }
 }
 

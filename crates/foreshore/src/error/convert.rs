@@ -39,6 +39,9 @@ impl Error {
             StorageError::LogFull { used_bytes, capacity_bytes, .. } => {
                 Error::LogFull { used_bytes, capacity_bytes, holder: None }
             }
+            StorageError::OptionTooSmall { option, value, needed } => {
+                Error::InvalidOption { name: option.to_owned(), value: value.to_string(), expected: needed }
+            }
             StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
             StorageError::ReadOnly => Error::ReadOnly { path: path() },

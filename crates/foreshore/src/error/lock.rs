@@ -57,16 +57,25 @@ pub struct RefusedLock {
     pub wait: Option<WaitView>,
     /// Who was in the way at last: nobody, if they went away at the last moment.
     pub holders: Vec<Holder>,
+    /// The global ids of those among them that are prepared: each stays in the way until somebody decides about it.
+    pub prepared: Vec<Vec<u8>>,
     /// The [`lock_timeout`](crate::TransactOptions::lock_timeout) that had passed. `None`: it was a deadline, or nothing was waited
     /// for.
     pub lock_timeout: Option<Duration>,
 }
 
+/// What to do about a prepared transaction that is in the way: waiting does not help.
+const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or by `foreshore prepared`";
+
 impl RefusedLock {
     pub(super) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
         let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));
+        let holds = |txn| refusal.holders.iter().any(|holder| holder.txn == txn);
+        let prepared = database.and_then(|database| database.engine.prepared().ok()).unwrap_or_default();
+        let prepared = prepared.into_iter().filter(|prepared| holds(prepared.txn));
         RefusedLock {
             wait: refusal.wish.as_ref().map(|wish| names.edge(wish)),
+            prepared: prepared.map(|prepared| prepared.global_id).collect(),
             holders: refusal.holders,
             lock_timeout: refusal.timeout,
         }
@@ -77,12 +86,15 @@ impl RefusedLock {
             Some(wait) => wait.to_string(),
             None => "waited for others that did not get done".to_owned(),
         };
-        let (until, next) = match self.lock_timeout {
-            Some(limit) => (
-                format!("which is its lock_timeout ({} ms)", limit.as_millis()),
-                "raise lock_timeout, or make those transactions shorter",
-            ),
-            None => ("until its deadline".to_owned(), "wait longer, or make those transactions shorter"),
+        let (until, longer) = match self.lock_timeout {
+            Some(limit) => {
+                (format!("which is its lock_timeout ({} ms)", limit.as_millis()), "raise lock_timeout")
+            }
+            None => ("until its deadline".to_owned(), "wait longer"),
+        };
+        let next = match self.prepared[..] {
+            [] => format!("{longer}, or make those transactions shorter"),
+            _ => DECIDE.to_owned(),
         };
         format!("{waited}, {until}{}; {next}", self.held_by())
     }
@@ -92,7 +104,8 @@ impl RefusedLock {
             Some(wait) => format!("{} would have to wait for {}", wait.transaction, wish_of(wait)),
             None => "a lock is not free at once".to_owned(),
         };
-        format!("{what}{}; try again later, or allow waiting", self.held_by())
+        let next = if self.prepared.is_empty() { "try again later, or allow waiting" } else { DECIDE };
+        format!("{what}{}; {next}", self.held_by())
     }
 
     fn held_by(&self) -> String {

@@ -2,7 +2,7 @@
 
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_orthrus::MAX_THREADS;
-use foreshore_txn::MAX_PIPELINE_LENGTH;
+use foreshore_txn::{LogOptions, MAX_PIPELINE_LENGTH};
 
 use super::{Options, invalid, units};
 use crate::error::Result;
@@ -34,11 +34,9 @@ impl Options {
         if !(1..=MAX_CLEANERS).contains(&self.cleaners) {
             return refuse("cleaners", format!("1 to {MAX_CLEANERS}"));
         }
-        if self.log_segment_bytes < MIN_SEGMENT_BYTES {
-            return refuse(
-                "log_segment_bytes",
-                format!("at least {}", units::format_bytes(MIN_SEGMENT_BYTES)),
-            );
+        if !(MIN_SEGMENT_BYTES..=LogOptions::MAX_SEGMENT_BYTES).contains(&self.log_segment_bytes) {
+            let [least, most] = [MIN_SEGMENT_BYTES, LogOptions::MAX_SEGMENT_BYTES].map(units::format_bytes);
+            return refuse("log_segment_bytes", format!("{least} to {most}"));
         }
         let least_log = self.log_segment_bytes.saturating_mul(MIN_LOG_SEGMENTS);
         if self.log_bytes < least_log {
@@ -48,9 +46,11 @@ impl Options {
                 format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes"),
             );
         }
-        if self.log_buffer_bytes < MIN_LOG_BUFFER_BYTES || !self.log_buffer_bytes.is_power_of_two() {
-            let least = units::format_bytes(MIN_LOG_BUFFER_BYTES as u64);
-            return refuse("log_buffer_bytes", format!("a power of two of at least {least}"));
+        let buffers = MIN_LOG_BUFFER_BYTES..=LogOptions::MAX_BUFFER_BYTES;
+        if !buffers.contains(&self.log_buffer_bytes) || !self.log_buffer_bytes.is_power_of_two() {
+            let [least, most] = [MIN_LOG_BUFFER_BYTES, LogOptions::MAX_BUFFER_BYTES]
+                .map(|bytes| units::format_bytes(bytes as u64));
+            return refuse("log_buffer_bytes", format!("a power of two, {least} to {most}"));
         }
         if self.flush_interval.is_zero() {
             return refuse("flush_interval", "more than 0".to_owned());

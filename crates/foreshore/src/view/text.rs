@@ -2,13 +2,15 @@
 
 use std::fmt::{self, Formatter, Write};
 
+use foreshore_base::Printable;
 use foreshore_txn::{IntentMode, LockMode, Mode, VictimReason};
 
 use super::{DeadlockView, KeyForm, KeyView, LockTarget, TransactionView, WaitView};
 
 pub(super) fn transaction(view: &TransactionView, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "transaction {}", view.id)?;
-    match (&view.label, unusual(view)) {
+    let label = view.label.as_deref().map(Printable);
+    match (label, unusual(view)) {
         (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
         (Some(label), None) => write!(f, " ({label})"),
         (None, Some(priority)) => write!(f, " (priority {priority})"),
@@ -33,9 +35,11 @@ pub(super) fn key(view: &KeyView, f: &mut Formatter<'_>) -> fmt::Result {
 pub(super) fn target(view: &LockTarget, f: &mut Formatter<'_>) -> fmt::Result {
     match view {
         LockTarget::Database => f.write_str("the database"),
-        LockTarget::Table { table } => write!(f, "table {table}"),
-        LockTarget::Key { table, key } => write!(f, "key {key} of {table}"),
-        LockTarget::BelowFirstKey { table } => write!(f, "the place before all keys of {table}"),
+        LockTarget::Table { table } => write!(f, "table {}", Printable(table)),
+        LockTarget::Key { table, key } => write!(f, "key {key} of {}", Printable(table)),
+        LockTarget::BelowFirstKey { table } => {
+            write!(f, "the place before all keys of {}", Printable(table))
+        }
         LockTarget::Unknown { name } => write!(f, "a key with hash {name:016x}"),
     }
 }

@@ -698,6 +698,53 @@ fn wrong_options_are_refused_before_anything_is_touched() {
     assert_eq!(db.options(), &options);
 }
 
+/// It is told which option is too small, and for whom; with one that is large enough it opens.
+#[test]
+fn a_database_opens_when_there_is_room_for_what_is_prepared() {
+    let (directory, db) = open();
+    let mut tx = db.begin().unwrap();
+    for number in 0..1000 {
+        tx.put(NUMBERS, number, "new").unwrap();
+    }
+    tx.prepare(b"one\n\0").unwrap();
+    let locks = db.prepared().unwrap()[0].locks;
+    db.close().unwrap();
+    drop(db);
+    let open = |name: &str, value: &str| {
+        Database::builder().set(name, value).unwrap().open(directory.path().join("db"))
+    };
+    for (name, value) in [("max_locks_per_transaction", "999"), ("max_locks", "256")] {
+        let error = open(name, value).unwrap_err();
+        assert!(matches!(&error, Error::InvalidOption { name: told, .. } if told == name), "{error}");
+        let told = error.to_string();
+        assert!(told.contains("\"hex:6f6e650a00\"") && told.contains(&locks.to_string()), "{told}");
+    }
+    let db = open("max_locks_per_transaction", &locks.to_string()).unwrap();
+    db.rollback_prepared(b"one\n\0").unwrap();
+    assert!(keys(&db).is_empty());
+}
+
+/// What steers a terminal comes to no message as it is.
+#[test]
+fn messages_escape_what_others_have_chosen() {
+    let (_directory, db) = filled();
+    let options = TransactOptions { label: Some("pays\u{1b}[2J\n".into()), ..TransactOptions::default() };
+    let mut tx = db.begin_with(&options).unwrap();
+    tx.put(NUMBERS, 1, "uno").unwrap();
+    let busy = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let mut other = db.begin_with(&busy).unwrap();
+    let mut is_told = |expected: &str| {
+        let told = other.get(NUMBERS, 1).unwrap_err().to_string();
+        assert!(told.contains(expected) && !told.contains(char::is_control), "{told}");
+    };
+    is_told("(pays\\u{1b}[2J\\n)");
+    tx.prepare(b"one\n\0").unwrap();
+    is_told("(prepared hex:6f6e650a00)");
+    assert!(
+        !db.log_retention().holders.iter().any(|hold| hold.holder.to_string().contains(char::is_control))
+    );
+}
+
 #[test]
 fn a_prepared_transaction_waits_for_a_decision_over_a_restart() {
     let (directory, db) = filled();
@@ -706,6 +753,19 @@ fn a_prepared_transaction_waits_for_a_decision_over_a_restart() {
         tx.put(NUMBERS, key, "new").unwrap();
         tx.prepare(id).unwrap();
     }
+    // Who waits is told the same before a restart and after it.
+    let refuse = |db: &Database, options: TransactOptions| {
+        let refused = db.transact_with(&options, |tx| tx.get(NUMBERS, 11)).unwrap_err();
+        let (Error::WouldBlock(lock) | Error::LockTimeout(lock)) = &refused else { panic!("{refused}") };
+        assert_eq!(lock.prepared, [b"two"]);
+        let told = refused.to_string();
+        assert!(told.contains("(prepared two)") && told.contains("commit_prepared"), "{told}");
+    };
+    let refuses = |db: &Database| {
+        refuse(db, TransactOptions { no_wait: true, ..TransactOptions::default() });
+        refuse(db, TransactOptions { deadline: Some(Duration::ZERO), ..TransactOptions::default() });
+    };
+    refuses(&db);
     let prepare = |id: &[u8]| db.begin().unwrap().prepare(id).unwrap_err();
     assert!(matches!(prepare(b"one"), Error::GlobalIdInUse { id } if id == b"one"));
     assert!(matches!(prepare(b""), Error::InvalidGlobalId { bytes: 0, .. }));
@@ -721,10 +781,9 @@ fn a_prepared_transaction_waits_for_a_decision_over_a_restart() {
     let retention = db.log_retention();
     let LogHolder::Prepared(holder) = &retention.holders[0].holder else { panic!("{retention:?}") };
     assert_eq!(holder, &prepared[0]);
-    assert!(retention.holders[0].holder.to_string().ends_with("prepared as \"one\""));
-    let busy = TransactOptions { no_wait: true, ..TransactOptions::default() };
-    let refused = db.transact_with(&busy, |tx| tx.get(NUMBERS, 10)).unwrap_err();
-    assert!(refused.to_string().contains("prepared one"), "{refused}");
+    let told = retention.holders[0].holder.to_string();
+    assert!(told.contains("prepared as \"one\" ") && told.ends_with(" s ago"), "{told}");
+    refuses(&db);
     db.commit_prepared("one").unwrap();
     db.rollback_prepared("two").unwrap();
     assert!(matches!(db.rollback_prepared("one"), Err(Error::UnknownGlobalId { .. })));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use foreshore_base::{TableId, TxnId};
+use foreshore_base::{Printable, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
@@ -113,6 +113,7 @@ pub(crate) fn write_transaction(
     priority: Option<i8>,
 ) -> fmt::Result {
     write!(f, "transaction {txn}")?;
+    let label = label.map(Printable);
     match (label, priority.filter(|priority| *priority != 0)) {
         (Some(label), Some(priority)) => write!(f, " ({label}, priority {priority})"),
         (Some(label), None) => write!(f, " ({label})"),

@@ -25,6 +25,11 @@ impl LockOwner {
         }
     }
 
+    /// What reports and views call the transaction from now on.
+    pub fn relabel(&mut self, label: Arc<str>) {
+        self.manager.slots.get(self.slot).relabel(label);
+    }
+
     /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`: how many
     /// they are, for [`VictimPolicy::ShortestPipeline`](crate::VictimPolicy::ShortestPipeline).
     #[track_caller]
