@@ -41,6 +41,16 @@ impl<'n, K, V> TableDefinition<'n, K, V> {
     pub const fn name(&self) -> &'n str {
         self.name
     }
+
+    /// The same table, with keys and values that own what they are made of: `String` in place of `&str`, `Vec<u8>` of `&[u8]`.
+    /// For [`Transaction::append`](crate::Transaction::append) with rows that are made on the way.
+    pub const fn owned(&self) -> TableDefinition<'n, K::Owned, V::Owned>
+    where
+        K: Key<Owned: Key>,
+        V: Value<Owned: Value>,
+    {
+        TableDefinition { name: self.name, encoded: self.encoded, types: PhantomData }
+    }
 }
 
 impl<'n, 'b> TableDefinition<'n, &'b [u8], &'b [u8]> {

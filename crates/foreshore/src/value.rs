@@ -29,8 +29,8 @@ pub struct ValueDecodeError {
 
 /// A type whose values can be stored. `Owned` is what a read returns (`String` for `&str`).
 ///
-/// Implemented for integers, floats, `bool`, `()`, `&str`, `&[u8]`, `[u8; N]`, `Option`s and tuples of these. For
-/// anything else, store bytes in the encoding of your choice, or implement it:
+/// Implemented for integers, floats, `bool`, `()`, `&str`, `&[u8]`, `[u8; N]`, `Option`s and tuples of these; `String` is stored
+/// as `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name. For anything else, store bytes in the encoding of your choice, or implement it:
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -180,60 +180,72 @@ fn decode_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-impl Value for &[u8] {
-    type Owned = Vec<u8>;
+macro_rules! bytes_value {
+    ($($ty:ty)*) => {$(
+        impl Value for $ty {
+            type Owned = Vec<u8>;
 
-    fn type_name() -> Cow<'static, str> {
-        "bytes".into()
-    }
+            fn type_name() -> Cow<'static, str> {
+                "bytes".into()
+            }
 
-    #[inline]
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
+            #[inline]
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(self);
+            }
 
-    fn encode_inner(&self, out: &mut Vec<u8>) {
-        encode_counted(self, out);
-    }
+            fn encode_inner(&self, out: &mut Vec<u8>) {
+                encode_counted(self, out);
+            }
 
-    fn decode(bytes: &[u8]) -> Result<Vec<u8>, ValueDecodeError> {
-        Ok(bytes.to_vec())
-    }
+            fn decode(bytes: &[u8]) -> Result<Vec<u8>, ValueDecodeError> {
+                Ok(bytes.to_vec())
+            }
 
-    fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), ValueDecodeError> {
-        match decode_counted(bytes) {
-            Some((field, rest)) => Ok((field.to_vec(), rest)),
-            None => Err(undecodable::<Self>(bytes)),
+            fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), ValueDecodeError> {
+                match decode_counted(bytes) {
+                    Some((field, rest)) => Ok((field.to_vec(), rest)),
+                    None => Err(undecodable::<Self>(bytes)),
+                }
+            }
         }
-    }
+    )*};
 }
 
-impl Value for &str {
-    type Owned = String;
+bytes_value!(&[u8] Vec<u8>);
 
-    fn type_name() -> Cow<'static, str> {
-        "str".into()
-    }
+macro_rules! text_value {
+    ($($ty:ty)*) => {$(
+        impl Value for $ty {
+            type Owned = String;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
-    }
+            fn type_name() -> Cow<'static, str> {
+                "str".into()
+            }
 
-    fn encode_inner(&self, out: &mut Vec<u8>) {
-        encode_counted(self.as_bytes(), out);
-    }
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(self.as_bytes());
+            }
 
-    fn decode(bytes: &[u8]) -> Result<String, ValueDecodeError> {
-        String::from_utf8(bytes.to_vec()).map_err(|_| undecodable::<Self>(bytes))
-    }
+            fn encode_inner(&self, out: &mut Vec<u8>) {
+                encode_counted(self.as_bytes(), out);
+            }
 
-    fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), ValueDecodeError> {
-        match decode_counted(bytes) {
-            Some((field, rest)) => Ok((Self::decode(field)?, rest)),
-            None => Err(undecodable::<Self>(bytes)),
+            fn decode(bytes: &[u8]) -> Result<String, ValueDecodeError> {
+                String::from_utf8(bytes.to_vec()).map_err(|_| undecodable::<Self>(bytes))
+            }
+
+            fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), ValueDecodeError> {
+                match decode_counted(bytes) {
+                    Some((field, rest)) => Ok((Self::decode(field)?, rest)),
+                    None => Err(undecodable::<Self>(bytes)),
+                }
+            }
         }
-    }
+    )*};
 }
+
+text_value!(&str String);
 
 impl<T: Value> Value for Option<T> {
     type Owned = Option<T::Owned>;
@@ -342,8 +354,11 @@ mod tests {
         ) {
             let value: Everything<'_> =
                 (&text, part.as_deref(), float, (number, flag), array, (), Some(()), &last);
-            let back = Everything::decode(&encoded(&value)).unwrap();
-            prop_assert_eq!(back, (text, part, float, (number, flag), array, (), Some(()), last));
+            let bytes = encoded(&value);
+            let back = Everything::decode(&bytes).unwrap();
+            let owned = (text, part, float, (number, flag), array, (), Some(()), last);
+            prop_assert_eq!(encoded(&owned), bytes);
+            prop_assert_eq!(back, owned);
         }
 
         #[test]

@@ -12,6 +12,8 @@ pub struct KeyDecodeError {
 
 /// A type whose values can be keys. `Owned` is what a read returns (`String` for `&str`).
 ///
+/// `String` is stored as `&str` is, and `Vec<u8>` as `&[u8]` is, under the same name: they are the same keys.
+///
 /// Laws, checked by property tests: `decode(encode(k)) == k`, and encoding preserves order.
 pub trait Key {
     /// What comes back from a read.
@@ -142,51 +144,63 @@ fn unescape<'a>(expected: &'static str, bytes: &'a [u8]) -> Result<(Vec<u8>, &'a
     }
 }
 
-impl Key for &[u8] {
-    type Owned = Vec<u8>;
-    const NAME: &'static str = "bytes";
+macro_rules! bytes_key {
+    ($($ty:ty)*) => {$(
+        impl Key for $ty {
+            type Owned = Vec<u8>;
+            const NAME: &'static str = "bytes";
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(self);
+            }
 
-    fn encode_inner(&self, out: &mut Vec<u8>) {
-        escape(self, out);
-    }
+            fn encode_inner(&self, out: &mut Vec<u8>) {
+                escape(self, out);
+            }
 
-    fn decode(bytes: &[u8]) -> Result<Vec<u8>, KeyDecodeError> {
-        Ok(bytes.to_vec())
-    }
+            fn decode(bytes: &[u8]) -> Result<Vec<u8>, KeyDecodeError> {
+                Ok(bytes.to_vec())
+            }
 
-    fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), KeyDecodeError> {
-        unescape(Self::NAME, bytes)
-    }
-}
-
-impl Key for &str {
-    type Owned = String;
-    const NAME: &'static str = "str";
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
-    }
-
-    fn encode_inner(&self, out: &mut Vec<u8>) {
-        escape(self.as_bytes(), out);
-    }
-
-    fn decode(bytes: &[u8]) -> Result<String, KeyDecodeError> {
-        String::from_utf8(bytes.to_vec()).or_else(|_| undecodable(Self::NAME, bytes))
-    }
-
-    fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), KeyDecodeError> {
-        let (field, rest) = unescape(Self::NAME, bytes)?;
-        match String::from_utf8(field) {
-            Ok(field) => Ok((field, rest)),
-            Err(_) => undecodable(Self::NAME, bytes),
+            fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), KeyDecodeError> {
+                unescape(Self::NAME, bytes)
+            }
         }
-    }
+    )*};
 }
+
+bytes_key!(&[u8] Vec<u8>);
+
+macro_rules! text_key {
+    ($($ty:ty)*) => {$(
+        impl Key for $ty {
+            type Owned = String;
+            const NAME: &'static str = "str";
+
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(self.as_bytes());
+            }
+
+            fn encode_inner(&self, out: &mut Vec<u8>) {
+                escape(self.as_bytes(), out);
+            }
+
+            fn decode(bytes: &[u8]) -> Result<String, KeyDecodeError> {
+                String::from_utf8(bytes.to_vec()).or_else(|_| undecodable(Self::NAME, bytes))
+            }
+
+            fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), KeyDecodeError> {
+                let (field, rest) = unescape(Self::NAME, bytes)?;
+                match String::from_utf8(field) {
+                    Ok(field) => Ok((field, rest)),
+                    Err(_) => undecodable(Self::NAME, bytes),
+                }
+            }
+        }
+    )*};
+}
+
+text_key!(&str String);
 
 impl<const N: usize> Key for [u8; N] {
     type Owned = [u8; N];
@@ -274,6 +288,7 @@ mod tests {
             a.0.extend(std::iter::repeat_n(0, zeros));
             let key = |t: &(Vec<u8>, i32, String)| encoded(&(t.0.as_slice(), t.1, t.2.as_str()));
             prop_assert_eq!(a.cmp(&b), key(&a).cmp(&key(&b)));
+            prop_assert_eq!(encoded(&a), key(&a));
             prop_assert_eq!(<(&[u8], i32, &str)>::decode(&key(&a)), Ok(a));
         }
 

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 
 use foreshore_base::key::Key;
 use foreshore_env::sync::Arc;
+use foreshore_txn::Position;
 
 use super::{Transaction, encode_key, encode_value};
 use crate::{
@@ -21,30 +22,63 @@ impl Transaction {
     /// are filled, and one record of the log stands for as many entries as a page takes. Locks the table exclusively.
     /// Returns how many there were.
     ///
+    /// Entries that are made on the way own their text and bytes: [`TableDefinition::owned`] takes such.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// const NAMES: TableDefinition<&str, &[u8]> = TableDefinition::new("names");
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// let rows = (0..10_000).map(|row| (format!("name {row:06}"), vec![7_u8; 100]));
+    /// let count = db.transact(|tx| tx.append(NAMES.owned(), rows.clone()))?;
+    /// assert_eq!(count, 10_000);
+    /// assert_eq!(db.transact(|tx| tx.get(NAMES, "name 000042"))?, Some(vec![7; 100]));
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (a key deleted a short
-    /// while ago may still count). After that, as after any error, nothing was added.
+    /// while ago may still count). After that, as after any error or a panic of `entries`, nothing was added.
     pub fn append<K: Key, V: Value, E: Borrow<V>>(
         &mut self,
         table: TableDefinition<'_, K, V>,
         entries: impl IntoIterator<Item = (K, E)>,
     ) -> Result<u64> {
         let start = self.txn.position();
-        let mut done = 0;
-        let result = self.append_in_parts(table, entries.into_iter(), &mut done);
-        if result.is_err() {
-            self.txn.roll_back_to_position(start).map_err(|error| self.fail(error))?;
+        let mut appending = Appending { tx: self, start: Some(start), done: 0 };
+        let result = appending.add_all(table, entries.into_iter());
+        let count = appending.done;
+        if result.is_ok() {
+            appending.start = None;
         }
-        result.map(|()| done)
+        appending.end()?;
+        result.map(|()| count)
+    }
+}
+
+/// A call of [`Transaction::append`]. Unwound, it takes back what it has added.
+struct Appending<'t> {
+    tx: &'t mut Transaction,
+    /// What came later is taken back, unless it is to stay.
+    start: Option<Position>,
+    done: u64,
+}
+
+impl Appending<'_> {
+    fn end(&mut self) -> Result<()> {
+        match self.start.take() {
+            Some(start) => self.tx.txn.roll_back_to_position(start).map_err(|error| self.tx.fail(error)),
+            None => Ok(()),
+        }
     }
 
-    fn append_in_parts<K: Key, V: Value, E: Borrow<V>>(
+    fn add_all<K: Key, V: Value, E: Borrow<V>>(
         &mut self,
         table: TableDefinition<'_, K, V>,
         mut entries: impl Iterator<Item = (K, E)>,
-        done: &mut u64,
     ) -> Result<()> {
-        let database = Arc::clone(&self.database);
+        let database = Arc::clone(&self.tx.database);
         let table = database.table(&table)?;
         let mut part = Vec::new();
         loop {
@@ -63,13 +97,21 @@ impl Transaction {
             if part.is_empty() {
                 return Ok(());
             }
-            if !self.txn.append(&table.info, &part).map_err(|error| self.fail(error))? {
+            let added = self.tx.txn.append(&table.info, &part);
+            if !added.map_err(|error| self.tx.fail(error))? {
                 // The first that is out of order in itself; else it is the first of the part that is not behind the table's.
                 let unordered = part.windows(2).position(|pair| pair[0].0 >= pair[1].0);
-                let entry = *done + unordered.map_or(0, |before| before as u64 + 1);
+                let entry = self.done + unordered.map_or(0, |before| before as u64 + 1);
                 return Err(Error::NotBehind { table: table.info.name().to_owned(), entry });
             }
-            *done += part.len() as u64;
+            self.done += part.len() as u64;
         }
+    }
+}
+
+impl Drop for Appending<'_> {
+    fn drop(&mut self) {
+        // A failure stops the database, so that the next operation tells.
+        let _ = self.end();
     }
 }

@@ -361,6 +361,43 @@ fn append_entries(way: Way) {
 }
 
 #[test]
+fn an_append_that_panics_adds_nothing() {
+    const MOST: u32 = 80_000;
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        way.run(&db, |tx| {
+            tx.put(NUMBERS, 9, "nine")?;
+            let rows =
+                (10..MOST).map(|row| if row < MOST - 1 { (row, "row") } else { panic!("no such row") });
+            assert!(catch_unwind(AssertUnwindSafe(|| tx.append(NUMBERS, rows))).is_err());
+            assert_eq!(tx.range(NUMBERS, ..)?.count(), 6);
+            tx.append(NUMBERS, [(MOST, "last")])
+        })
+        .unwrap();
+        assert_eq!(keys(&db), [1, 2, 3, 5, 8, 9, MOST], "{way:?}");
+        assert!(db.verify().unwrap().is_sound());
+    }
+}
+
+/// Rows that own what they are made of are the rows of those that borrow it, in keys of several fields, too.
+#[test]
+fn entries_are_made_while_they_are_appended() {
+    const ROWS: TableDefinition<(&str, u32), (Option<&[u8]>, &str)> = TableDefinition::new("rows");
+    for way in Way::ALL {
+        let (_directory, db) = open();
+        way.run(&db, |tx| {
+            let rows = (0..5000)
+                .map(|row| ((format!("part {}", row / 1000), row), (Some(vec![7_u8; 50]), row.to_string())));
+            assert_eq!(tx.append(ROWS.owned(), rows)?, 5000);
+            assert_eq!(tx.get(ROWS, ("part 3", 3456))?, Some((Some(vec![7; 50]), "3456".to_owned())));
+            tx.append(BYTES.owned(), (0..5000).map(|row| (format!("{row:04}").into_bytes(), vec![b'x'; 100])))
+        })
+        .unwrap();
+        assert_eq!(db.transact(|tx| tx.get(BYTES, b"4711")).unwrap(), Some(vec![b'x'; 100]), "{way:?}");
+    }
+}
+
+#[test]
 fn a_dropped_table_is_gone_and_its_name_is_free() {
     let (directory, db) = filled();
     assert!(!db.drop_table("no such table").unwrap());
