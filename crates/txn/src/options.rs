@@ -97,16 +97,13 @@ impl EngineOptions {
 /// What is done when the log is full and no checkpoint can shorten it, because an open transaction needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFullPolicy {
-    /// Who wants to write waits up to a second for others to end, then gets [`StorageError::LogFull`]; at once if it is
-    /// itself the one who needs the log.
-    ///
-    /// [`StorageError::LogFull`]: foreshore_base::StorageError::LogFull
+    /// Who wants to write waits up to a second for others to end, and fails with `LogFull` then; at once if it is itself the
+    /// one who needs most of the log.
     #[default]
     Throttle,
     /// As `Throttle`, and a moment later the transaction that needs most of the log is ended: it is rolled back in the
-    /// background unless it is in the middle of a change, and its next operation gets
-    /// [`TxnError::LogHeld`](crate::TxnError::LogHeld). Its locks stay until its owner gives it up. Prepared transactions are
-    /// not ended. Costs every change an atomic instruction more.
+    /// background unless it is in the middle of a change, and its next operation fails with `LogHeld`. Its locks stay until its
+    /// owner gives it up. Prepared transactions are not ended. Costs every change an atomic instruction more.
     EndOldest,
 }
 
@@ -122,8 +119,7 @@ pub enum ReadMode {
     #[default]
     Locking,
     /// Without locks until it writes, where what it reads is committed: it remembers the leaves that it has read, and validates
-    /// at its commit that nobody has changed them. If somebody has, it fails with
-    /// [`LockError::StaleReads`](crate::LockError::StaleReads), and has to run again.
+    /// at its commit that nobody has changed them. If somebody has, it fails with `StaleReads`, and has to run again.
     Hybrid,
 }
 
@@ -170,10 +166,10 @@ pub enum Durability {
     #[default]
     Sync,
     /// At once, and the flush is asked for: it comes as soon as the disk is through with what it is writing. A crash before
-    /// that loses the newest transactions, never an older one without the newer. [`crate::Txn::commit_pipelined`] gives a ticket
+    /// that loses the newest transactions, never an older one without the newer. `Transaction::commit_pipelined` gives a ticket
     /// that tells when it is through.
     Pipelined,
-    /// At once. The log is flushed a little later ([`LogOptions::flush_interval`]); a crash before that loses the newest
+    /// At once. The log is flushed a little later (the option `flush_interval`); a crash before that loses the newest
     /// transactions, never an older one without the newer.
     Lazy,
 }
