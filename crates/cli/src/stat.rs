@@ -141,6 +141,16 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     if outcome.tables.is_empty() {
         line("  no tables")?;
     }
+    let contents = outcome.tables.iter().filter_map(|table| table.content.as_ref());
+    let rows: u64 = contents.map(|content| content.key_bytes + content.value_bytes).sum();
+    let counter = |name| outcome.counters.get(name).copied().unwrap_or(0);
+    if rows > 0 {
+        let file = counter("pages") * foreshore::limits::PAGE_BYTES as u64;
+        let free = counter("fragmented_bytes");
+        line(format!(
+            "  the data file: {file} bytes, {free} of them in free pages, {rows} in keys and values"
+        ))?;
+    }
     for (name, value) in &outcome.counters {
         line(format!("  {name:32} {value:>16}"))?;
     }

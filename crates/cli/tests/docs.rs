@@ -86,6 +86,14 @@ fn sizing() {
 }
 
 #[test]
+fn space_and_loading() {
+    let told = run("space.md");
+    assert!(told[0].contains("20001 entries"), "{}", told[0]);
+    assert!(told[1].contains("is dropped") && told[1].contains("fragmented_bytes"), "{}", told[1]);
+    assert!(told[1].contains("pages moved"), "{}", told[1]);
+}
+
+#[test]
 fn backup_and_recovery() {
     let told = run("backup.md");
     assert!(told[0].contains("is sound") && told[1].contains("alice"), "{told:?}");
@@ -100,7 +108,7 @@ fn figures_of_the_papers() {
 /// something to run is run above.
 #[test]
 fn the_summary_is_complete() {
-    let tested = ["start", "choosing", "deadlocks", "sizing", "backup", "experiments"];
+    let tested = ["start", "choosing", "deadlocks", "sizing", "space", "backup", "experiments"];
     let names: Vec<String> =
         pages().iter().map(|page| page.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     let summary = pages().into_iter().find(|page| page.ends_with("SUMMARY.md")).unwrap();

@@ -224,4 +224,8 @@ mod book {
     struct Start;
     #[doc = include_str!("../../../docs/src/choosing.md")]
     struct Choosing;
+    #[doc = include_str!("../../../docs/src/space.md")]
+    struct Space;
+    #[doc = include_str!("../../../docs/src/prepared.md")]
+    struct Prepared;
 }

@@ -101,8 +101,9 @@ stats! {
     tables_stuck: |stats| stats.tables_stuck.len() as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
-    /// Bytes of the data file that hold nothing: what was freed, and what it grew by in advance. New pages come from
-    /// here, and [`Database::compact`](crate::Database::compact) gives most of it back. 0 also when the free space cannot be
+    /// Bytes of the data file's pages that hold nothing at all: what was freed, and what it grew by in advance. New pages come from
+    /// here, and [`Database::compact`](crate::Database::compact) gives most of it back; free room within pages that hold a few
+    /// entries, which it gives back too, is not counted. 0 also when the free space cannot be
     /// read; [`Database::verify`](crate::Database::verify) tells why.
     fragmented_bytes: |stats| stats.pages_free * foreshore_base::limits::PAGE_BYTES as u64,
     /// Frames of the buffer pool.
