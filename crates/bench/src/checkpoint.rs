@@ -158,7 +158,7 @@ impl<'e> Watched<'e> {
     fn new(engine: &'e dyn Engine) -> Result<Watched<'e>, BenchError> {
         let histogram = || {
             Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, 3)
-                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
+                .map_err(|error| Failure::fatal(format!("cannot make a latency histogram: {error}")))
         };
         Ok(Watched {
             engine,

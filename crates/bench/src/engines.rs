@@ -339,7 +339,7 @@ pub fn open(
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
 fn make_directory(path: &std::path::Path) -> Result<(), BenchError> {
     std::fs::create_dir_all(path).map_err(|error| {
-        BenchError::invalid(format!("cannot make the directory {}: {error}", path.display()))
+        crate::engine::Failure::fatal(format!("cannot make the directory {}: {error}", path.display())).into()
     })
 }
 

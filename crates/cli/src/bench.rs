@@ -228,7 +228,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&EngineKind::NAMES))]
     pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// How long to measure [default: 10; simulated: 0.02].
     #[arg(long, value_name = "S", value_parser = parse_measured)]

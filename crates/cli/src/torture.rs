@@ -54,7 +54,7 @@ pub(crate) struct TortureArgs {
     #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle"])]
     workload: String,
     /// Threads of the child.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     /// How long a child works at most before it is killed. In one that works for long a watchdog finds threads that hang.
     #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=86_400))]

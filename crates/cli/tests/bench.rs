@@ -268,6 +268,16 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         let message = text(&output.stderr);
         assert!(message.contains(part), "{arguments}: {part:?} is not in {message}");
     }
+    for arguments in [
+        "bench tpcb --branches 0 --json",
+        "bench txbench --rows 0 --json",
+        "bench intent --absolute 200 --transactions 1000 --json",
+        "bench tpcb --threads 1025 --json",
+    ] {
+        let output = foreshore(arguments);
+        let told: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+        assert_eq!(told["error"]["code"], "usage", "{arguments}: {told}");
+    }
 }
 
 #[test]

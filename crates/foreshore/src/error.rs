@@ -57,7 +57,9 @@ pub enum Error {
         last: Box<Error>,
     },
     /// An earlier operation of this transaction failed, so it can only be rolled back.
-    #[error("an earlier operation of this transaction failed; roll it back and begin another")]
+    #[error(
+        "an earlier operation of this transaction failed, so nothing of it is committed; give it up and begin another"
+    )]
     TransactionFailed,
     /// A [`Pipeline`](crate::Pipeline) was to begin a transaction while its last one is open.
     #[error("the pipeline's last transaction is still open; commit it or roll it back first")]

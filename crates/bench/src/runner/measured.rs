@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     BenchError,
-    engine::{Attempts, Outcome},
+    engine::{Attempts, Failure, Outcome},
 };
 use foreshore_env::time::Duration;
 
@@ -42,9 +42,9 @@ impl Measured {
     fn with_digits(kinds: usize, digits: u8) -> Result<Measured, BenchError> {
         let histogram = || {
             Histogram::new_with_bounds(1, LONGEST_LATENCY_NS, digits)
-                .map_err(|error| BenchError::invalid(format!("cannot make a latency histogram: {error}")))
+                .map_err(|error| Failure::fatal(format!("cannot make a latency histogram: {error}")))
         };
-        let latency = (0..kinds).map(|_| histogram()).collect::<Result<_, _>>()?;
+        let latency = (0..kinds).map(|_| histogram()).collect::<Result<_, Failure>>()?;
         Ok(Measured { latency, commits: vec![0; kinds], ..Measured::none() })
     }
 
@@ -61,8 +61,7 @@ impl Measured {
 
     pub(crate) fn add(&mut self, other: &Measured) -> Result<(), BenchError> {
         for (mine, theirs) in self.latency.iter_mut().zip(&other.latency) {
-            mine.add(theirs)
-                .map_err(|error| BenchError::invalid(format!("cannot add latencies: {error}")))?;
+            mine.add(theirs).map_err(|error| Failure::fatal(format!("cannot add latencies: {error}")))?;
         }
         for (mine, theirs) in self.commits.iter_mut().zip(&other.commits) {
             *mine += theirs;

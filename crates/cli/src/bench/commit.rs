@@ -79,7 +79,7 @@ struct SharedArgs {
     #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "1")]
     zipf: Vec<f64>,
     /// Threads, each a pipeline; under sync they wait for each commit.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     /// Whether threads go on while their commits are on their way to the disk, or wait for them.
     #[arg(long, default_value = "pipelined", value_parser = names::<Durability>(&["pipelined", "sync"]))]

@@ -38,7 +38,7 @@ pub(super) struct CompareArgs {
     engines: Vec<EngineKind>,
     /// Numbers of threads, one after another.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 8, 32, 128],
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// How often each combination runs; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]

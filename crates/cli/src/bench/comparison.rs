@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct ComparisonArgs {
     /// Numbers of threads, each measured by itself.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32,128,500",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]

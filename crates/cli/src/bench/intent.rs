@@ -33,7 +33,7 @@ pub(crate) struct IntentArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     transactions: u64,
     /// Threads.
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "lock_table", "transactions", "rounds", "threads", "json"],

@@ -42,7 +42,7 @@ pub(crate) struct LocksArgs {
     cold: bool,
     /// Numbers of threads, each measured by itself.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = parse_measured)]

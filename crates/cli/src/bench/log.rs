@@ -25,7 +25,7 @@ pub(super) struct LogArgs {
     size: usize,
     /// Numbers of threads, one after another.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,8,32",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
     /// How long to measure each way with each number of threads.
     #[arg(long, value_name = "S", default_value = "3", value_parser = parse_measured)]

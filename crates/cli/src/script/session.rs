@@ -1,10 +1,6 @@
 //! A session: a thread with a transaction.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Bound,
-    sync::mpsc::Receiver,
-};
+use std::{collections::HashMap, ops::Bound, sync::mpsc::Receiver};
 
 use foreshore::{CancelHandle, Direction, Error, Savepoint, TableDefinition, TransactOptions, Transaction};
 use foreshore_env::{sync::Arc, time::Duration};
@@ -41,6 +37,11 @@ impl From<Error> for Failure {
 const NO_TRANSACTION: Failure =
     Failure::Script("no_transaction", "the session has no transaction; begin one");
 
+const NO_SAVEPOINT: Failure = Failure::Script(
+    "no_such_savepoint",
+    "the transaction has no savepoint of that name, or it was undone by a rollback to an earlier one",
+);
+
 /// A session.
 pub(super) struct Session {
     play: Arc<Play>,
@@ -54,7 +55,8 @@ pub(super) struct Session {
 struct Open {
     tx: Transaction,
     read_only: bool,
-    savepoints: BTreeMap<String, Savepoint>,
+    /// In the order in which they were made; a later one of the same name hides the earlier.
+    savepoints: Vec<(String, Savepoint)>,
 }
 
 /// What the keys and values of a table are.
@@ -138,15 +140,15 @@ impl Session {
             Statement::Savepoint(named) => {
                 let open = self.open()?;
                 let savepoint = open.tx.savepoint()?;
-                open.savepoints.insert(named.name, savepoint);
+                open.savepoints.push((named.name, savepoint));
                 Ok(Vec::new())
             }
             Statement::RollbackTo(named) => {
                 let open = self.open()?;
-                let savepoint = open.savepoints.get(&named.name).copied();
-                let savepoint = savepoint
-                    .ok_or(Failure::Script("no_such_savepoint", "there is no savepoint of that name"))?;
-                open.tx.rollback_to(savepoint)?;
+                let place = open.savepoints.iter().rposition(|(name, _)| *name == named.name);
+                let place = place.ok_or(NO_SAVEPOINT)?;
+                open.tx.rollback_to(open.savepoints[place].1)?;
+                open.savepoints.truncate(place + 1);
                 Ok(Vec::new())
             }
             Statement::Commit => {
@@ -191,7 +193,7 @@ impl Session {
         };
         let tx = self.play.db.begin_with(&options)?;
         let number = tx.id();
-        self.open = Some(Open { tx, read_only: begin.read_only, savepoints: BTreeMap::new() });
+        self.open = Some(Open { tx, read_only: begin.read_only, savepoints: Vec::new() });
         Ok(vec![("transaction", json!(number))])
     }
 

@@ -34,6 +34,9 @@ const MAX_PENDING: usize = 1000;
 const MAX_PENDING_BYTES: usize = 64 << 20;
 const SHORT_BYTES: usize = 64 << 10;
 
+/// The most waits in an answer to `waits_for`, each with up to a hundred of those in its way.
+const MAX_WAITS_SHOWN: usize = 64;
+
 /// Stack of a session's thread.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -137,8 +140,11 @@ impl Stage {
             }
             Op::Locks => play.say(Answer::ok(&id).with_view(&play.db.locks().to_json())),
             Op::WaitsFor => {
-                let waits = play.db.waits_for();
-                play.say(Answer::ok(&id).with_view(&waits.to_json()).with("dot", waits.to_dot()));
+                let mut waits = play.db.waits_for();
+                let omitted = waits.waits.len().saturating_sub(MAX_WAITS_SHOWN);
+                waits.waits.truncate(MAX_WAITS_SHOWN);
+                let answer = Answer::ok(&id).with_view(&waits.to_json()).with("dot", waits.to_dot());
+                play.say(if omitted > 0 { answer.with("waits_omitted", omitted) } else { answer });
             }
             Op::Deadlocks => {
                 let shown = |deadlock: &DeadlockView| {

@@ -264,6 +264,22 @@ fn a_cancelled_session_waits_no_longer() {
 }
 
 #[test]
+fn a_crowd_of_waiters_is_cut() {
+    let mut player = Player::new();
+    player.ok("first", "begin", json!({}));
+    player.ok("first", "put", json!({"key": "k", "value": "1"}));
+    for waiter in 0..70 {
+        let session = format!("waiter {waiter}");
+        player.ok(&session, "begin", json!({}));
+        player.send(&json!({"session": session, "op": "get", "key": "k"}));
+        let blocked = player.settled();
+        assert!(blocked.iter().any(|answer| answer["status"] == "blocked"), "{blocked:?}");
+    }
+    let waits = player.one(&json!({"op": "waits_for"}));
+    assert_eq!((waits["waits"].as_array().unwrap().len(), &waits["waits_omitted"]), (64, &json!(6)));
+}
+
+#[test]
 fn what_makes_no_sense_is_an_error_with_a_word() {
     let mut player = Player::new();
     for op in ["commit", "rollback"] {
@@ -295,7 +311,18 @@ fn what_makes_no_sense_is_an_error_with_a_word() {
     player.ok("a", "savepoint", json!({"name": "two"}));
     player.ok("a", "rollback_to", json!({"name": "one"}));
     assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], Json::Null);
-    player.fails("a", "rollback_to", json!({"name": "two"}), "not_of_this_transaction");
+    player.fails("a", "rollback_to", json!({"name": "two"}), "no_such_savepoint");
+    // A name that is used again stands for the later one, until that is undone.
+    player.ok("a", "savepoint", json!({"name": "again"}));
+    player.ok("a", "put", json!({"key": "k", "value": "2"}));
+    player.ok("a", "savepoint", json!({"name": "two"}));
+    player.ok("a", "savepoint", json!({"name": "again"}));
+    player.ok("a", "put", json!({"key": "k", "value": "3"}));
+    player.ok("a", "rollback_to", json!({"name": "again"}));
+    assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], "2");
+    player.ok("a", "rollback_to", json!({"name": "two"}));
+    player.ok("a", "rollback_to", json!({"name": "again"}));
+    assert_eq!(player.ok("a", "get", json!({"key": "k"}))["value"], Json::Null);
     player.ok("a", "commit", json!({}));
     player.ok("a", "begin", json!({}));
     player.fails("a", "rollback_to", json!({"name": "one"}), "no_such_savepoint");

@@ -382,14 +382,13 @@ fn an_append_that_panics_adds_nothing() {
 /// Rows that own what they are made of are the rows of those that borrow it, in keys of several fields, too.
 #[test]
 fn entries_are_made_while_they_are_appended() {
-    const ROWS: TableDefinition<(&str, u32), (Option<&[u8]>, &str)> = TableDefinition::new("rows");
+    const ROWS: TableDefinition<(&str, u32), Option<&[u8]>> = TableDefinition::new("rows");
     for way in Way::ALL {
         let (_directory, db) = open();
         way.run(&db, |tx| {
-            let rows = (0..5000)
-                .map(|row| ((format!("part {}", row / 1000), row), (Some(vec![7_u8; 50]), row.to_string())));
+            let rows = (0..5000).map(|row| ((format!("part {}", row / 1000), row), Some(vec![7_u8; 50])));
             assert_eq!(tx.append(ROWS.owned(), rows)?, 5000);
-            assert_eq!(tx.get(ROWS, ("part 3", 3456))?, Some((Some(vec![7; 50]), "3456".to_owned())));
+            assert_eq!(tx.get(ROWS, ("part 3", 3456))?, Some(Some(vec![7; 50])));
             tx.append(BYTES.owned(), (0..5000).map(|row| (format!("{row:04}").into_bytes(), vec![b'x'; 100])))
         })
         .unwrap();
