@@ -9,8 +9,11 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-/// Whoever commits nothing for so long hangs: longer than any wait may take.
+/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either, or if he was overtaken.
 const LONGEST_SILENCE: Duration = Duration::from_secs(20);
+/// Overtaken is whoever commits nothing while the others do so often each, on average. Of many threads on a slow machine, with many
+/// before them in every queue, it may take long for each to have its turn.
+const OVERTAKEN: u64 = 20;
 /// [`Watchdog::last`]: it need not get on any more.
 const ENDED: u64 = u64::MAX;
 /// Waits that are told of.
@@ -23,6 +26,10 @@ pub(crate) struct Watchdog {
     /// When each thread got on last, in milliseconds since the beginning, or `ENDED`. Written by that thread, relaxed: a late look is
     /// no harm.
     last: Vec<AtomicU64>,
+    /// How often all had got on together when each did last. As `last`.
+    steps_then: Vec<AtomicU64>,
+    /// How often all have got on together. Counted by all of them, relaxed.
+    steps: AtomicU64,
     /// The longest that a thread committed nothing. Guarded by the mutex.
     longest: Mutex<Duration>,
     patience: Duration,
@@ -37,6 +44,8 @@ impl Watchdog {
         Watchdog {
             begun: Instant::now(),
             last: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            steps_then: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            steps: AtomicU64::new(0),
             longest: Mutex::default(),
             patience,
         }
@@ -48,6 +57,8 @@ impl Watchdog {
 
     /// A thread has got on.
     pub(crate) fn progress(&self, thread: usize) {
+        let steps = self.steps.fetch_add(1, Ordering::Relaxed);
+        self.steps_then[thread].store(steps, Ordering::Relaxed);
         self.last[thread].store(self.now(), Ordering::Relaxed);
     }
 
@@ -65,14 +76,20 @@ impl Watchdog {
     pub(crate) fn look(&self, database: &Database) -> Option<String> {
         let now = self.now();
         let last = self.last.iter().map(|last| last.load(Ordering::Relaxed));
-        let silences = last.zip(0_usize..).filter(|(last, _)| *last != ENDED);
-        let (silence, thread) = silences.map(|(last, thread)| (now.saturating_sub(last), thread)).max()?;
-        let silence = Duration::from_millis(silence);
+        let at_work: Vec<(u64, usize)> = last.zip(0..).filter(|(last, _)| *last != ENDED).collect();
+        let &(longest_ago, thread) = at_work.iter().min()?;
+        let &(latest, _) = at_work.iter().max()?;
+        let [silence, silence_of_all] =
+            [longest_ago, latest].map(|last| Duration::from_millis(now.saturating_sub(last)));
+        let steps = self.steps.load(Ordering::Relaxed);
+        let since = steps.saturating_sub(self.steps_then[thread].load(Ordering::Relaxed));
+        let was_overtaken = since / self.last.len() as u64 >= OVERTAKEN;
         {
             let mut longest = self.longest.lock();
             *longest = silence.max(*longest);
         }
-        (silence >= self.patience).then(|| report(thread, silence, database))
+        let hangs = silence >= self.patience && (was_overtaken || silence_of_all >= self.patience);
+        hangs.then(|| report(thread, silence, database))
     }
 
     /// Whether all threads have ended.
@@ -135,5 +152,24 @@ mod tests {
         assert!(watchdog.longest_silence() >= Duration::from_millis(200) && !watchdog.is_over());
         watchdog.ended(0);
         assert!(watchdog.is_over());
+    }
+
+    #[test]
+    fn where_all_are_slow_nobody_hangs_but_who_is_overtaken_does() {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path().join("db")).unwrap();
+        let watchdog = Watchdog::with_patience(3, PATIENCE);
+        thread::sleep(PATIENCE);
+        assert!(watchdog.look(&database).is_some(), "nobody gets on");
+        // The machine may be busy for once between the two.
+        let is_slow = (0..50).any(|_| {
+            watchdog.progress(1);
+            watchdog.look(&database).is_none()
+        });
+        assert!(is_slow);
+        (0..3 * OVERTAKEN).for_each(|_| watchdog.progress(1));
+        let hang = watchdog.look(&database).unwrap();
+        assert!(hang.contains("thread 0") || hang.contains("thread 2"), "{hang}");
     }
 }
