@@ -142,6 +142,16 @@ fn a_panic_while_looking_around_leaves_nothing() {
 /// The turn of a thread that panics when it has been chosen goes to the next.
 #[test]
 fn a_panic_of_the_chosen_passes_the_turn_on() {
+    the_chosen_panics(false);
+}
+
+/// If somebody else has entered meanwhile, it is he who passes it on.
+#[test]
+fn a_panic_of_the_chosen_beside_a_holder_leaves_the_turn_to_it() {
+    the_chosen_panics(true);
+}
+
+fn the_chosen_panics(beside_a_holder: bool) {
     let latch = HybridLatch::new();
     let released = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -165,8 +175,13 @@ fn a_panic_of_the_chosen_passes_the_turn_on() {
         }
         drop(held);
         assert_eq!(word(&latch), PARKED | WAKING);
+        let other = beside_a_holder.then(|| latch.try_exclusive().unwrap());
         released.store(true, Relaxed);
         assert!(chosen.join().unwrap());
+        if let Some(other) = other {
+            assert_eq!(word(&latch), EXCLUSIVE | PARKED, "the holder has lost the latch, or nobody to wake");
+            drop(other);
+        }
         assert!(next.join().unwrap(), "the turn was lost");
     });
     assert_eq!(word(&latch), 0);
