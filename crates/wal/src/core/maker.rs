@@ -12,7 +12,7 @@ use super::Core;
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
 /// Tells everybody when the maker dies: who waits for space would wait for ever.
-struct Farewell<'a>(&'a Core);
+pub(super) struct Farewell<'a>(pub(super) &'a Core);
 
 impl Drop for Farewell<'_> {
     fn drop(&mut self) {

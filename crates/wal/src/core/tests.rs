@@ -133,6 +133,22 @@ fn an_append_that_dies_poisons_and_wakes_all() {
 }
 
 #[test]
+fn a_maker_of_spares_that_dies_poisons() {
+    let (core, flusher) = start(LogInsert::default());
+    let dying = thread::spawn({
+        let core = Arc::clone(&core);
+        move || {
+            let _farewell = maker::Farewell(&core);
+            panic!("planted");
+        }
+    });
+    assert!(dying.join().is_err());
+    assert!(core.poisoned().unwrap().to_string().contains("spare segments of the log died"));
+    assert!(append(&core, 100).is_err());
+    flusher.join().unwrap();
+}
+
+#[test]
 fn closing_waits_for_a_stalled_append() {
     for kind in LogInsert::ALL {
         let (core, flusher) = start(kind);

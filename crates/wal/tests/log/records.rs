@@ -164,13 +164,15 @@ fn limits_are_errors_and_append_nothing() {
     let disk = FaultyDisk::new();
     let log = create(&disk);
     let tail = log.tail();
-    let limit = |result: Result<Lsn>| {
-        assert!(matches!(result, Err(StorageError::LimitExceeded { .. })), "{result:?}")
+    let limit = |result: Result<Lsn>, most: u64, given: u64| match result {
+        Err(StorageError::LimitExceeded { limit, got, .. }) => assert_eq!((limit, got), (most, given)),
+        result => panic!("{result:?}"),
     };
-    limit(log.append(TxnId(1), Lsn::ZERO, KIND, &[&vec![0; MAX_PAYLOAD_BYTES], &[1]]));
-    limit(log.append(TxnId(1 << 48), Lsn::ZERO, KIND, &[]));
-    limit(log.append(TxnId(1), Lsn::ZERO, RecordKind(0), &[]));
-    limit(log.append_rollback(TxnId(1), Lsn::ZERO, RecordKind(255), &[]));
+    let longest = MAX_RECORD_BYTES as u64;
+    limit(log.append(TxnId(1), Lsn::ZERO, KIND, &[&vec![0; MAX_PAYLOAD_BYTES], &[1]]), longest, longest + 1);
+    limit(log.append(TxnId(1 << 48), Lsn::ZERO, KIND, &[]), (1 << 48) - 1, 1 << 48);
+    limit(log.append(TxnId(1), Lsn::ZERO, RecordKind(0), &[]), 254, 0);
+    limit(log.append_rollback(TxnId(1), Lsn::ZERO, RecordKind(255), &[]), 254, 255);
     assert_eq!(log.tail(), tail);
     let lsn = log.append(TxnId((1 << 48) - 1), Lsn::ZERO, RecordKind(254), &[&[], &[1], &[], &[2]]).unwrap();
     let mut bytes = Vec::new();
