@@ -125,7 +125,7 @@ pub enum DeadlockPolicy {
     WaitDie,
     /// Who is younger than somebody whose way it is in gives way when it has to wait.
     WoundWait,
-    /// Nothing is looked for; who waits longer than [`LockOptions::deadlock_timeout`] gives way.
+    /// Nothing is looked for; who waits longer than the option `deadlock_timeout` says gives way.
     Timeout,
     /// Nobody waits; who would have to gives way.
     NoWait,
@@ -173,7 +173,7 @@ pub enum DigestKind {
     Bloom,
 }
 
-/// Who gives way in a deadlock, of those with the lowest priority ([`crate::Age`]).
+/// Who gives way in a deadlock, of those with the lowest priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VictimPolicy {

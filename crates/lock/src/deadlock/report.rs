@@ -61,7 +61,7 @@ pub struct DeadlockEdge {
     pub txn: TxnId,
     /// Its label.
     pub label: Option<Arc<str>>,
-    /// Its priority ([`Age::priority`](crate::Age::priority)).
+    /// Its priority.
     pub priority: i8,
     /// The call that began it.
     pub begun_at: Option<&'static Location<'static>>,
@@ -128,13 +128,13 @@ pub(crate) fn write_transaction(
 pub enum VictimReason {
     /// It was in a circle of transactions that waited for each other, and was chosen to break it.
     Deadlock,
-    /// It seemed to be in a circle, and [`crate::LockOptions::confirm_deadlocks`] is off.
+    /// It seemed to be in a circle, and the option `deadlock_confirmation` is off.
     Suspicion,
     /// Wait-die: it would have had to wait for this transaction, which is older or of higher priority.
     YoungerThan(TxnId),
     /// Wound-wait: this transaction, which is older or of higher priority, had to wait for it.
     WoundedBy(TxnId),
-    /// It waited for as long as [`crate::LockOptions::deadlock_timeout`] allows.
+    /// It waited for as long as the option `deadlock_timeout` allows.
     TimedOut,
     /// [`crate::DeadlockPolicy::NoWait`]: it would have had to wait.
     NoWait,

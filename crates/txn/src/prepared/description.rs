@@ -7,7 +7,7 @@ use foreshore_env::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreparedTransaction {
-    /// What [`Txn::prepare`](crate::Txn::prepare) was given.
+    /// What `prepare` was given.
     pub global_id: Vec<u8>,
     /// Its number.
     pub txn: TxnId,
