@@ -9,11 +9,9 @@ use std::{
 };
 
 use foreshore_base::StorageError;
-use foreshore_env::{
-    disk::{Disk, RealDisk},
-    sync::{Arc, Mutex, OnceLock},
-    time::{Duration, Instant},
-};
+use foreshore_env::disk::{Disk, RealDisk};
+use foreshore_env::sync::{Arc, Mutex, OnceLock};
+use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::Partitions;
 use foreshore_txn::{
     Engine, EngineOptions, LockManager, RecoveryObserver, RecoveryProgress, TableInfo, Txn, TxnError,
@@ -23,6 +21,7 @@ use foreshore_txn::{
 use crate::{
     admission::Admission,
     error::{Error, Result},
+    log_turn::LogTurns,
     options::Options,
     pipeline::Pipeline,
     plan::{Execution, Plan, Planner, Steps},
@@ -49,6 +48,7 @@ pub(crate) struct Inner {
     options: Options,
     /// Who lets transactions in, unless the options say that nobody does.
     pub(crate) admission: Option<Admission>,
+    pub(crate) log_turns: LogTurns,
     pub(crate) path: PathBuf,
     /// The threads of partitioned execution, from their first transaction on: every submission looks, so it is no mutex.
     pub(crate) partitions: OnceLock<Arc<Partitions>>,
@@ -151,6 +151,7 @@ impl Builder {
             engine,
             tables: TableCache::new(),
             admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
+            log_turns: LogTurns::default(),
             options: self.options,
             path,
             partitions: OnceLock::new(),

@@ -168,6 +168,7 @@ mod backup;
 mod compact;
 mod database;
 mod error;
+mod log_turn;
 mod options;
 mod pipeline;
 mod plan;

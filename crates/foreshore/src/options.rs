@@ -55,7 +55,8 @@ pub struct Options {
     pub cleaners: usize,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
-    /// Most bytes that the log may take. Transactions that are open at the same time must fit in three eighths of
+    /// Most bytes of the log that may be needed. Its files may take more on the disk: they are segments, the first and the last of which
+    /// are needed in part, and up to 16 wait for their next use. Transactions that are open at the same time must fit in three eighths of
     /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made. There are as many
@@ -66,7 +67,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,
-    /// What is done when the log is full and an open transaction needs it. Default: throttle.
+    /// What is done when the log is full and an open transaction needs it. What was refused, or ended, because several have filled
+    /// the log together, [`Database::transact`](crate::Database::transact) runs again, alone. Default: throttle.
     pub log_full: LogFullPolicy,
     /// How long a [`Durability::Lazy`] commit may take to reach the disk. Default: 100 ms.
     pub flush_interval: Duration,

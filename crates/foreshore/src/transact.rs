@@ -1,4 +1,4 @@
-//! Running a transaction again when it was the victim of a deadlock.
+//! Running a transaction again when it was the victim of a deadlock, or one of several that filled the log together.
 
 use std::panic::Location;
 
@@ -9,13 +9,14 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-use foreshore_txn::BeginOptions;
+use foreshore_txn::{BeginOptions, Engine};
 
 use crate::{
     Durability, Isolation, ReadMode,
     admission::Admission,
     database::Database,
     error::{Error, Result, Victim},
+    log_turn::{LogTurns, Turn},
     plan::{self, Execution, Planner},
     transaction::Transaction,
 };
@@ -37,7 +38,8 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactOptions {
-    /// How often [`Database::transact`] runs a deadlock's victim again. Default: 1000, which is to say, as often as it
+    /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several large
+    /// transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to say, as often as it
     /// takes: a victim keeps its age, the youngest of a circle gives way, so only transactions that began before
     /// this one, or have a higher priority, can make it give way.
     pub retries: u32,
@@ -133,6 +135,19 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Where those who were refused for want of log are given turns; as above, a pipeline does not wait.
+    fn log_turns(&self) -> Option<&'a LogTurns> {
+        match *self {
+            Session::Alone(database) => Some(&database.inner().log_turns),
+            Session::Pipeline(..) => None,
+        }
+    }
+
+    fn engine(&self) -> &'a Engine {
+        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
+        database.engine()
+    }
+
     fn commits(&self) -> u64 {
         let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
         database.engine().commits()
@@ -164,16 +179,27 @@ pub(crate) fn run<R, C>(
     let deadline = options.deadline_from_now();
     // Planned transactions are not in each other's way, and who does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);
+    let log_turns = session.log_turns().filter(|_| !options.no_wait);
+    let mut turn: Option<Turn<'_>> = None;
     let mut read_mode = session.read_mode(options);
     let mut age = None;
     let mut attempts = 0;
     loop {
+        // DB-10.
+        match (&mut turn, log_turns) {
+            (Some(turn), _) => turn.wait_to_be_alone(session.engine(), deadline),
+            (None, Some(turns)) => turns.let_pass(deadline),
+            (None, None) => {}
+        }
         // DB-9: before it has any lock.
         let mut permit = admission.and_then(|admission| admission.enter(deadline));
         let mut tx = session.begin(options, deadline, age, None)?;
         // What is planned locks what it reads, whatever the mode.
         if planner.is_none() {
             tx.txn().set_read_mode(read_mode);
+        }
+        if turn.is_some() {
+            tx.txn().watch_company();
         }
         // DB-4.
         age = Some(tx.age());
@@ -200,6 +226,26 @@ pub(crate) fn run<R, C>(
                 continue;
             }
             Run::Committed(committed) => return Ok(committed),
+            Run::Crowded(error) => {
+                drop(permit.take());
+                let again = attempts < options.retries
+                    && log_turns.is_some_and(|turns| turns.again(&mut turn, deadline));
+                if !again {
+                    return Err(error);
+                }
+                attempts += 1;
+                continue;
+            }
+            // Somebody fills the log alone, but not for ever.
+            Run::Failed(error)
+                if wants_log(&error)
+                    && turn.is_none()
+                    && attempts < options.retries
+                    && log_turns.is_some_and(LogTurns::is_out) =>
+            {
+                attempts += 1;
+                continue;
+            }
             Run::Failed(error) => error,
             Run::Victim(report) => {
                 match (permit, admission) {
@@ -226,6 +272,8 @@ pub(crate) enum Run<R> {
     Committed(R),
     /// It is undone.
     Failed(Error),
+    /// It is undone, because others and it have filled the log together.
+    Crowded(Error),
     /// It is undone, because somebody had to give way.
     Victim(Arc<Victim>),
 }
@@ -253,15 +301,23 @@ pub(crate) fn end_run<R, C>(
                 return Ok(match commit(tx) {
                     Ok(committed) => Run::Committed((value, committed)),
                     Err(Error::StaleReads) => Run::Stale,
+                    // Others have ended it: it needed no more itself.
+                    Err(error @ Error::LogHeld) => Run::Crowded(error),
                     Err(error) => Run::Failed(error),
                 });
             }
+            (Err(error), None) if wants_log(&error) && tx.txn().was_crowded() => Run::Crowded(error),
             (Err(error), None) => Run::Failed(error),
             (_, Some(report)) => Run::Victim(report),
         }
     };
     rollback(tx)?;
     Ok(run)
+}
+
+/// Whether a transaction has failed for want of room in the log.
+fn wants_log(error: &Error) -> bool {
+    matches!(error, Error::LogFull { .. } | Error::LogHeld)
 }
 
 /// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: if not, how it ends

@@ -87,7 +87,6 @@ impl Core {
 
     /// The open transaction that needs most of the log.
     pub(crate) fn oldest_log_holder(&self) -> Option<TxnId> {
-        let holders = self.transactions.holders();
-        holders.into_iter().min_by_key(|&(_, first)| first).map(|(txn, _)| txn)
+        self.transactions.oldest_holder().map(|(txn, _)| txn)
     }
 }

@@ -150,6 +150,11 @@ impl Core {
         self.stats.of(Event::Commit) + self.stats.of(Event::ReadOnlyCommit)
     }
 
+    /// Transactions that have written and ended so far, and readers that were rolled back.
+    pub(crate) fn writers_ended(&self) -> u64 {
+        self.stats.of(Event::Commit) + self.stats.of(Event::Rollback)
+    }
+
     pub(crate) fn collect_stats(&self) -> EngineStats {
         let dropped = self.catalog.dropped();
         EngineStats {

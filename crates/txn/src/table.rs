@@ -251,6 +251,12 @@ impl TxnTable {
         seen.map(|seen| (seen.txn, Lsn(seen.first))).collect()
     }
 
+    /// The open transaction that needs most of the log, and what is different once it has got on.
+    pub(crate) fn oldest_holder(&self) -> Option<(TxnId, [u64; 2])> {
+        let seen = self.slots.iter().filter_map(|slot| slot.read()).filter(|seen| seen.first != 0);
+        seen.min_by_key(|seen| seen.first).map(|seen| (seen.txn, [seen.last, seen.pending]))
+    }
+
     /// The first records of all open transactions lie here or later, but for those that begin while this looks;
     /// [`Lsn::MAX`] when there is none.
     pub(crate) fn oldest(&self) -> Lsn {

@@ -1,6 +1,7 @@
 //! A transaction as its owner uses it.
 
 mod change;
+mod crowd;
 mod cursor;
 mod escalation;
 mod log_room;
@@ -264,6 +265,9 @@ impl Txn {
         change: impl Fn(&BTree, &mut TxnSession) -> Result<R, TreeError>,
     ) -> Result<R, TxnError> {
         self.enter(table, IntentMode::IX)?;
+        if self.session.looks_for_company() {
+            self.let_the_oldest_go_on()?;
+        }
         let mut attempts = 0;
         loop {
             let before = self.session.chain.last;

@@ -150,7 +150,7 @@ impl<C: Client> Task<C> {
                 left = parted;
                 Then::End(Ended::Committed(value, ticket, waits))
             }
-            Ok(Run::Failed(error)) | Err(error) => self.again_after(error),
+            Ok(Run::Failed(error) | Run::Crowded(error)) | Err(error) => self.again_after(error),
             Ok(Run::Victim(report)) => self.again_after(Error::Deadlock(report)),
         };
         match left {

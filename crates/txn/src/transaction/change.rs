@@ -50,7 +50,11 @@ impl TxnSession {
         let tail = core.log.tail();
         let slot = match self.slot {
             Some(slot) => slot,
-            None => *self.slot.insert(core.transactions.claim(self.chain.txn, tail)?),
+            None => {
+                let slot = core.transactions.claim(self.chain.txn, tail)?;
+                self.company.begin_share(tail, core.log.work_bytes());
+                *self.slot.insert(slot)
+            }
         };
         if !self.resting {
             core.transactions.begin_change(slot, tail);

@@ -17,11 +17,11 @@ use super::Txn;
 use crate::{error::TxnError, options::LogFullPolicy};
 
 /// How long a transaction waits for room.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the oldest transaction has to end by itself.
 const GRACE: Duration = Duration::from_millis(50);
 /// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Txn {
     /// Waits for room in the log; whether there may be some now.

@@ -13,6 +13,7 @@ use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::RecordKind;
 
 use super::{
+    crowd::Company,
     escalation::{Entered, Escalation},
     parted::Parted,
     planned::Protocol,
@@ -77,6 +78,8 @@ pub(crate) struct TxnSession {
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     intents: Vec<Entered>,
     escalation: Escalation,
+    /// Others that fill the log beside it.
+    pub(super) company: Company,
     /// What it has read without locks.
     pub(crate) reads: UnlockedReads,
     /// One of them is S, SIX or X, so some key locks are needless.
@@ -107,6 +110,7 @@ impl TxnSession {
             resting: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
             escalation,
+            company: Company::new(),
             reads: UnlockedReads::default(),
             absolute: false,
             finger: (VOLUME, PageId::NONE),

@@ -10,6 +10,7 @@ mod early_release;
 mod escalation;
 mod faults;
 mod finger;
+mod log_crowd;
 mod log_space;
 mod matrix;
 mod model;

@@ -1,0 +1,149 @@
+//! One at a time, where several large transactions have filled the log together.
+//!
+//! Each of them fails or is ended, though it would fit the log alone (TXN-38 keeps apart only those that meet early enough). So
+//! whoever was refused beside others runs again by itself: it gets the *turn*, waits until those who have written are gone, and
+//! those who begin meanwhile wait before they do.
+//!
+//! DB-10: who waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for ever: who begins does so
+//! after [`PATIENCE`], who wants a turn gives up when none was given for [`LINE_PATIENCE`], and who has it runs beside those who are
+//! still there after [`ALONE_PATIENCE`], but then not again; nor more than [`RUNS`] times in all.
+
+use foreshore_env::{
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+use foreshore_txn::{Engine, LogHolder};
+
+/// How long those who begin wait for the end of a turn.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long one waits for a turn while none is given.
+const LINE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the one whose turn it is waits for the others to end.
+const ALONE_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks who is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Runs in one turn.
+const RUNS: u32 = 4;
+
+/// Gives out turns. See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct LogTurns {
+    /// Somebody has it. Written with `state` locked; relaxed: who reads it late begins beside a turn, or locks in vain.
+    out: AtomicBool,
+    state: Mutex<State>,
+    over: Condvar,
+}
+
+/// Guarded by the mutex of [`LogTurns::state`].
+#[derive(Debug, Default)]
+struct State {
+    holder: Option<Thread>,
+    /// Turns so far.
+    given: u64,
+}
+
+impl State {
+    fn is_out_for(&self, thread: &Thread) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.id() != thread.id())
+    }
+}
+
+/// The right to fill the log alone. Given back on drop.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    turns: &'a LogTurns,
+    runs: u32,
+    /// The others had gone when its last run began.
+    alone: bool,
+}
+
+impl LogTurns {
+    /// Whether somebody has the turn.
+    pub(crate) fn is_out(&self) -> bool {
+        self.out.load(Ordering::Relaxed)
+    }
+
+    /// Lets him who has the turn come to its end, for a while.
+    #[inline]
+    pub(crate) fn let_pass(&self, deadline: Option<Instant>) {
+        if self.is_out() {
+            self.wait_for_the_end(deadline);
+        }
+    }
+
+    #[cold]
+    fn wait_for_the_end(&self, deadline: Option<Instant>) {
+        let until = earlier(Instant::now() + PATIENCE, deadline);
+        let this = thread::current();
+        let mut state = self.state.lock();
+        while state.is_out_for(&this) && Instant::now() < until {
+            state = self.over.wait_until(state, until);
+        }
+    }
+
+    /// Whether a transaction that was refused beside others shall run again: with the turn, which it waits for if it has none.
+    pub(crate) fn again<'a>(&'a self, turn: &mut Option<Turn<'a>>, deadline: Option<Instant>) -> bool {
+        match turn {
+            Some(turn) => turn.alone && turn.runs < RUNS,
+            None => {
+                *turn = self.take(deadline);
+                turn.is_some()
+            }
+        }
+    }
+
+    fn take(&self, deadline: Option<Instant>) -> Option<Turn<'_>> {
+        let this = thread::current();
+        let mut state = self.state.lock();
+        let (mut given, mut until) = (state.given, earlier(Instant::now() + LINE_PATIENCE, deadline));
+        while state.holder.is_some() {
+            if !state.is_out_for(&this) || Instant::now() >= until {
+                return None;
+            }
+            state = self.over.wait_until(state, until);
+            if state.given != given {
+                (given, until) = (state.given, earlier(Instant::now() + LINE_PATIENCE, deadline));
+            }
+        }
+        state.holder = Some(this);
+        state.given += 1;
+        self.out.store(true, Ordering::Relaxed);
+        Some(Turn { turns: self, runs: 0, alone: false })
+    }
+}
+
+impl Turn<'_> {
+    /// Waits until nobody else needs the log, for a while.
+    pub(crate) fn wait_to_be_alone(&mut self, engine: &Engine, deadline: Option<Instant>) {
+        let until = earlier(Instant::now() + ALONE_PATIENCE, deadline);
+        self.runs += 1;
+        loop {
+            let holders = engine.log_retention().holders;
+            let is_open =
+                |holder: &LogHolder| matches!(holder, LogHolder::Transaction(_) | LogHolder::Prepared(_));
+            self.alone = !holders.iter().any(|hold| is_open(&hold.holder));
+            if self.alone || Instant::now() >= until {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.turns.state.lock();
+        state.holder = None;
+        self.turns.out.store(false, Ordering::Relaxed);
+        drop(state);
+        self.turns.over.notify_all();
+    }
+}
+
+fn earlier(one: Instant, other: Option<Instant>) -> Instant {
+    other.map_or(one, |other| one.min(other))
+}

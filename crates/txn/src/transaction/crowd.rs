@@ -1,0 +1,134 @@
+//! Large transactions beside one another in the log.
+//!
+//! Those that fill the log together all fail, though each would fit it alone: the oldest needs what all of them have written,
+//! and when it has gone, so does the next. So they are kept apart before the log is full.
+//!
+//! TXN-38: from a [sixteenth](SHARES) of the room for work on, a transaction lets the one that needs most of the log go on alone, for
+//! as long as that gets on, but not for more than [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it
+//! waits [`PATIENCE`], and not again.
+//!
+//! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth while says
+//! [`Txn::was_crowded`].
+
+use foreshore_base::{Lsn, TxnId};
+use foreshore_env::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Txn, TxnSession,
+    log_room::{LOOK_EVERY, PATIENCE},
+};
+use crate::error::TxnError;
+
+/// Parts of the room for work: who has filled one of them looks whether others are there.
+const SHARES: u64 = 16;
+/// How long a transaction waits in one place at most.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// What a transaction knows of others that fill the log beside it.
+#[derive(Debug)]
+pub(super) struct Company {
+    /// With a record beyond this it looks again.
+    look_at: Lsn,
+    /// Writers that had ended when it looked.
+    ended: Option<u64>,
+    /// There were others.
+    met: bool,
+    /// It has waited in vain for this one.
+    in_vain: Option<TxnId>,
+}
+
+impl Company {
+    pub(super) fn new() -> Company {
+        Company { look_at: Lsn::MAX, ended: None, met: false, in_vain: None }
+    }
+
+    /// What its transaction writes next comes at `tail` or later; `work_bytes` is the room for work.
+    #[inline]
+    pub(super) fn begin_share(&mut self, tail: Lsn, work_bytes: u64) {
+        self.look_at = Lsn(tail.0 + work_bytes / SHARES);
+    }
+}
+
+impl TxnSession {
+    /// Whether it has filled another part of the log.
+    #[inline]
+    pub(super) fn looks_for_company(&self) -> bool {
+        self.chain.last > self.company.look_at
+    }
+
+    /// Whether there are others, or were since it has last looked; `None`: it has not looked.
+    fn has_company(&self) -> Option<bool> {
+        let core = self.core();
+        let others = || core.transactions.holders().iter().any(|&(txn, _)| txn != self.txn());
+        self.company.ended.map(|ended| ended != core.writers_ended() || others())
+    }
+
+    fn look_for_company(&mut self) {
+        let ended = self.core().writers_ended();
+        self.company.ended.get_or_insert(ended);
+        self.company.met |= self.has_company() == Some(true);
+        self.company.ended = Some(ended);
+    }
+}
+
+impl Txn {
+    /// Notes from now on, and not only when it has become large, who else fills the log: see [`Txn::was_crowded`].
+    pub fn watch_company(&mut self) {
+        self.session.look_for_company();
+    }
+
+    /// After it was refused for want of room in the log, or ended for that: whether it is large and others had a part in that, so
+    /// that it may well come to its end when it runs alone.
+    pub fn was_crowded(&self) -> bool {
+        let session = &self.session;
+        if !session.has_records() {
+            return false;
+        }
+        session.company.met
+            || session.has_company().unwrap_or_else(|| {
+                // It has not written much of what it needs.
+                let log = &session.core().log;
+                log.tail().0.saturating_sub(session.chain.first.0) > log.work_bytes() / 2
+            })
+    }
+
+    /// Lets the transaction that needs most of the log go on alone (TXN-38). Under no latch, and between two changes.
+    ///
+    /// # Errors
+    /// What ends a transaction meanwhile.
+    #[cold]
+    pub(super) fn let_the_oldest_go_on(&mut self) -> Result<(), TxnError> {
+        self.session.look_for_company();
+        let begun = Instant::now();
+        let (mut seen, mut seen_at) = (None, begun);
+        loop {
+            self.check_usable()?;
+            let core = self.session.core();
+            let oldest = core.transactions.oldest_holder();
+            let Some((txn, _)) = oldest.filter(|&(txn, _)| txn != self.id()) else { break };
+            let now = Instant::now();
+            if seen != oldest {
+                (seen, seen_at) = (oldest, now);
+            }
+            let waiting = &self.session.waiting;
+            if self.session.company.in_vain == Some(txn)
+                || waiting.no_wait
+                || waiting.deadline.is_some_and(|deadline| deadline <= now)
+            {
+                break;
+            }
+            if now - seen_at >= PATIENCE || now - begun >= LONGEST {
+                self.session.company.in_vain = Some(txn);
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        let TxnSession { company, engine, .. } = &mut self.session;
+        let log = &engine.core().log;
+        company.begin_share(log.tail(), log.work_bytes());
+        Ok(())
+    }
+}

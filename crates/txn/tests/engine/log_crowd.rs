@@ -1,0 +1,106 @@
+//! Several large transactions at once, each of which would fit the log alone.
+
+use foreshore_env::{
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Instant,
+};
+use foreshore_txn::LogFullPolicy;
+
+use super::*;
+
+/// Bytes of a value.
+const VALUE: usize = 1000;
+/// Most writers, and more rows than one of them can write.
+const WRITERS: u32 = 8;
+const ROWS: u32 = 10_000;
+
+fn crowded_log(log_full: LogFullPolicy) -> EngineOptions {
+    let log = LogOptions { capacity_bytes: 16 * (128 << 10), ..tiny().log };
+    EngineOptions { log, log_full, node_capacity: usize::MAX, ..tiny() }
+}
+
+/// A database with the last row of each writer: nobody appends to the table, so all need as much log for a row.
+fn open_crowded(policy: LogFullPolicy) -> (Arc<Engine>, TableInfo) {
+    let engine = open_with(&FaultyDisk::new(), &crowded_log(policy)).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for thread in 1..=WRITERS {
+        put(&engine, &table, &key(thread, ROWS), b"");
+    }
+    (engine, table)
+}
+
+fn key(thread: u32, row: u32) -> [u8; 4] {
+    (thread * (ROWS + 1) + row).to_be_bytes()
+}
+
+/// Rows that one transaction can write when it is alone.
+fn rows_alone(policy: LogFullPolicy) -> u32 {
+    let (engine, table) = open_crowded(policy);
+    let mut txn = begin(&engine);
+    let rows = (0..ROWS).find(|&row| txn.put(&table, &key(1, row), &[1; VALUE]).is_err()).unwrap();
+    assert!(!txn.was_crowded());
+    rows
+}
+
+/// Whether one of so many transactions of so many rows each has committed, and the longest that one change took.
+fn one_of_many_commits(policy: LogFullPolicy, threads: u32, rows: u32) -> (bool, Duration) {
+    let (engine, table) = open_crowded(policy);
+    let have_begun = AtomicU32::new(0);
+    let write = |thread: u32| {
+        let (mut txn, mut longest) = (begin(&engine), Duration::ZERO);
+        for row in 0..rows {
+            let begun = Instant::now();
+            let result = txn.put(&table, &key(thread, row), &[thread as u8; VALUE]);
+            longest = longest.max(begun.elapsed());
+            if let Err(error) = result {
+                let full = matches!(error, TxnError::Storage(StorageError::LogFull { .. }));
+                assert!(full || matches!(error, TxnError::LogHeld), "{error}");
+                assert!(txn.was_crowded(), "it would have fitted alone");
+                return (false, longest);
+            }
+            if row == 0 {
+                have_begun.fetch_add(1, Ordering::Relaxed);
+                while have_begun.load(Ordering::Relaxed) < threads {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        (txn.commit(Durability::Lazy).is_ok(), longest)
+    };
+    let ends: Vec<_> = thread::scope(|scope| {
+        let writers: Vec<_> = (1..=threads).map(|thread| scope.spawn(move || write(thread))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let committed = ends.iter().filter(|end| end.0).count();
+    let mut reader = begin(&engine);
+    let found = scan(&mut reader, &table).unwrap().len();
+    assert_eq!(found, WRITERS as usize + committed * rows as usize);
+    drop(reader);
+    assert_sound(&engine, "after the crowd");
+    (committed > 0, ends.into_iter().map(|end| end.1).max().unwrap())
+}
+
+/// TXN-38: from some size on the younger ones let the oldest go on, so one of them comes to its end.
+#[test]
+fn of_several_transactions_that_each_fit_alone_one_commits() {
+    for policy in LogFullPolicy::ALL {
+        let alone = rows_alone(policy);
+        for threads in [2, 3, WRITERS] {
+            for percent in [60, 90] {
+                // Nobody waits for a second for one that does not get on: if the oldest stood still for so long on a busy
+                // machine, once more.
+                let mut tries = 0;
+                loop {
+                    let (committed, longest) = one_of_many_commits(policy, threads, alone * percent / 100);
+                    if committed {
+                        break;
+                    }
+                    tries += 1;
+                    let context = format!("{policy:?}, {threads} threads, {percent} %");
+                    assert!(longest >= Duration::from_secs(1) && tries < 50, "{context}: {longest:?}");
+                }
+            }
+        }
+    }
+}
