@@ -1,8 +1,8 @@
 //! How long a request waits, and the waiting itself.
 
 use foreshore_env::hint::{spin_loop, spin_until};
-use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicBool, Ordering};
+use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::time::{Duration, Instant};
 use foreshore_latch::parking;
 use foreshore_latch::rank;
@@ -15,7 +15,7 @@ use crate::slot::{SlotId, WaitWord};
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
 const SPINS: u64 = 100;
 
-/// Between two looks of a waiter: bounds how late a cancellation is seen. The sleep of Kimura et al. 2012, §4.2.
+/// Between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
 pub const NAP: Duration = Duration::from_millis(10);
 
 /// Between two looks of who has nothing to look for: should LOCK-11 ever be wrong, a deadlock lasts that long. Hundreds who wait
@@ -23,9 +23,9 @@ pub const NAP: Duration = Duration::from_millis(10);
 const LONGEST_NAP: Duration = Duration::from_millis(160);
 
 /// How long somebody sleeps who has slept for `last`, at most.
-fn next_nap(last: Option<Duration>, pause: Pause, cancellable: bool) -> Duration {
+fn next_nap(last: Option<Duration>, pause: Pause) -> Duration {
     match last {
-        Some(last) if pause == Pause::Sleep && !cancellable => (last * 2).min(LONGEST_NAP),
+        Some(last) if pause == Pause::Sleep => (last * 2).min(LONGEST_NAP),
         _ => NAP,
     }
 }
@@ -39,7 +39,7 @@ pub struct WaitPolicy<'a> {
     pub timeout: Option<Duration>,
     /// Not at all.
     pub no_wait: bool,
-    /// Ends the wait when it is cancelled, within 20 ms.
+    /// Ends the wait when it is cancelled, at once.
     pub cancel: Option<&'a CancelToken>,
 }
 
@@ -54,7 +54,14 @@ impl WaitPolicy<'_> {
 /// Cancels the lock waits of a transaction from another thread. Clones are the same token. Once cancelled, every wait
 /// under it ends at once; locks that are free are still granted.
 #[derive(Clone, Debug, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
+pub struct CancelToken(Arc<Token>);
+
+#[derive(Debug, Default)]
+struct Token {
+    cancelled: AtomicBool,
+    /// Where those sleep who wait under this token, as addresses in the parking lot.
+    sleepers: Mutex<Vec<usize>>,
+}
 
 impl CancelToken {
     /// A token that is not cancelled.
@@ -64,17 +71,43 @@ impl CancelToken {
 
     /// Ends the wait under this token, now and in future.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.cancelled.store(true, Ordering::Release);
+        // LATCH-5: who comes to the list later has not slept yet, and looks at the flag before.
+        let sleepers = self.0.sleepers.lock().clone();
+        for address in sleepers {
+            parking::unpark_all(address);
+        }
     }
 
     /// What says so, for those who know no locks.
     pub fn flag(&self) -> &AtomicBool {
-        &self.0
+        &self.0.cancelled
     }
 
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// The caller is about to sleep at this address, until what is handed back is dropped.
+    fn announce(&self, address: usize) -> Sleeper<'_> {
+        self.0.sleepers.lock().push(address);
+        Sleeper { token: &self.0, address }
+    }
+}
+
+/// Somebody who is woken by a cancellation.
+struct Sleeper<'a> {
+    token: &'a Token,
+    address: usize,
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        let mut sleepers = self.token.sleepers.lock();
+        if let Some(at) = sleepers.iter().position(|address| *address == self.address) {
+            sleepers.swap_remove(at);
+        }
     }
 }
 
@@ -97,6 +130,8 @@ impl LockManager {
         let deadline = policy.deadline_from(began);
         let own = self.slots.wait_of(slot);
         spin_until(if self.processors > 1 { SPINS } else { 0 }, || own.word() != word);
+        let _sleeper = policy.cancel.map(|cancel| cancel.announce(own.address()));
+        let is_cancelled = || policy.cancel.is_some_and(CancelToken::is_cancelled);
         let mut nap = None;
         let stopped = loop {
             if let Some(stopped) = self.has_stopped(slot, word, deadline, policy.cancel) {
@@ -106,7 +141,7 @@ impl LockManager {
             // Between two naps, not in `park`'s own look-around: it takes latches, and a thread that is in the lot's queue
             // must not wait for one.
             let pause = self.detector.look(self, slot, word, began, nap.is_some());
-            let next = next_nap(nap, pause, policy.cancel.is_some());
+            let next = next_nap(nap, pause);
             nap = Some(next);
             if pause == Pause::Spin {
                 for _ in 0..SPINS {
@@ -116,8 +151,8 @@ impl LockManager {
             }
             let wake_up = deadline.map_or(now + next, |deadline| deadline.min(now + next));
             // LATCH-5: the announcement is the request in the queue. Who ends the wait changes the word first and wakes
-            // the address then, so a sleeper is either seen or sees the change.
-            parking::park_until(own.address(), || own.word() == word, wake_up);
+            // the address then, so a sleeper is either seen or sees the change. Who cancels does the same with the flag.
+            parking::park_until(own.address(), || own.word() == word && !is_cancelled(), wake_up);
         };
         self.has_waited(slot, began);
         stopped
@@ -155,13 +190,11 @@ mod tests {
 
     #[test]
     fn naps_get_longer_where_nothing_is_to_be_seen() {
-        let mut naps = vec![next_nap(None, Pause::Sleep, false)];
+        let mut naps = vec![next_nap(None, Pause::Sleep)];
         for _ in 0..6 {
-            naps.push(next_nap(naps.last().copied(), Pause::Sleep, false));
+            naps.push(next_nap(naps.last().copied(), Pause::Sleep));
         }
         assert_eq!(naps.iter().map(Duration::as_millis).collect::<Vec<_>>(), [10, 20, 40, 80, 160, 160, 160]);
-        for (pause, cancellable) in [(Pause::Nap, false), (Pause::Nap, true), (Pause::Sleep, true)] {
-            assert_eq!(next_nap(Some(LONGEST_NAP), pause, cancellable), NAP);
-        }
+        assert_eq!(next_nap(Some(LONGEST_NAP), Pause::Nap), NAP);
     }
 }

@@ -10,7 +10,7 @@ use foreshore_env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    Age, CancelToken, KeyRef, LockManager, LockOptions, LockTableKind, Mode, NAP, WaitPolicy,
+    Age, CancelToken, DeadlockPolicy, KeyRef, LockManager, LockOptions, LockTableKind, Mode, NAP, WaitPolicy,
 };
 
 const CROWD: u64 = 200;
@@ -76,13 +76,19 @@ fn scene(options: &LockOptions, waiters: u64, cancellable: bool) -> Seen {
 #[test]
 fn a_crowd_leaves_the_processor_to_the_holder() {
     let road = LockOptions::default();
-    let looking = crowd(&road, CROWD, true);
+    let looking =
+        crowd(&LockOptions { deadlock: DeadlockPolicy::WaitForGraph, ..road.clone() }, CROWD, false);
     // Each looks around a hundred times a second, or nearly so.
     assert!(looking.switches > CROWD * 50, "{looking:?}");
     for table in LockTableKind::ALL {
-        let crowded = crowd(&LockOptions { table, ..road.clone() }, CROWD, false);
-        // Each looks once in the longest nap, to the core and back.
-        assert!((1..=CROWD * 2 * 7).contains(&crowded.switches), "{table:?}: {crowded:?}");
-        assert!(crowded.took < LONG.mul_f64(1.05) && crowded.took < looking.took, "{crowded:?}, {looking:?}");
+        for cancellable in [false, true] {
+            let crowded = crowd(&LockOptions { table, ..road.clone() }, CROWD, cancellable);
+            // Each looks once in the longest nap, to the core and back.
+            assert!((1..=CROWD * 2 * 7).contains(&crowded.switches), "{table:?}: {crowded:?}");
+            assert!(
+                crowded.took < LONG.mul_f64(1.05) && crowded.took < looking.took,
+                "{crowded:?}, {looking:?}"
+            );
+        }
     }
 }

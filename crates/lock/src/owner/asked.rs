@@ -106,21 +106,22 @@ impl LockOwner {
     /// Of a transaction that has ended: gives back the locks on keys that `which` chooses, leaving `tag` as
     /// [`LockOwner::release_all`] does. The others follow; no lock is asked for in between (LOCK-10).
     pub fn release_some(&mut self, which: impl Fn(LockName) -> bool, tag: Option<Lsn>) {
-        self.release_chosen(|_, lock| which(lock.name), tag, |_| {});
+        self.release_chosen(0, |lock| which(lock.name), tag, |_| {});
     }
 
     /// The same, of those that it acquired after the first `count`. `passed` is told the names of those that somebody has waited
     /// for.
     pub fn release_later(&mut self, count: usize, tag: Option<Lsn>, passed: impl FnMut(LockName)) {
         if self.lock_count() > count {
-            self.release_chosen(|place, _| place >= count, tag, passed);
+            self.release_chosen(count, |_| true, tag, passed);
         }
     }
 
-    /// Gives back the locks on keys that `which` chooses by their places.
+    /// Gives back the locks on keys that `which` chooses, of those from place `from` on.
     pub(super) fn release_chosen(
         &mut self,
-        which: impl Fn(usize, &HeldLock) -> bool,
+        from: usize,
+        which: impl Fn(&HeldLock) -> bool,
         tag: Option<Lsn>,
         mut passed: impl FnMut(LockName),
     ) {
@@ -129,7 +130,7 @@ impl LockOwner {
             &mut **state.as_mut().expect("an owner has its state until it is dropped or handed over");
         let reuses = manager.table.reuses_requests();
         let before = held.len();
-        held.take_out(which, |lock| {
+        held.take_out(from, which, |lock| {
             let awaited = manager.table.release(&manager.slots, lock.name, lock.request, tag);
             lock.ended(awaited);
             if awaited {

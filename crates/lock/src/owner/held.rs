@@ -48,11 +48,13 @@ pub(super) struct HeldLocks {
     index: Box<[u64]>,
     /// Of the present transaction; never 0.
     generation: u32,
+    /// See [`HeldLocks::kept`].
+    kept: usize,
 }
 
 impl HeldLocks {
     pub(super) fn new() -> HeldLocks {
-        HeldLocks { locks: Vec::with_capacity(SMALL / 2), index: empty(SMALL), generation: 1 }
+        HeldLocks { locks: Vec::with_capacity(SMALL / 2), index: empty(SMALL), generation: 1, kept: 0 }
     }
 
     #[inline]
@@ -122,34 +124,55 @@ impl HeldLocks {
         }
     }
 
-    /// Takes out the locks that `which` chooses, by their places, and gives them to `take`. The others keep their order.
+    /// Of the locks from place `from` on, takes those out that `which` chooses, and gives them to `take`. The others keep their
+    /// order. In time proportional to the locks from there on.
     pub(super) fn take_out(
         &mut self,
-        which: impl Fn(usize, &HeldLock) -> bool,
+        from: usize,
+        which: impl Fn(&HeldLock) -> bool,
         mut take: impl FnMut(HeldLock),
     ) {
-        let mut place = 0;
-        self.locks.retain(|lock| {
-            let taken = which(place, lock);
-            place += 1;
-            if taken {
-                take(*lock);
+        let rest = self.locks.split_off(from);
+        // The newest first: then no probe sequence is cut that an older one needs.
+        for (at, lock) in rest.iter().enumerate().rev() {
+            self.leave(lock.name, from + at);
+        }
+        for lock in rest {
+            if which(&lock) {
+                take(lock);
+            } else {
+                self.push(lock);
             }
-            !taken
-        });
-        if self.generation == u32::MAX {
-            (self.index, self.generation) = (empty(self.index.len()), 0);
         }
-        self.generation += 1;
-        for place in 0..self.locks.len() {
-            self.enter(self.locks[place].name, place);
+        self.kept = self.kept.min(from);
+    }
+
+    /// Takes the name of the lock that was entered last out of the index.
+    fn leave(&mut self, name: LockName, place: usize) {
+        let mask = self.index.len() - 1;
+        let mut at = name.bits() as usize & mask;
+        while self.index[at] as u32 as usize != place || (self.index[at] >> 32) as u32 != self.generation {
+            at = (at + 1) & mask;
         }
+        self.index[at] = 0;
+    }
+
+    /// How many locks, the first ones, are known to be exclusive: what a pipeline has kept of its earlier transactions.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// All that are left are exclusive.
+    pub(super) fn keep(&mut self) {
+        debug_assert!(self.locks[self.kept..].iter().all(|lock| lock.mode.is_exclusive()));
+        self.kept = self.locks.len();
     }
 
     /// Forgets all locks.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.locks.clear();
+        self.kept = 0;
         if self.generation == u32::MAX || self.index.len() > KEPT {
             self.start_anew();
         } else {
@@ -198,6 +221,38 @@ mod tests {
             assert_eq!(held.len(), oracle.len());
             held.clear();
             assert!(oracle.keys().all(|&name| held.find(name).is_none()));
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_is_gone_and_the_others_stay_in_order() {
+        let mut held = HeldLocks::new();
+        let mut random = Xorshift::new(6);
+        for round in 0..20 {
+            let mut kept = Vec::new();
+            for transaction in 0..30u32 {
+                let mut shared = Vec::new();
+                for request in 0..random.below(40) as u32 {
+                    let name = LockName::from_bits(random.next_u64() & 0xFFFF_0000_0000_00F7);
+                    if held.find(name).is_some() {
+                        continue;
+                    }
+                    let mode = if random.below(2) == 0 { Mode::S } else { Mode::X };
+                    held.push(HeldLock::new(name, RequestIndex(transaction << 8 | request), mode));
+                    if mode == Mode::X { &mut kept } else { &mut shared }.push(name);
+                }
+                let mut taken = Vec::new();
+                let from = if round % 2 == 0 { held.kept() } else { 0 };
+                held.take_out(from, |lock| lock.mode == Mode::S, |lock| taken.push(lock.name));
+                held.keep();
+                assert_eq!(taken, shared);
+                assert!(shared.iter().all(|&name| held.find(name).is_none()));
+                assert_eq!(held.as_slice().iter().map(|lock| lock.name).collect::<Vec<_>>(), kept);
+                for (place, &name) in kept.iter().enumerate() {
+                    assert_eq!(held.find(name), Some(place));
+                }
+            }
+            held.clear();
         }
     }
 

@@ -66,11 +66,13 @@ impl LockOwner {
     /// Releases the locks under which nothing can have been changed, of a transaction that asks for no more (S-ELR, Kimura et
     /// al. 2012, §5.1). Those that announce or allow a change stay.
     pub fn release_shared(&mut self) {
-        if self.state().held.as_slice().iter().any(|lock| !lock.mode.is_exclusive()) {
-            self.release_chosen(|_, lock| !lock.mode.is_exclusive(), None, |_| {});
+        let kept = self.state().held.kept();
+        if self.state().held.as_slice()[kept..].iter().any(|lock| !lock.mode.is_exclusive()) {
+            self.release_chosen(kept, |lock| !lock.mode.is_exclusive(), None, |_| {});
         }
         let LockOwner { manager, slot, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        state.held.keep();
         state.release_reading_intents(manager, *slot);
     }
 }
