@@ -16,6 +16,9 @@ use super::{BufferPool, FrameRef, write::Batch};
 /// Pages written with one wait for the log.
 const BATCH_PAGES: usize = 64;
 
+/// Pages written between two syncs. A commit whose log is synced meanwhile waits behind them, so they are few.
+const SYNC_PAGES: u64 = 64;
+
 impl BufferPool {
     /// Moves the redo horizon to the log's end and makes durable in the data file every change that was logged before
     /// it. Returns the horizon: recovery may begin there, once a checkpoint record says so.
@@ -56,31 +59,36 @@ impl BufferPool {
     /// Latches every frame in turn, empty ones too, and writes the dirty pages that are `wanted`. `wanted` is asked under
     /// the shared latch.
     pub(super) fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
-        let mut batch = Batch::new(BATCH_PAGES);
+        let mut sweep = Sweep { pool: self, batch: Batch::new(BATCH_PAGES), unsynced: 0 };
         for place in self.all_frames() {
-            self.visit(place, &mut batch, &wanted)?;
-            if batch.is_full() {
-                self.counters.sweep_writes.add(batch.write(self, None)?);
+            sweep.visit(place, &wanted)?;
+            if sweep.batch.is_full() {
+                sweep.write()?;
             }
         }
-        self.counters.sweep_writes.add(batch.write(self, None)?);
-        Ok(())
+        sweep.write()
     }
+}
 
+/// A walk over all frames, and what it has collected.
+#[derive(Debug)]
+struct Sweep<'p> {
+    pool: &'p BufferPool,
+    batch: Batch<'p>,
+    /// Pages written since the last sync.
+    unsynced: u64,
+}
+
+impl<'p> Sweep<'p> {
     /// Before it waits it writes what it has collected: whoever holds the latch may be looking for a clean frame.
-    fn visit<'p>(
-        &'p self,
-        place: FrameRef<'p>,
-        batch: &mut Batch<'p>,
-        wanted: &impl Fn(FrameRef<'_>) -> bool,
-    ) -> Result<()> {
+    fn visit(&mut self, place: FrameRef<'p>, wanted: &impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
         let deadline = BufferPool::latch_deadline();
         loop {
             let guard = match place.frame.latch.try_shared() {
                 Some(guard) => guard,
                 None => {
-                    self.counters.sweep_writes.add(batch.write(self, None)?);
-                    self.wait_shared(place, place.frame.page(), deadline, Patience::ENDLESS)?
+                    self.write()?;
+                    self.pool.wait_shared(place, place.frame.page(), deadline, Patience::ENDLESS)?
                 }
             };
             let skipped = planted(Fault::SweepSkipsPages) && place.index.0.is_multiple_of(4);
@@ -88,15 +96,27 @@ impl BufferPool {
                 return Ok(());
             }
             if let Some(transit) = place.frame.begin_write() {
-                batch.collect(place, transit, &guard);
+                self.batch.collect(place, transit, &guard);
                 return Ok(());
             }
             // The write in transit may have an older copy: look again when it has ended.
             drop(guard);
-            self.counters.sweep_writes.add(batch.write(self, None)?);
+            self.write()?;
             if !place.frame.await_write(deadline) {
-                return Err(self.stuck(place.frame.page()));
+                return Err(self.pool.stuck(place.frame.page()));
             }
         }
+    }
+
+    /// Writes what was collected.
+    fn write(&mut self) -> Result<()> {
+        let written = self.batch.write(self.pool, None)?;
+        self.pool.counters.sweep_writes.add(written);
+        self.unsynced += written;
+        if self.unsynced >= SYNC_PAGES {
+            self.pool.sync()?;
+            self.unsynced = 0;
+        }
+        Ok(())
     }
 }
