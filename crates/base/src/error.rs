@@ -115,14 +115,25 @@ pub enum StorageError {
         needed: String,
     },
     /// Every frame of the buffer pool is in use.
-    #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]
+    #[error(
+        "all {frames} frames of the buffer pool {}",
+        if *.stalled { "have changes, and the disk does not come on; look what holds it up" } else { "are in use; raise pool_bytes" }
+    )]
     PoolExhausted {
         /// Frames in the pool.
         frames: usize,
+        /// They could not be written in time, because the log was not synced.
+        stalled: bool,
     },
-    /// A wait for the latch of a page ended early, because its transaction would not wait longer. On its way to the
+    /// There is no memory for a buffer pool of this size.
+    #[error("there is no memory for a buffer pool of {bytes} bytes; lower pool_bytes")]
+    OutOfMemory {
+        /// Bytes of all pages.
+        bytes: u64,
+    },
+    /// A wait for the latch of a page, or for a frame to read it into, ended early, because its transaction would not wait longer. On its way to the
     /// layer that knows whose wait it was, and what that is told.
-    #[error("a wait for the latch of page {page} {}", if *.cancelled { "was cancelled" } else { "reached its deadline" })]
+    #[error("a wait for page {page} {}", if *.cancelled { "was cancelled" } else { "reached its deadline" })]
     WaitEnded {
         /// The page.
         page: PageId,

@@ -2,6 +2,7 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_env::sync::{Arc, OnceLock, atomic::AtomicU64};
+use foreshore_latch::Patience;
 use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage};
 use foreshore_wal::{Log, RecordKind};
 
@@ -83,8 +84,14 @@ impl TreeEnv {
     /// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and that is a
     /// node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node holds. The pool tells
     /// what it still has of the page; nothing is read for that.
-    pub(crate) fn allocate(&self, urgency: Urgency, table: TableId, near: PageId) -> Result<NewPage<'_>> {
-        let page = self.pool.allocate_for(near, urgency)?;
+    pub(crate) fn allocate(
+        &self,
+        patience: Patience<'_>,
+        urgency: Urgency,
+        table: TableId,
+        near: PageId,
+    ) -> Result<NewPage<'_>> {
+        let page = self.pool.allocate_for(near, urgency, patience)?;
         match page.former_node() {
             Some((owner, flags)) if owner == table && flags & RETIRED == 0 => {
                 Err(StorageError::corrupt_page(page.id(), FREE_IN_USE))

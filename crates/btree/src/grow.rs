@@ -17,7 +17,12 @@ use crate::{
 impl<'a> Tree<'a> {
     /// Moves the root's content to a new child, its only one.
     #[cold]
-    pub(crate) fn grow(&self, mut root: ExclusivePage<'a>, urgency: Urgency) -> Result<()> {
+    pub(crate) fn grow(
+        &self,
+        patience: Patience<'_>,
+        mut root: ExclusivePage<'a>,
+        urgency: Urgency,
+    ) -> Result<()> {
         node::inspect(root.view())?;
         let outline = Outline::of(root.view());
         let level = outline.level + 1;
@@ -33,7 +38,7 @@ impl<'a> Tree<'a> {
         }
         prepare(&mut root, urgency)?;
         let node = image::encode(&outline, root.view(), 0..root.view().slot_count());
-        let new_page = self.env.allocate(urgency, self.table, self.root)?;
+        let new_page = self.env.allocate(patience, urgency, self.table, self.root)?;
         let child = new_page.id();
         let content = build(self.root, Image::parse(self.table, &node))?;
         let new_root = PageBuilder::new(&root_header(self, level, child)).map_err(misfit(self.root))?;

@@ -39,22 +39,28 @@ impl<'a> Tree<'a> {
         urgency: Urgency,
     ) -> Result<()> {
         if page.id() == self.root {
-            return self.grow(page, urgency);
+            return self.grow(patience, page, urgency);
         }
         let level = page.view().level();
-        let separator = self.split(page, key, urgency)?;
+        let separator = self.split(patience, page, key, urgency)?;
         self.adopt(patience, Target::Key(&separator), level + 1, urgency)
     }
 
     /// Splits a node that is not the root. Returns the new node's low fence.
-    fn split(&self, mut page: ExclusivePage<'a>, key: &[u8], urgency: Urgency) -> Result<Vec<u8>> {
+    fn split(
+        &self,
+        patience: Patience<'_>,
+        mut page: ExclusivePage<'a>,
+        key: &[u8],
+        urgency: Urgency,
+    ) -> Result<Vec<u8>> {
         // Whatever is moved must be whole.
         node::inspect(page.view())?;
         let Halves { cut, node, left, right } = halves(page.view(), key).ok_or_else(|| {
             damaged(page.id(), "a node that has no room for another record cannot be split")
         })?;
         prepare(&mut page, urgency)?;
-        let new_page = self.env.allocate(urgency, self.table, page.id())?;
+        let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
         let lsn = self.env.append_system(urgency, record::SPLIT, &[&head, &node])?;

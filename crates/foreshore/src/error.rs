@@ -297,11 +297,16 @@ pub enum Error {
         "the transaction was ended because it held most of a full log; keep transactions short, or raise log_bytes"
     )]
     LogHeld,
-    /// All of the buffer pool is in use at the same time.
-    #[error("all {frames} frames of the buffer pool are in use; raise pool_bytes")]
+    /// All of the buffer pool is in use at the same time, or changed and cannot be written.
+    #[error(
+        "all {frames} frames of the buffer pool {}",
+        if *.stalled { "have changes, and the disk does not come on; look what holds it up" } else { "are in use; raise pool_bytes" }
+    )]
     PoolExhausted {
         /// Frames in the pool.
         frames: usize,
+        /// They could not be written in time, because the log was not synced.
+        stalled: bool,
     },
     /// Another named limit was reached.
     #[error("{what} is limited to {limit}, got {got}; see foreshore::limits")]

@@ -9,7 +9,8 @@ use std::{
 };
 
 use foreshore::{
-    CancelHandle, Database, Error, Execution, Options, Result, TableDefinition, TableLock, TransactOptions,
+    CancelHandle, Database, Durability, Error, Execution, Options, Result, TableDefinition, TableLock,
+    TransactOptions,
 };
 use foreshore_testkit::FaultyDisk;
 
@@ -135,6 +136,58 @@ fn waits_for_room_in_the_log() {
     });
     oldest.rollback().unwrap();
     db.transact(|tx| tx.put(TABLE, 3, &[1; 900][..]).map(|_| ())).unwrap();
+}
+
+/// While the log's disk stands still no changed page can be written, so in the end there is no frame for another page.
+#[test]
+fn waits_for_frames_of_the_pool() {
+    const ROWS: u32 = 3000;
+    let disk = FaultyDisk::new();
+    let db =
+        open(&disk, Options { pool_bytes: 512 << 10, durability: Durability::Lazy, ..Options::default() });
+    let value = [7; 900];
+    db.transact(|tx| (0..ROWS).try_for_each(|key| tx.put(TABLE, key, &value[..]).map(|_| ()))).unwrap();
+    db.checkpoint().unwrap();
+    disk.hold_syncs(true);
+    let within = |wait| {
+        let mut tx = db.begin().unwrap();
+        tx.set_deadline(Some(Instant::now() + wait));
+        tx
+    };
+    // Its changes stay in the pool's frames.
+    let mut writer = within(Duration::from_secs(1));
+    let error = (0..ROWS).try_for_each(|key| writer.put(TABLE, key, &[8; 900][..]).map(|_| ())).unwrap_err();
+    assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+    cancel("a frame", |handles| {
+        let mut tx = db.begin().unwrap();
+        handles.send(tx.cancel_handle()).unwrap();
+        (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap()
+    });
+    let mut late: Vec<Duration> = (0..5)
+        .map(|_| {
+            let mut tx = within(SETTLED);
+            let begun = Instant::now();
+            let error = (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap();
+            assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+            begun.elapsed()
+        })
+        .collect();
+    late.sort();
+    assert!(late[0] < SOON, "{late:?}");
+    // Whoever has all the time is told in the end what holds it up.
+    let mut tx = db.begin().unwrap();
+    let error = (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap();
+    assert!(matches!(error, Error::PoolExhausted { stalled: true, .. }), "{error}");
+    drop(tx);
+    disk.hold_syncs(false);
+    writer.rollback().unwrap();
+    db.transact(|tx| {
+        (0..ROWS).try_for_each(|key| {
+            assert_eq!(tx.get(TABLE, key)?.unwrap(), value);
+            Ok(())
+        })
+    })
+    .unwrap();
 }
 
 /// Nobody takes a commit back; who waits for one may stop waiting.

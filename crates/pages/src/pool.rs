@@ -215,7 +215,7 @@ impl BufferPool {
             });
         }
         let pool = Arc::new(BufferPool {
-            frames: Frames::new(count),
+            frames: Frames::new(count)?,
             translation: Translation::new(options.translation, count),
             transit: Transit::new(options.transit),
             hand: AtomicU64::new(0),

@@ -44,6 +44,7 @@ use foreshore_env::{
         atomic::{AtomicU64, Ordering},
     },
 };
+use foreshore_latch::Patience;
 use foreshore_wal::RecordHeader;
 
 pub use alloc::{FREE_IN_USE, FreeingPage, NewPage};
@@ -282,7 +283,7 @@ impl Space {
     /// Makes the bitmap page of a new span: a system transaction of its own.
     fn format_bitmap(&self, pool: &BufferPool, id: PageId) -> Result<()> {
         // It may be in a frame, if the file was longer once and somebody looked at it when it was cut.
-        let (mut page, _) = pool.exclusive_unread(id)?;
+        let (mut page, _) = pool.exclusive_unread(id, Patience::ENDLESS)?;
         let bound = pool.log.tail();
         let lsn =
             match pool.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, BITMAP_FORMAT, &[&id.0.to_le_bytes()]) {

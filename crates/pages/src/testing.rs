@@ -18,6 +18,7 @@ use foreshore_env::{
     thread, thread_local,
     time::Duration,
 };
+use foreshore_latch::Patience;
 use foreshore_testkit::FaultyDisk;
 use foreshore_wal::{Log, LogOptions, RecordKind};
 
@@ -335,7 +336,7 @@ impl World {
     }
 
     pub(crate) fn allocate_for(&self, number: u64, urgency: Urgency) -> Result<(PageId, Lsn)> {
-        let mut page = self.pool.allocate_for(PageId::NONE, urgency)?;
+        let mut page = self.pool.allocate_for(PageId::NONE, urgency, Patience::ENDLESS)?;
         let id = page.id();
         let lsn = self.append(ALLOCATE, &[&id.0.to_le_bytes(), &number.to_le_bytes()])?;
         page.page().words().set_u64(64, number);

@@ -42,7 +42,12 @@ impl Error {
             StorageError::OptionTooSmall { option, value, needed } => {
                 Error::InvalidOption { name: option.to_owned(), value: value.to_string(), expected: needed }
             }
-            StorageError::PoolExhausted { frames } => Error::PoolExhausted { frames },
+            StorageError::PoolExhausted { frames, stalled } => Error::PoolExhausted { frames, stalled },
+            StorageError::OutOfMemory { bytes } => Error::InvalidOption {
+                name: "pool_bytes".to_owned(),
+                value: bytes.to_string(),
+                expected: "as many bytes as there is memory for".to_owned(),
+            },
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
             StorageError::ReadOnly => Error::ReadOnly { path: path() },
             StorageError::Closed => Error::Closed { path: path() },

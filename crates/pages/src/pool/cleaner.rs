@@ -16,6 +16,7 @@ use foreshore_env::{
     thread::{self, JoinHandle},
     time::Instant,
 };
+use foreshore_latch::{Patience, parking::LOOK_INTERVAL};
 
 use super::{BufferPool, write::Batch};
 
@@ -119,19 +120,23 @@ impl Cleaner {
         }
     }
 
-    /// Asks for a round, and waits until a batch is written or a round has ended, or until `deadline`. False: there is nobody
-    /// who would do it.
-    pub(super) fn await_progress(&self, deadline: Instant) -> bool {
+    /// Asks for a round, and waits until a batch is written or a round has ended, or until `deadline`, or until the caller's wait is
+    /// cancelled. Whether something was
+    /// written; `None`: there is nobody who would do it.
+    pub(super) fn await_progress(&self, deadline: Instant, patience: Patience<'_>) -> Option<bool> {
         let mut orders = self.bell.orders.lock();
         let before = orders.steps;
         self.bell.ring(&mut orders);
         while orders.working > 0 && !orders.stop && orders.steps == before {
-            if Instant::now() >= deadline {
-                return true;
+            let now = Instant::now();
+            if now >= deadline || patience.is_cancelled() {
+                return Some(false);
             }
-            orders = self.bell.progress.wait_until(orders, deadline);
+            let look =
+                if patience.cancelled.is_some() { deadline.min(now + LOOK_INTERVAL) } else { deadline };
+            orders = self.bell.progress.wait_until(orders, look);
         }
-        orders.working > 0 && !orders.stop
+        (orders.working > 0 && !orders.stop).then_some(true)
     }
 
     /// Ends the threads and waits for them. Called any number of times.

@@ -3,8 +3,9 @@
 //! The hand is a counter: whoever needs a frame advances it, looks at the frame where it was, and has let go of it
 //! before any I/O (Shore-MT §6.2.3, last paragraph, without the mutex). Only clean pages are evicted; a dirty one is
 //! left to the cleaner, which is waited for when too many are, or, when that was in vain, written first, as every page is
-//! written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, also a wait for the log's disk. So a page that has a write in transit stays in its frame, and nobody can read its old bytes back from the
-//! file (PAGE-5).
+//! written, and then evicted if it is still clean. All of this ends when `frame_wait` is over, or the patience of whoever needs the
+//! frame, also a wait for the log's disk. So a page that has a write in transit stays in its frame, and nobody can read its old
+//! bytes back from the file (PAGE-5).
 
 use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -12,7 +13,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_latch::ExclusiveGuard;
+use foreshore_latch::{ExclusiveGuard, Patience, parking::LOOK_INTERVAL};
 
 use super::{BufferPool, ExclusivePage, FrameRef, write::Batch};
 use crate::words::PageBuffer;
@@ -73,11 +74,11 @@ impl Drop for EmptyFrame<'_> {
 }
 
 impl BufferPool {
-    /// An empty frame. Waits for one for a bounded time.
-    pub(super) fn claim(&self) -> Result<EmptyFrame<'_>> {
+    /// An empty frame for page `id`. Waits for one for a bounded time.
+    pub(super) fn claim(&self, id: PageId, patience: Patience<'_>) -> Result<EmptyFrame<'_>> {
         match self.claim_free() {
             Some(frame) => Ok(frame),
-            None => self.claim_by_clock(),
+            None => self.claim_by_clock(id, patience),
         }
     }
 
@@ -89,9 +90,9 @@ impl BufferPool {
     }
 
     #[cold]
-    fn claim_by_clock(&self) -> Result<EmptyFrame<'_>> {
+    fn claim_by_clock(&self, id: PageId, patience: Patience<'_>) -> Result<EmptyFrame<'_>> {
         let frames = self.frames.count();
-        let mut search = Search::new(frames);
+        let mut search = Search::new(frames, id, patience);
         loop {
             for _ in 0..ROUNDS * frames {
                 let place = self.next_frame();
@@ -109,7 +110,7 @@ impl BufferPool {
             if let Some(frame) = self.claim_free() {
                 return Ok(frame);
             }
-            search.check_deadline(self)?;
+            search.check(self)?;
             thread::sleep(NAP);
         }
     }
@@ -149,14 +150,17 @@ impl BufferPool {
         self.frame(FrameIndex((step % self.frames.count() as u64) as u32))
     }
 
-    /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame.
+    /// Writes a dirty page; without waiting for its latch, so that a thread that holds latches may look for a frame. False: the
+    /// log was not durable by the deadline.
     #[cold]
-    fn write_for_eviction(&self, place: FrameRef<'_>, deadline: Instant) -> Result<()> {
+    fn write_for_eviction(&self, place: FrameRef<'_>, deadline: Instant) -> Result<bool> {
         let _announced = self.transit.try_leave(place.frame.page());
         let mut batch = Batch::new(1);
         batch.try_collect(place);
-        self.counters.dirty_evictions.add(batch.write(self, Some(deadline))?);
-        Ok(())
+        let wanted = batch.is_full();
+        let written = batch.write(self, Some(deadline))?;
+        self.counters.dirty_evictions.add(written);
+        Ok(!wanted || written > 0)
     }
 
     /// Empties a frame whose page is clean and that nobody holds.
@@ -179,27 +183,45 @@ impl BufferPool {
 }
 
 /// What a thread remembers while it looks for a frame.
-struct Search {
+struct Search<'a> {
+    /// The page that needs the frame, and how long whoever needs it is ready to wait.
+    page: PageId,
+    patience: Patience<'a>,
     /// Dirty pages that it still leaves to the cleaner before it waits.
     skips: u32,
     /// How often it still waits for the cleaner.
     waits: u32,
-    /// The end of its patience, known when it first has to wait.
+    /// When `frame_wait` is over, known when it first has to wait.
     deadline: Option<Instant>,
+    /// A page could not be written, because the log's disk did not come on.
+    stalled: bool,
 }
 
-impl Search {
-    fn new(frames: usize) -> Search {
-        Search { skips: DIRTY_SKIPS.min(frames as u32), waits: CLEANER_WAITS, deadline: None }
+impl Search<'_> {
+    fn new(frames: usize, page: PageId, patience: Patience<'_>) -> Search<'_> {
+        let skips = DIRTY_SKIPS.min(frames as u32);
+        Search { page, patience, skips, waits: CLEANER_WAITS, deadline: None, stalled: false }
     }
 
     fn deadline(&mut self, pool: &BufferPool) -> Instant {
         *self.deadline.get_or_insert_with(|| Instant::now() + pool.frame_wait)
     }
 
-    fn check_deadline(&mut self, pool: &BufferPool) -> Result<()> {
-        if Instant::now() >= self.deadline(pool) {
-            return Err(StorageError::PoolExhausted { frames: pool.frames.count() });
+    /// Until when it may wait, and no longer than `wait`.
+    fn until(&mut self, pool: &BufferPool, wait: Duration) -> Instant {
+        let until = self.deadline(pool).min(Instant::now() + wait);
+        self.patience.deadline.map_or(until, |own| own.min(until))
+    }
+
+    /// Whether its time is up.
+    fn check(&mut self, pool: &BufferPool) -> Result<()> {
+        let now = Instant::now();
+        let cancelled = self.patience.is_cancelled();
+        if cancelled || self.patience.deadline.is_some_and(|own| own <= now) {
+            return Err(StorageError::WaitEnded { page: self.page, cancelled });
+        }
+        if now >= self.deadline(pool) {
+            return Err(StorageError::PoolExhausted { frames: pool.frames.count(), stalled: self.stalled });
         }
         Ok(())
     }
@@ -212,17 +234,21 @@ impl Search {
             pool.cleaner.wake();
             return Ok(false);
         }
-        let deadline = self.deadline(pool);
         if self.waits > 0 {
             self.waits -= 1;
-            if pool.cleaner.await_progress(deadline.min(Instant::now() + CLEANER_WAIT)) {
+            if let Some(progress) = pool.cleaner.await_progress(self.until(pool, CLEANER_WAIT), self.patience)
+            {
+                self.stalled = !progress;
                 self.skips = DIRTY_SKIPS.min(pool.frames.count() as u32);
+                self.check(pool)?;
                 return Ok(false);
             }
             self.waits = 0;
         }
-        self.check_deadline(pool)?;
-        pool.write_for_eviction(place, deadline)?;
+        self.check(pool)?;
+        let wait = if self.patience.cancelled.is_some() { LOOK_INTERVAL } else { pool.frame_wait };
+        let until = self.until(pool, wait);
+        self.stalled = !pool.write_for_eviction(place, until)?;
         Ok(true)
     }
 }

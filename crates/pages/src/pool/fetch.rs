@@ -18,7 +18,7 @@ impl BufferPool {
     }
 
     /// As [`BufferPool::optimistic`], for somebody who may not wait for a latch for ever:
-    /// [`StorageError::WaitEnded`] then. A page that is read from the file is waited for all the same.
+    /// [`StorageError::WaitEnded`] then, also while there is no frame for the page. A read from the file is waited for all the same.
     #[inline]
     pub fn optimistic_within(&self, id: PageId, patience: Patience<'_>) -> Result<OptimisticPage<'_>> {
         match self.optimistic_now(id) {
@@ -64,7 +64,7 @@ impl BufferPool {
         let deadline = BufferPool::latch_deadline();
         loop {
             let Some(place) = self.resident(id) else {
-                if let Some(page) = self.load(id, deadline)? {
+                if let Some(page) = self.load(id, deadline, patience)? {
                     return Ok(page.downgrade());
                 }
                 continue;
@@ -101,7 +101,7 @@ impl BufferPool {
         let deadline = BufferPool::latch_deadline();
         loop {
             let page = match self.exclusive_resident(id, deadline, patience)? {
-                None => self.load(id, deadline)?,
+                None => self.load(id, deadline, patience)?,
                 page => page,
             };
             if let Some(page) = page {
@@ -129,14 +129,18 @@ impl BufferPool {
 
     /// The page exclusively, from the pool or in an empty frame with whatever bytes: for those who write it whole. True:
     /// it was in the pool, and its bytes are the page's.
-    pub(crate) fn exclusive_unread(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool)> {
+    pub(crate) fn exclusive_unread(
+        &self,
+        id: PageId,
+        patience: Patience<'_>,
+    ) -> Result<(ExclusivePage<'_>, bool)> {
         let deadline = BufferPool::latch_deadline();
         loop {
-            if let Some(page) = self.exclusive_resident(id, deadline, Patience::ENDLESS)? {
+            if let Some(page) = self.exclusive_resident(id, deadline, patience)? {
                 return Ok((page, true));
             }
             if let Some(_leave) = self.enter_transit(id, deadline)?
-                && let Some(page) = self.claim()?.place(id)
+                && let Some(page) = self.claim(id, patience)?.place(id)
             {
                 return Ok((page, false));
             }
@@ -189,14 +193,19 @@ impl BufferPool {
     }
 
     /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.
-    fn load(&self, id: PageId, deadline: Instant) -> Result<Option<ExclusivePage<'_>>> {
+    fn load(
+        &self,
+        id: PageId,
+        deadline: Instant,
+        patience: Patience<'_>,
+    ) -> Result<Option<ExclusivePage<'_>>> {
         if !self.is_in_file(id) {
             return Err(self.not_in_file(id));
         }
         let Some(leave) = self.enter_transit(id, deadline)? else {
             return Ok(None);
         };
-        let frame = self.claim()?;
+        let frame = self.claim(id, patience)?;
         let mut buffer = PageBuffer::zeroed();
         if leave.is_listed() {
             self.counters.loads.add(1);

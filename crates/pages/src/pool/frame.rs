@@ -8,7 +8,7 @@
 //!     evict: latch exclusively, clean and not in transit            clean ─────▶ empty  dirty ───────┘
 //! ```
 
-use foreshore_base::{FrameIndex, Lsn, PageId};
+use foreshore_base::{FrameIndex, Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
     hint,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -162,13 +162,22 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(count: usize) -> Frames {
-        let frames: Box<[_]> = (0..count).map(|_| Frame::default()).collect();
-        let pages = PageMemory::zeroed(count);
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn new(count: usize) -> Result<Frames> {
+        let error = StorageError::OutOfMemory { bytes: count as u64 * PAGE_BYTES as u64 };
+        // First, because the frames are filled in: whoever asks for too much is told before that.
+        let Some(pages) = PageMemory::zeroed(count) else { return Err(error) };
+        let mut frames = Vec::new();
+        if frames.try_reserve_exact(count).is_err() {
+            return Err(error);
+        }
+        frames.resize_with(count, Frame::default);
+        let frames = frames.into_boxed_slice();
         hint::name(&frames, "frame");
         hint::name(pages.as_slice(), "page in frame");
         hint::huge_pages(pages.as_slice());
-        Frames { frames, pages }
+        Ok(Frames { frames, pages })
     }
 
     pub(super) fn count(&self) -> usize {

@@ -5,7 +5,7 @@
 //! one alignment, asked for with a word's alignment, and the first page begins where the alignment wants it.
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc_zeroed, dealloc},
     ptr::NonNull,
     slice,
 };
@@ -31,22 +31,22 @@ unsafe impl Send for PageMemory {}
 unsafe impl Sync for PageMemory {}
 
 impl PageMemory {
-    /// Memory for so many pages, all zeros.
+    /// Memory for so many pages, all zeros; `None` if there is none.
     ///
     /// # Panics
     ///
-    /// If `count` is 0, or more than the address space holds.
-    pub(super) fn zeroed(count: usize) -> PageMemory {
+    /// If `count` is 0.
+    pub(super) fn zeroed(count: usize) -> Option<PageMemory> {
         assert!(count > 0, "a pool has frames");
-        let Some(layout) = layout(count) else { panic!("{count} pages exceed the address space") };
+        let layout = layout(count)?;
         // SAFETY: the layout has a size above 0, because `count` is.
         let memory = unsafe { alloc_zeroed(layout) };
-        let Some(allocation) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let allocation = NonNull::new(memory)?;
         let padding = memory.align_offset(align_of::<PageWords>());
         debug_assert!(padding < align_of::<PageWords>());
         // SAFETY: the padding is less than the alignment, by which the allocation is longer than its pages.
         let pages = unsafe { allocation.add(padding) }.cast::<PageWords>();
-        PageMemory { allocation, layout, pages, count }
+        Some(PageMemory { allocation, layout, pages, count })
     }
 
     #[inline]
@@ -73,12 +73,15 @@ fn layout(count: usize) -> Option<Layout> {
 
 #[cfg(test)]
 mod tests {
+    use foreshore_base::StorageError;
+
     use super::*;
+    use crate::pool::frame::Frames;
 
     #[test]
     fn pages_are_aligned_zeros_that_do_not_overlap() {
         for count in [1, 2, 8, 33] {
-            let memory = PageMemory::zeroed(count);
+            let memory = PageMemory::zeroed(count).expect("there is memory");
             let pages = memory.as_slice();
             assert_eq!(pages.len(), count);
             for (index, page) in pages.iter().enumerate() {
@@ -90,6 +93,14 @@ mod tests {
                 assert!((0..PAGE_BYTES).step_by(8).all(|offset| page.u64(offset) == index as u64 + 1));
             }
         }
+    }
+
+    #[test]
+    fn more_than_there_is_room_for_is_an_error() {
+        assert!(PageMemory::zeroed(usize::MAX / PAGE_BYTES).is_none());
+        // No processor addresses so much.
+        let error = Frames::new(1 << 45).unwrap_err();
+        assert!(matches!(error, StorageError::OutOfMemory { .. }), "{error}");
     }
 
     /// Bytes of this process that are in memory.
@@ -108,7 +119,7 @@ mod tests {
     fn untouched_pages_take_no_memory() {
         const BYTES: usize = 1 << 30;
         let before = resident_bytes();
-        let memory = PageMemory::zeroed(BYTES / PAGE_BYTES);
+        let memory = PageMemory::zeroed(BYTES / PAGE_BYTES).expect("there is memory");
         for index in [0, 77, BYTES / PAGE_BYTES - 1] {
             let page = &memory.as_slice()[index];
             assert_eq!(page.u64(PAGE_BYTES - 8), 0);

@@ -11,6 +11,7 @@ use foreshore_env::{
     sabotage::{Fault, planted},
     sync::atomic::Ordering,
 };
+use foreshore_latch::Patience;
 use foreshore_wal::RecordHeader;
 
 use super::{
@@ -82,7 +83,7 @@ impl BufferPool {
             return Err(StorageError::corrupt_log(lsn, "it writes page 0"));
         }
         self.space.extend_to(self, id)?;
-        let (mut page, known) = self.exclusive_unread(id)?;
+        let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
         if known && page.lsn() >= lsn {
             return Ok(());
         }

@@ -102,7 +102,7 @@ fn an_exhausted_pool_is_an_error_in_bounded_time() {
         let held: Vec<_> = pages[..8].iter().map(|page| world.pool.shared(*page).unwrap()).collect();
         let start = Instant::now();
         let result = world.pool.shared(pages[8]);
-        assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8 })), "{result:?}");
+        assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8, .. })), "{result:?}");
         assert!((wait..FAR).contains(&start.elapsed()), "{:?}", start.elapsed());
         drop(held);
         assert_eq!(world.get(pages[8], 64).unwrap(), 8);
@@ -134,7 +134,7 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
                             Ok(page) => page,
                             Err(error) => {
                                 assert!(
-                                    matches!(error, StorageError::PoolExhausted { frames: 12 }),
+                                    matches!(error, StorageError::PoolExhausted { frames: 12, .. }),
                                     "{error}"
                                 );
                                 return 1;
@@ -145,7 +145,7 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
                         }
                         match world.pool.exclusive(pages[20 + holder]) {
                             Ok(_) => 0,
-                            Err(StorageError::PoolExhausted { frames: 12 }) => 1,
+                            Err(StorageError::PoolExhausted { frames: 12, .. }) => 1,
                             Err(error) => panic!("{error}"),
                         }
                     })

@@ -5,6 +5,7 @@
 //! frees that one, too, and may hold two bitmap pages, the lower one first (PAGE-10).
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
+use foreshore_latch::Patience;
 
 use super::reserve::Urgency;
 use crate::{
@@ -168,26 +169,32 @@ impl BufferPool {
     /// # Errors
     /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself.
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
-        self.allocate_for(hint, Urgency::Forward)
+        self.allocate_for(hint, Urgency::Forward, Patience::ENDLESS)
     }
 
-    /// As [`BufferPool::allocate`]; for rollback pages are there that work does not get (PAGE-16).
-    pub fn allocate_for(&self, hint: PageId, urgency: Urgency) -> Result<NewPage<'_>> {
+    /// As [`BufferPool::allocate`], with the end of [`BufferPool::optimistic_within`]; for rollback pages are there that work does
+    /// not get (PAGE-16).
+    pub fn allocate_for(
+        &self,
+        hint: PageId,
+        urgency: Urgency,
+        patience: Patience<'_>,
+    ) -> Result<NewPage<'_>> {
         let id = self.space.candidate(self, hint, urgency)?;
         if id == hint {
             self.space.settle(id, false);
             return Err(StorageError::corrupt_page(id, FREE_IN_USE));
         }
-        self.take_page(id).inspect_err(|_| self.space.settle(id, false))
+        self.take_page(id, patience).inspect_err(|_| self.space.settle(id, false))
     }
 
-    fn take_page(&self, id: PageId) -> Result<NewPage<'_>> {
-        let (mut page, resident) = self.exclusive_unread(id)?;
+    fn take_page(&self, id: PageId, patience: Patience<'_>) -> Result<NewPage<'_>> {
+        let (mut page, resident) = self.exclusive_unread(id, patience)?;
         let before = resident.then(|| (page.words().snapshot(), page.place().frame.recovery_lsn()));
         page.place().frame.mark_dirty(self.log.tail());
         BufferPool::clear(&mut page);
         // Last, because all who allocate pages nearby come for it.
-        match self.bitmap_for(id, false) {
+        match self.bitmap_for(id, false, patience) {
             Ok(bitmap) => Ok(NewPage { parts: Some(Parts { page, bitmap, before, freed: None }) }),
             Err(error) => {
                 take_back(page, before);
@@ -200,14 +207,14 @@ impl BufferPool {
     /// the same record. The only holder of two bitmap pages at a time; the lower one comes first (PAGE-10).
     pub(super) fn take_page_of(&self, to: PageId, from: PageId) -> Result<NewPage<'_>> {
         debug_assert!(to < from, "page {from} is moved up, to {to}");
-        let mut new = self.take_page(to).inspect_err(|_| self.space.settle(to, false))?;
+        let mut new = self.take_page(to, Patience::ENDLESS).inspect_err(|_| self.space.settle(to, false))?;
         if let Some(parts) = &mut new.parts {
             let id = self.space.bitmap_of(from);
             let bitmap = if id == parts.bitmap.id() {
                 self.expect_bit(&parts.bitmap, from, true)?;
                 None
             } else {
-                Some(self.bitmap_for(from, true)?)
+                Some(self.bitmap_for(from, true, Patience::ENDLESS)?)
             };
             parts.freed = Some(Freed { id: from, bitmap });
         }
@@ -215,8 +222,8 @@ impl BufferPool {
     }
 
     /// The bitmap page of `id`, exclusively and prepared, if the bit of `id` is as expected.
-    fn bitmap_for(&self, id: PageId, used: bool) -> Result<ExclusivePage<'_>> {
-        let mut bitmap = self.exclusive(self.space.bitmap_of(id))?;
+    fn bitmap_for(&self, id: PageId, used: bool, patience: Patience<'_>) -> Result<ExclusivePage<'_>> {
+        let mut bitmap = self.exclusive_within(self.space.bitmap_of(id), patience)?;
         self.expect_bit(&bitmap, id, used)?;
         // Undo may split or free, and must not fail for want of log.
         bitmap.prepare_rollback()?;
@@ -246,6 +253,6 @@ impl BufferPool {
         if self.space.is_fixed(id) || u64::from(id.0) >= self.page_count() {
             return Err(StorageError::corrupt_page(id, "it is no page that could be freed"));
         }
-        Ok(FreeingPage { bitmap: self.bitmap_for(id, true)?, id })
+        Ok(FreeingPage { bitmap: self.bitmap_for(id, true, Patience::ENDLESS)?, id })
     }
 }

@@ -66,7 +66,7 @@ fn a_log_that_stands_still_exhausts_the_pool_in_bounded_time() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(refused, StorageError::PoolExhausted { frames: 8 }), "{refused}");
+            assert!(matches!(refused, StorageError::PoolExhausted { frames: 8, stalled: true }), "{refused}");
             assert!((wait..FAR).contains(&start.elapsed()), "{:?}", start.elapsed());
             assert!(changed.len() <= 8, "{}", changed.len());
             world.disk.hold_syncs(false);
