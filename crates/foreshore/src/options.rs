@@ -55,8 +55,8 @@ pub struct Options {
     pub cleaners: usize,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
-    /// Most bytes of the log that may be needed. Its files may take more on the disk: they are segments, the first and the last of which
-    /// are needed in part, and up to 16 wait for their next use. Transactions that are open at the same time must fit in three eighths of
+    /// Most bytes of the log that may be needed. Its files take at most two segments more on the disk, since the first and the last of
+    /// them are needed in part; a database that was made with larger segments keeps their size. Transactions that are open at the same time must fit in three eighths of
     /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made. There are as many

@@ -2,7 +2,7 @@
 //! tested there: bytes of the log (`bad_input.rs`), locks of all transactions (`lock`, `tests/locks/basics.rs`), levels of a tree
 //! and records of a page (`btree`, `tests/limits.rs` and `tests/hostile.rs`).
 
-use std::{fmt::Debug, ops::RangeInclusive, sync::Arc};
+use std::{fmt::Debug, ops::RangeInclusive, path::Path, sync::Arc};
 
 use foreshore::{
     Database, Durability, Error, Options, Result, TableDefinition, TransactOptions,
@@ -288,4 +288,74 @@ fn deadlines_and_retries() {
 
 fn succeeded_or_late<T: Debug>(result: &Result<T>) -> bool {
     matches!(result, Ok(_) | Err(Error::LockTimeout(_)))
+}
+
+/// Bytes of all files of the database's log.
+fn log_files(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory.join("log")).unwrap();
+    // One may have gone between the two questions.
+    files.filter_map(|file| file.unwrap().metadata().ok()).map(|file| file.len()).sum()
+}
+
+#[test]
+fn files_of_the_log() {
+    const SEGMENT: u64 = 256 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    // The others find more files than they may have.
+    for log_bytes in [11 * SEGMENT, 4 * SEGMENT, 4 * SEGMENT + 4096] {
+        let options = Options {
+            pool_bytes: 1 << 20,
+            log_bytes,
+            log_segment_bytes: SEGMENT,
+            log_buffer_bytes: SEGMENT as usize,
+            durability: Durability::Lazy,
+            ..Options::default()
+        };
+        let most = log_bytes.next_multiple_of(SEGMENT) + 2 * SEGMENT;
+        let mut longest = 0;
+        let mut look = || {
+            let bytes = log_files(&path);
+            assert!(bytes <= most, "{bytes} bytes of log files, with log_bytes {log_bytes}");
+            longest = longest.max(bytes);
+        };
+        for opening in 0..3_u64 {
+            let db = Database::builder().options(options.clone()).open(&path).unwrap();
+            db.checkpoint().unwrap();
+            for round in 0..150_u64 {
+                db.transact(|tx| {
+                    (0..100_u64).try_for_each(|row| {
+                        tx.put(
+                            ROWS,
+                            &(row * 7919 % 1000).to_be_bytes()[..],
+                            &round.to_be_bytes().repeat(100)[..],
+                        )
+                        .map(drop)
+                    })
+                })
+                .unwrap();
+                look();
+            }
+            // As full as it gets.
+            let mut hungry = db.begin().unwrap();
+            let error = (0..100_000_u64)
+                .find_map(|row| {
+                    let result = hungry.put(ROWS, &(row * 7919).to_be_bytes()[..], &[opening as u8; 900][..]);
+                    if row % 50 == 0 {
+                        look();
+                    }
+                    result.err()
+                })
+                .unwrap();
+            assert!(matches!(error, Error::LogFull { .. }), "{error}");
+            hungry.rollback().unwrap();
+            look();
+            db.close().unwrap();
+            look();
+        }
+        assert!(longest > log_bytes / 2, "the log was never full: {longest} of {log_bytes}");
+        let rounded = Options { log_segment_bytes: SEGMENT + 1, log_bytes: 5 * SEGMENT, ..options };
+        let refused = Database::builder().options(rounded).open(directory.path().join("other")).unwrap_err();
+        assert!(matches!(&refused, Error::InvalidOption { name, .. } if name == "log_bytes"), "{refused}");
+    }
 }

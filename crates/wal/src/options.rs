@@ -23,8 +23,8 @@ pub struct LogOptions {
     /// Bytes in the circular buffer, up to the next power of two, 256 KiB to 1 GiB.
     pub buffer_bytes: usize,
     /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past
-    /// [`LogOptions::work_bytes`]; the rest is for rollbacks, commits and checkpoints. Files may take a segment more, and up to
-    /// [`LogOptions::SPARE_SEGMENTS`] wait for their next use.
+    /// [`LogOptions::work_bytes`]; the rest is for rollbacks, commits and checkpoints. Files may take two
+    /// segments more (WAL-15), up to [`LogOptions::SPARE_SEGMENTS`] that wait for their next use among them.
     pub capacity_bytes: u64,
     /// What every sync takes longer than the disk needs: another disk's latency, to measure with. None by default.
     pub latency: Duration,

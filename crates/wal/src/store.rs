@@ -220,13 +220,16 @@ impl Store {
     }
 
     /// Takes out those spares of which there are more than are kept, and more than make the space reach to `needed`. They are no
-    /// space of the log any more.
-    pub(crate) fn take_surplus(&self, needed: u64) -> Vec<PathBuf> {
+    /// space of the log any more. WAL-15: what is kept only for its next use is within `capacity`, but for two segments that are
+    /// needed in part.
+    pub(crate) fn take_surplus(&self, needed: u64, capacity: u64) -> Vec<PathBuf> {
         let mut files = self.files.lock();
         let bytes = self.geometry.segment_bytes();
         let end = files.live.back().map_or(0, |last| last.base + bytes);
         let wanted = usize::try_from(needed.saturating_sub(end).div_ceil(bytes)).unwrap_or(usize::MAX);
-        let kept = wanted.max(LogOptions::SPARE_SEGMENTS).min(files.spares.len());
+        let most = usize::try_from(capacity.div_ceil(bytes) + 2).unwrap_or(usize::MAX);
+        let room = most.saturating_sub(files.live.len());
+        let kept = wanted.max(LogOptions::SPARE_SEGMENTS.min(room)).min(files.spares.len());
         files.spares.split_off(kept)
     }
 

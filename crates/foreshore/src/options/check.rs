@@ -38,12 +38,12 @@ impl Options {
             let [least, most] = [MIN_SEGMENT_BYTES, LogOptions::MAX_SEGMENT_BYTES].map(units::format_bytes);
             return refuse("log_segment_bytes", format!("{least} to {most}"));
         }
-        let least_log = self.log_segment_bytes.saturating_mul(MIN_LOG_SEGMENTS);
+        let least_log = self.log_segment_bytes.next_power_of_two() * MIN_LOG_SEGMENTS;
         if self.log_bytes < least_log {
             let least = units::format_bytes(least_log);
             return refuse(
                 "log_bytes",
-                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes"),
+                format!("at least {least}, {MIN_LOG_SEGMENTS} times log_segment_bytes as a power of two"),
             );
         }
         let buffers = MIN_LOG_BUFFER_BYTES..=LogOptions::MAX_BUFFER_BYTES;

@@ -85,7 +85,7 @@ impl Core {
         self.store.release_before(position)?;
         let (floor, ahead) = self.span_of_work();
         let needed = floor + self.kept() + (ahead - floor).div_ceil(WORK_EIGHTHS) * 8;
-        let surplus = self.store.take_surplus(needed);
+        let surplus = self.store.take_surplus(needed, self.capacity_bytes);
         // Before others have it: what was promised was promised with it.
         self.limit_work();
         self.store.remove(&surplus)
