@@ -346,6 +346,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
+    /// [`Error::Busy`], at once, while prepared transactions wait for a decision.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_within(VERIFY_WAIT)
     }

@@ -165,8 +165,12 @@ impl Backup<'_> {
         }
         let end = end?;
         self.core.check_open()?;
-        control.rename(&**self.disk, &self.target.join(CONTROL))?;
-        self.sync(self.target)?;
+        let name = self.target.join(CONTROL);
+        control.rename(&**self.disk, &name)?;
+        self.sync(self.target).inspect_err(|_| {
+            // Whether it would be there after a crash nobody knows, so it is no copy. The error that counts is the first.
+            let _ = self.disk.remove(&name);
+        })?;
         Ok(BackupReport { pages, log_bytes, end })
     }
 

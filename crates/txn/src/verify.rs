@@ -76,6 +76,11 @@ impl VerifyReport {
 
 /// Checks the database while nobody writes: an S lock on the volume sees to that.
 pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyReport, TxnError> {
+    if engine.core().prepared.len() > 0 {
+        return Err(TxnError::Busy {
+            reason: "prepared transactions wait for a decision, and the check would wait for them",
+        });
+    }
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("verify")), ..BeginOptions::default() })?;
     txn.set_deadline(Instant::now().checked_add(wait));

@@ -174,6 +174,23 @@ fn a_crash_leaves_a_whole_backup_or_one_that_cannot_be_opened() {
 }
 
 #[test]
+fn a_backup_whose_sync_fails_is_none() {
+    for nth in 1.. {
+        let disk = FaultyDisk::new();
+        let (engine, _) = made(&disk);
+        disk.fail_sync(disk.counts().syncs + nth);
+        let result = engine.backup(target(), &mut go_on);
+        disk.fail_no_more();
+        if result.is_ok() {
+            assert!(nth > 5, "hardly a sync has failed");
+            assert_sound(&open_target(&disk, target()).unwrap(), "the backup");
+            return;
+        }
+        assert!(open_target(&disk, target()).is_err(), "sync {nth}: {result:?}, but there is a database");
+    }
+}
+
+#[test]
 fn what_is_in_the_way_is_left_alone() {
     let disk = FaultyDisk::new();
     let (engine, _) = made(&disk);

@@ -223,6 +223,8 @@ fn more_locks_than_fit_in_a_record_come_back() {
     let engine = open_with(&disk, &options).unwrap();
     let table = engine.table("t").unwrap().unwrap();
     assert_eq!(engine.prepared().unwrap()[0].locks, locks);
+    // Who checks would wait for it, and is told so at once.
+    assert!(matches!(engine.verify(), Err(TxnError::Busy { .. })));
     for number in (0..5000_u32).step_by(501) {
         let mut other = begin(&engine);
         other.set_no_wait(true);
