@@ -13,11 +13,9 @@ use foreshore_latch::Patience;
 
 use super::{BufferPool, FrameRef, write::Batch};
 
-/// Pages written with one wait for the log.
-const BATCH_PAGES: usize = 64;
-
-/// Pages written between two syncs. A commit whose log is synced meanwhile waits behind them, so they are few.
-const SYNC_PAGES: u64 = 64;
+/// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind them, so
+/// they are few.
+const BATCH_PAGES: usize = 16;
 
 impl BufferPool {
     /// Moves the redo horizon to the log's end and makes durable in the data file every change that was logged before
@@ -113,7 +111,7 @@ impl<'p> Sweep<'p> {
         let written = self.batch.write(self.pool, None)?;
         self.pool.counters.sweep_writes.add(written);
         self.unsynced += written;
-        if self.unsynced >= SYNC_PAGES {
+        if self.unsynced >= BATCH_PAGES as u64 {
             self.pool.sync()?;
             self.unsynced = 0;
         }
