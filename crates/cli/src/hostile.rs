@@ -99,10 +99,10 @@ fn load(data: &[u8]) {
         key_type: ["str", "u32", "i64", "bytes"][usize::from(how >> 6)].to_owned(),
         value: named(32, "name"),
     };
-    let mut sink = Sink::new(&db, BATCH_ENTRIES, how & 4 == 0);
+    let mut sink = Sink::new(|| Ok(db.clone()), BATCH_ENTRIES, how & 4 == 0);
     // What cannot be read is refused in words.
     let read = source::read(form, input, &columns, &mut sink).map_err(|error| error.to_string());
-    let _ = (read, sink.flush());
+    let _ = if read.is_ok() { sink.finish() } else { sink.flush() };
     end(&db, begun);
 }
 

@@ -5,12 +5,12 @@ pub(crate) mod source;
 
 use std::{
     fs,
-    io::{self, BufReader, IsTerminal, Read},
+    io::{self, BufReader, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use foreshore::{Database, limits::MAX_TABLE_NAME_BYTES};
+use foreshore::{Database, Options, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -29,7 +29,7 @@ use source::{Columns, Form};
 /// wrote brings its tables and types with it.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it are in the database.
+/// it are in the database. An input that is refused before its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -102,11 +102,17 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let form = form(&args)?;
     // Before the database is made: a file that is not there makes none.
     let (reader, length) = open(&args.file)?;
-    let mut builder = Database::builder();
+    let mut options = Options::default();
     for (name, value) in &args.settings {
-        builder = builder.set(name, value)?;
+        options.set(name, value)?;
     }
-    let db = recovery::open(builder, &args.directory)?;
+    let opened = || recovery::open(Database::builder().options(options.clone()), &args.directory);
+    let was_there = args.directory.join("control").exists();
+    let mut sink = Sink::new(opened, args.batch as usize, args.replace);
+    if is_something_at(&args.directory) {
+        // If it cannot be opened, that is told before anything is read.
+        sink.database()?;
+    }
 
     let begin = Instant::now();
     let progress = Progress::new(length, !args.json && !args.quiet);
@@ -117,20 +123,27 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
         key_type: args.key_type.clone(),
         value: args.value_column.clone(),
     };
-    let mut sink = Sink::new(&db, args.batch as usize, args.replace);
     let read =
         source::read(form, BufReader::with_capacity(1 << 18, progress.watch(reader)), &columns, &mut sink);
     // What came before a bad line is kept, as promised.
-    let kept = sink.flush();
+    let kept = if read.is_ok() { sink.finish() } else { sink.flush() };
     progress.finish();
-    let closed = db.close();
-    read?;
-    kept?;
-    closed?;
+    let made = sink.has_opened() && !was_there;
+    let closed = if sink.has_opened() { sink.database()?.close() } else { Ok(()) };
+    if let Err(error) = read.and(kept).and(closed.map_err(CliError::from)) {
+        if made && sink.entries() == 0 {
+            // Standard error may be closed, and nobody misses it then.
+            let _ =
+                writeln!(io::stderr().lock(), "{} was made, and has no entries", args.directory.display());
+        }
+        return Err(error);
+    }
 
+    let (entries, tables) = (sink.entries(), sink.tables());
+    drop(sink);
     let outcome = Outcome {
-        entries: sink.entries(),
-        tables: sink.tables(),
+        entries,
+        tables,
         bytes: progress.bytes(),
         seconds: begin.elapsed().as_secs_f64(),
         database: args.directory,
@@ -163,6 +176,14 @@ fn table_name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let stem = name.split('.').next()?;
     (!stem.is_empty() && stem != "-" && stem.len() <= MAX_TABLE_NAME_BYTES).then(|| stem.to_owned())
+}
+
+/// Whether a directory has something in it, or something else is there.
+fn is_something_at(path: &Path) -> bool {
+    match fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 type Input = Box<dyn Read>;

@@ -248,14 +248,14 @@ impl Target {
         };
         let rows = match self {
             Target::Database(db) => {
-                let mut sink = Sink::new(db, BATCH_ENTRIES, true);
+                let mut sink = Sink::new(|| Ok(db.clone()), BATCH_ENTRIES, true);
                 sink.begin_table(&table.name, key_type, value_type)?;
                 let mut number = 0;
                 let rows = salvage.rows(table, |key, value| {
                     number += 1;
                     note(sink.entry(number, key.to_vec(), value.to_vec()))
                 })?;
-                sink.flush()?;
+                sink.finish()?;
                 rows
             }
             Target::Lines(out) => {

@@ -233,12 +233,21 @@ fn mistakes_are_explained_and_make_nothing() {
     scene.write("data.bin", "a,b\n1,2\n");
     scene.write("empty.csv", "");
     scene.write("empty.jsonl", "");
+    scene.write("bad.jsonl", "{\"a\":\n");
+    scene.write("short.csv", "a,b\n1\n");
     for (arguments, complaint) in [
         ("load db absent.csv", "absent.csv"),
         ("load db data.bin", "--format"),
         ("load db data.csv --key-type float", "u64"),
         ("load db data.csv --set pool=1", "pool_bytes"),
         ("load db data.csv --set pool_bytes=lots", "16MiB"),
+        ("load db data.csv --key-column c", "name one of: a, b"),
+        ("load db data.csv --value-column c", "name one of: a, b"),
+        ("load db data.csv --key-type bool", "line 2"),
+        ("load db empty.csv", "empty"),
+        ("load db empty.jsonl", "empty"),
+        ("load db bad.jsonl --key-column a", "line 1"),
+        ("load db short.csv", "line 2"),
         ("dump db", "db"),
         ("stat db", "db"),
         ("verify db", "db"),
@@ -248,10 +257,6 @@ fn mistakes_are_explained_and_make_nothing() {
         assert!(!scene.path("db").exists(), "{arguments} made a database");
     }
     for (arguments, complaint) in [
-        ("load db data.csv --key-column c", "name one of: a, b"),
-        ("load db data.csv --value-column c", "name one of: a, b"),
-        ("load db empty.csv", "empty"),
-        ("load db empty.jsonl", "empty"),
         ("torture --seconds 0", "1..=31536000"),
         ("bench tpcc --warehouses 0", "1..=10000"),
         ("verify data.csv", "not a Foreshore database"),
@@ -265,6 +270,31 @@ fn mistakes_are_explained_and_make_nothing() {
     assert!(said.contains("there is no table \"nothing\""), "{said}");
     let said = scene.fail("load db data.csv --table data --key-type u64");
     assert!(said.contains("str → str") && said.contains("u64 → str"), "{said}");
+}
+
+/// What a refused input leaves is what was before the refused line, or is said.
+#[test]
+fn a_refused_input_leaves_what_came_before() {
+    let scene = Scene::new();
+    scene.write("none.csv", format!("a,b\n{},1\n", "k".repeat(3000)));
+    let said = scene.fail("load none none.csv");
+    assert!(said.contains("line 2") && said.contains("none was made, and has no entries"), "{said}");
+    scene.succeed("verify none");
+
+    scene.write("one.csv", "a,b\n1,2\n3\n");
+    let said = scene.fail("load db one.csv");
+    assert!(said.contains("line 3") && !said.contains("was made"), "{said}");
+    assert_eq!(scene.dump("db").len(), 2, "the table and one entry");
+    scene.write("two.csv", "a,b\n");
+    scene.succeed("load db two.csv");
+    assert_eq!(scene.dump("db two").len(), 1, "a table without entries");
+    scene.write("more.csv", "a,b\n1\n");
+    let said = scene.fail("load db more.csv");
+    assert!(said.contains("line 2") && !said.contains("was made"), "{said}");
+    assert!(scene.fail("dump db more").contains("there is no table"));
+    scene.write("letter", "dear");
+    let said = scene.fail("load letter two.csv");
+    assert!(said.contains("not a Foreshore database"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Where entries go: into the database, a batch at a time.
+//! Where entries go: into the database, a batch at a time. Database and table are made when there is something to put into them,
+//! or the end was reached, so that an input that is refused makes neither.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,19 @@ use crate::{dump::cell::escape, output::CliError};
 /// A batch is committed when its entries have so many bytes, however few they are.
 const MOST_BATCH_BYTES: usize = 4 << 20;
 
+/// Opens a database, or makes it.
+type Open<'o> = Box<dyn FnMut() -> foreshore::Result<Database> + 'o>;
+
 /// Collects entries and writes them in batches.
-pub(crate) struct Sink<'d> {
-    db: &'d Database,
+pub(crate) struct Sink<'o> {
+    open: Open<'o>,
+    db: Option<Database>,
     options: TransactOptions,
     batch_entries: usize,
     replace: bool,
     table: String,
+    /// The types of the table, if it may have to be made.
+    types: Option<[String; 2]>,
     batch: Vec<Entry>,
     batch_bytes: usize,
     entries: u64,
@@ -28,9 +35,13 @@ struct Entry {
     value: Vec<u8>,
 }
 
-impl<'d> Sink<'d> {
-    /// A sink without a table yet.
-    pub(crate) fn new(db: &'d Database, batch_entries: usize, replace: bool) -> Sink<'d> {
+impl<'o> Sink<'o> {
+    /// A sink without a table yet, for the database that `open` gives when it is needed.
+    pub(crate) fn new(
+        open: impl FnMut() -> foreshore::Result<Database> + 'o,
+        batch_entries: usize,
+        replace: bool,
+    ) -> Sink<'o> {
         let options = TransactOptions {
             // Closing the database makes all of it durable.
             durability: Some(Durability::Lazy),
@@ -38,16 +49,32 @@ impl<'d> Sink<'d> {
             ..TransactOptions::default()
         };
         Sink {
-            db,
+            open: Box::new(open),
+            db: None,
             options,
             batch_entries,
             replace,
             table: String::new(),
+            types: None,
             batch: Vec::new(),
             batch_bytes: 0,
             entries: 0,
             tables: BTreeSet::new(),
         }
+    }
+
+    /// The database, which is opened now if it was not yet.
+    pub(crate) fn database(&mut self) -> foreshore::Result<&Database> {
+        let db = match self.db.take() {
+            Some(db) => db,
+            None => (self.open)()?,
+        };
+        Ok(self.db.insert(db))
+    }
+
+    /// Whether the database was needed.
+    pub(crate) fn has_opened(&self) -> bool {
+        self.db.is_some()
     }
 
     /// The entries that follow go into this table, which is made if need be.
@@ -57,11 +84,25 @@ impl<'d> Sink<'d> {
         key_type: &str,
         value_type: &str,
     ) -> Result<(), CliError> {
-        self.flush()?;
-        self.db.create_table(name, key_type, value_type)?;
+        self.finish()?;
         name.clone_into(&mut self.table);
-        self.tables.insert(name.to_owned());
+        self.types = Some([key_type, value_type].map(str::to_owned));
         Ok(())
+    }
+
+    /// Makes the table that was begun.
+    fn make_table(&mut self) -> Result<(), CliError> {
+        let Some([key_type, value_type]) = self.types.take() else { return Ok(()) };
+        let table = self.table.clone();
+        self.database()?.create_table(&table, &key_type, &value_type)?;
+        self.tables.insert(table);
+        Ok(())
+    }
+
+    /// Commits what was collected; a table without any entry is made, too.
+    pub(crate) fn finish(&mut self) -> Result<(), CliError> {
+        self.flush()?;
+        self.make_table()
     }
 
     /// Adds an entry, which was read from `line`.
@@ -78,6 +119,10 @@ impl<'d> Sink<'d> {
     pub(crate) fn flush(&mut self) -> Result<(), CliError> {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.make_table()?;
         let Err((refused, error)) = self.commit(&batch) else {
             self.entries += batch.len() as u64;
             return Ok(());
@@ -92,13 +137,14 @@ impl<'d> Sink<'d> {
     }
 
     /// Commits these entries; or tells which one was refused.
-    fn commit(&self, batch: &[Entry]) -> Result<(), (Option<usize>, Error)> {
+    fn commit(&mut self, batch: &[Entry]) -> Result<(), (Option<usize>, Error)> {
         if batch.is_empty() {
             return Ok(());
         }
+        let db = self.database().map_err(|error| (None, error))?.clone();
         let table = TableDefinition::encoded(&self.table);
         let mut place = None;
-        let result = self.db.transact_with(&self.options, |tx| {
+        let result = db.transact_with(&self.options, |tx| {
             // Sorted entries for the end of the table, such as those of a dump, take the fast way.
             let entries = batch.iter().map(|entry| (&entry.key[..], &entry.value[..]));
             if entries.clone().is_sorted_by(|(one, _), (next, _)| one < next) {

@@ -20,7 +20,7 @@ use super::{
     draw_settings,
     examine::{Findings, examine},
     ledger::{self, Page},
-    remark,
+    log_bytes, remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
 use crate::output::CliError;
@@ -258,6 +258,7 @@ impl Referee<'_> {
     /// Other ones each time, and those that were asked for.
     fn settings(&self, random: &mut Xorshift) -> Vec<(String, String)> {
         let mut settings = draw_settings(random);
+        settings.push(("log_bytes".to_owned(), log_bytes(self.threads).to_string()));
         settings.extend_from_slice(self.set);
         settings
     }
