@@ -133,6 +133,30 @@ fn nothing_is_made_through_a_link() {
     }
 }
 
+/// A copy may lack the lock file, somebody may remove it, and who only reads does not make one.
+#[test]
+fn without_its_lock_file_a_database_is_open_once_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    work(&open(&path).unwrap());
+    let read = || Database::builder().options(small()).read_only(true).open(&path);
+    let in_use = |result: foreshore::Result<Database>| {
+        assert!(matches!(result, Err(Error::AlreadyOpen { .. })), "{result:?}");
+    };
+    let remove = || fs::remove_file(path.join("LOCK")).unwrap();
+    remove();
+    let reader = read().unwrap();
+    drop(read().unwrap());
+    in_use(open(&path));
+    drop(reader);
+    let writer = open(&path).unwrap();
+    remove();
+    in_use(read());
+    in_use(open(&path));
+    drop(writer);
+    assert!(open(&path).unwrap().verify().unwrap().is_sound());
+}
+
 /// A database is open once: in one thread of many, whatever name the others use for it.
 #[test]
 fn one_of_many_threads_opens_it() {

@@ -67,10 +67,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
         let geometry = segments.first().map(|(base, path)| read_geometry(&*disk, path, log_id, *base));
         return Err(match geometry {
             Some(geometry) => gone(directory, geometry?.base(from.0)),
-            None => StorageError::corrupt_file(
-                directory,
-                format!("its segments are missing, and with them committed transactions{REMEDY}"),
-            ),
+            None => none_there(directory),
         });
     };
     let mut scan = Scan {
@@ -151,8 +148,14 @@ fn whole_spares(
 }
 
 /// What whoever has lost a part of the log can do.
-const REMEDY: &str =
-    "; put the file back, restore a backup, or save with `foreshore salvage` what does not depend on it";
+const REMEDY: &str = "; put the file back, or save with `foreshore salvage` what does not depend on it";
+
+/// There is no segment at all, and nothing tells how they were called.
+fn none_there(directory: &Path) -> StorageError {
+    let detail = "none of its segments is there, and what was committed since the last checkpoint may be missing with them; put \
+                  them back (files called 16 hexadecimal digits and `.log`), or save with `foreshore salvage` what the data file has";
+    StorageError::corrupt_file(directory, detail)
+}
 
 /// The segment that begins at `base` was there once, and is not.
 fn gone(directory: &Path, base: u64) -> StorageError {

@@ -155,7 +155,7 @@ impl Disk for Overlay {
         self.under.lies_in(path, directory)
     }
 
-    /// A shared lock of the file below. Where there is none, nobody has ever had what it guards open for writing.
+    /// A shared lock of the file below, if there is one.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.lock_shared(path)
     }

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `LOCK` | held by whoever has the database open |
+//! | `LOCK` | held by whoever has the database open, as the control file is |
 //! | `control` | the control file; with it the database is complete |
 //! | `control.new` | the control file of a database in the making |
 //! | `control.backup` | the control file of a copy in the making: no database |
@@ -91,17 +91,28 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
     if found == Found::Nothing {
         place.make_directory()?;
     }
-    let lock_path = place.path(LOCK);
-    let lock = disk.lock(&lock_path).map_err(StorageError::io("lock", &lock_path))?;
-    let lock = lock.ok_or_else(|| StorageError::AlreadyOpen { path: directory.to_owned() })?;
+    let lock = place.lock(LOCK)?;
     // Again: until now somebody else may have been making it.
-    let core = if place.look()? == Found::Database { place.open_existing() } else { place.create() }?;
-    Ok(Opened { core, lock })
+    let (core, control) = if place.look()? == Found::Database {
+        let control = place.lock(CONTROL)?;
+        (place.open_existing()?, control)
+    } else {
+        (place.create()?, place.lock(CONTROL)?)
+    };
+    Ok(Opened { core, lock: Box::new((lock, control)) })
 }
 
 impl Place<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// The control file is locked as well as the file that is there for it: without that one, which a copy may lack and which a reader
+    /// does not make, there would be nothing to lock.
+    fn lock(&self, name: &str) -> Result<Box<dyn Send + Sync>> {
+        let path = self.path(name);
+        let lock = self.disk.lock(&path).map_err(StorageError::io("lock", &path))?;
+        lock.ok_or_else(|| StorageError::AlreadyOpen { path: self.directory.to_owned() })
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {

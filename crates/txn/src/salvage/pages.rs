@@ -11,7 +11,7 @@ use foreshore_pages::{BufferPool, PageBuffer, PageWords, RawPages};
 
 use super::{SalvageSource, control, repeated::Repeated};
 use crate::{
-    engine::{DATA, Engine, LOCK, READ_ONLY_BYTES},
+    engine::{CONTROL, DATA, Engine, LOCK, READ_ONLY_BYTES},
     options::EngineOptions,
 };
 
@@ -107,10 +107,11 @@ fn recover(
 }
 
 fn lock(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Option<Lock>> {
-    match disk.lock_shared(&directory.join(LOCK)) {
+    let shared = |name: &str| disk.lock_shared(&directory.join(name));
+    // What is not there, or is no file, nobody holds.
+    match shared(LOCK).or_else(|_| shared(CONTROL)) {
         Ok(Some(lock)) => Ok(Some(Lock(lock))),
         Ok(None) => Err(StorageError::AlreadyOpen { path: directory.to_owned() }),
-        // It is not there, or it is no file: then nobody holds it.
         Err(_) => Ok(None),
     }
 }

@@ -12,7 +12,7 @@ use foreshore_env::{
     sync::Arc,
 };
 
-use super::{Found, Scan, gone, read_geometry};
+use super::{Found, Scan, gone, none_there, read_geometry};
 use crate::{
     frame::Seal,
     segment::{self, Geometry, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES},
@@ -37,7 +37,7 @@ pub(crate) fn open(
         .iter()
         .find_map(|(base, path)| read_geometry(&*disk, path, log_id, *base).ok())
         .or_else(|| segments.iter().find_map(|(base, path)| by_length(&*disk, path, *base)));
-    let geometry = geometry.ok_or_else(|| gone(directory, from.0))?;
+    let geometry = geometry.ok_or_else(|| none_there(directory))?;
     if !segments.iter().any(|(base, _)| *base == geometry.base(from.0)) {
         return Err(gone(directory, geometry.base(from.0)));
     }

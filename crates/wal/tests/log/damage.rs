@@ -332,7 +332,7 @@ fn a_log_without_its_last_segments_says_which_is_missing() {
         }
         let nothing = FaultyDisk::new();
         nothing.create_directory(directory()).unwrap();
-        assert_eq!(missing_segment(&nothing), directory());
+        assert_eq!(missing_segment(&nothing), directory(), "nothing tells how a segment was called");
         assert!(read_all(&open(&disk).unwrap()).unwrap() == records);
     }
 }
