@@ -144,7 +144,7 @@ fn the_end_of_the_log_is_missed() {
         match open(&image) {
             Err(StorageError::Corrupted { site: CorruptionSite::File(file), detail }) => {
                 assert_eq!(file, segments[kept]);
-                assert!(detail.contains("backup") && detail.contains("salvage"), "{detail}");
+                assert!(detail.contains("put the file back") && detail.contains("salvage"), "{detail}");
             }
             result => panic!("{kept} of {} kept: {result:?}", segments.len()),
         }
