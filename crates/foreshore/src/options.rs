@@ -149,8 +149,9 @@ pub struct Options {
     /// Threads that run these transactions; 1 to 256. Default: 2.
     pub execution_threads: usize,
     /// Whether these threads go from one kind to the other, by how much there is to do: as many as the two numbers together, of
-    /// which at least one locks and one runs transactions, and at most `control_threads` lock. What was decided is in
-    /// [`Database::stats`](crate::Database::stats). Default: false.
+    /// which at least one locks and one runs transactions, and at most `control_threads` lock: with 1 of these nothing moves. Served
+    /// procedures stay with the thread that began them while that has room, so leave `execution_window` smaller than their number. What
+    /// was decided is in [`Database::stats`](crate::Database::stats). Default: false.
     pub automatic_threads: bool,
     /// How many of them each of these threads has begun and not ended, at most. Default: 16.
     pub execution_window: usize,

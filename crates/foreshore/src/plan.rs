@@ -144,7 +144,8 @@ impl<'d> Plan<'d> {
     /// that what many transactions want at once stays in one core's cache; execution threads
     /// ([`Options::execution_threads`](crate::Options::execution_threads)) run transactions and never wait for a lock or for
     /// the disk. This is for machines with many cores and records that all of them want. Transactions that are run
-    /// otherwise may do so at the same time.
+    /// otherwise may do so at the same time. A body must not wait for another submitted transaction: it has the thread that the
+    /// other may need.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
