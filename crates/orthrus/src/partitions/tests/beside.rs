@@ -76,7 +76,8 @@ fn who_waits_for_a_lock_beside_a_plan_gets_it_and_no_message_goes() {
     thread::sleep(Duration::from_millis(20));
     assert!(done.lock().is_empty());
     may_commit.store(true, Ordering::SeqCst);
-    assert!(wait_for(|| *done.lock() == [false, true]), "{:?}", partitions.stats());
+    // Who waited may be done before the one who gave the lock back has noted its own end.
+    assert!(wait_for(|| done.lock().len() == 2), "{:?}", partitions.stats());
     assert!(wait_for(|| partitions.stats().done == 2));
     let stats = partitions.stats();
     assert_eq!((stats.footprints, stats.visits, stats.messages, stats.releases), (1, 1, 2, 1));
