@@ -165,7 +165,7 @@ mod tests {
     const KEY: KeyRef<'static> = KeyRef::Key(b"key");
 
     fn until_waiting(locks: &LockManager, txn: TxnId) {
-        let limit = Instant::now() + Duration::from_secs(20);
+        let limit = Instant::now() + Duration::from_secs(120);
         while !locks.waiters().iter().any(|(waiter, _)| *waiter == txn) {
             assert!(Instant::now() < limit, "transaction {txn} does not come to wait");
             thread::yield_now();

@@ -9,7 +9,9 @@ use foreshore_lock::{
     CancelToken, IntentMode, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
 };
 
-use super::{NO_WAIT, TABLE, WAIT, begin, key, over_all_kinds, over_all_tables, until_waiting, wait_for};
+use super::{
+    Gate, NO_WAIT, TABLE, WAIT, begin, key, over_all_kinds, over_all_tables, until_waiting, wait_for,
+};
 
 #[test]
 fn waiters_are_granted_in_the_order_of_their_arrival() {
@@ -261,10 +263,12 @@ fn giving_up_and_being_granted_race_to_one_outcome() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);
         let (granted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let ready = Gate::new(4);
         thread::scope(|scope| {
             for thread in 0..4u64 {
-                let (manager, granted, refused) = (&manager, &granted, &refused);
+                let (manager, granted, refused, ready) = (&manager, &granted, &refused, &ready);
                 scope.spawn(move || {
+                    ready.wait();
                     for round in 0..150 {
                         let mut owner = begin(manager, thread * 1000 + round);
                         let mode = if round % 3 == 0 { Mode::X } else { Mode::S };

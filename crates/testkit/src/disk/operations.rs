@@ -20,8 +20,8 @@ use super::{
 
 /// How often a sync that is held back looks whether it still is.
 const HELD_SYNC_NAP: Duration = Duration::from_millis(1);
-/// How long a sync is held back at most: a test that fails meanwhile shall end.
-const LONGEST_HOLD: Duration = Duration::from_secs(120);
+/// How long a sync is held back at most, longer than any test is patient: one that fails meanwhile shall end.
+const LONGEST_HOLD: Duration = Duration::from_secs(600);
 
 fn power_failure() -> io::Error {
     io::Error::other("the power failed (simulated)")

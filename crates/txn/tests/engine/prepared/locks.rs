@@ -160,7 +160,7 @@ fn no_policy_touches_a_prepared_transaction() {
                     scope.spawn(move || {
                         let options = BeginOptions { age: Some(age), ..BeginOptions::default() };
                         let mut txn = engine.begin(options).unwrap();
-                        txn.set_deadline(Some(Instant::now() + Duration::from_secs(20)));
+                        txn.set_deadline(Some(Instant::now() + Duration::from_secs(120)));
                         get(&mut txn, table, &keys(0)[0])
                     })
                 });
