@@ -44,16 +44,26 @@ fn comparisons_of_commits_have_a_row_for_each_side() {
     );
 
     // Threads that wait for their commits: no pipeline, no deadlock, no more commits in a flush than threads.
-    let output = foreshore(&format!(
-        "bench elr --durability sync --read-ratio 0 --elr off,shared_and_exclusive {tiny}"
-    ));
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["durability"], &report["consistent"]), (&"sync".into(), &true.into()));
-    for row in report["rows"].as_array().unwrap() {
-        assert_eq!(deadlocks(row), 0.0);
-        assert!(row["commits_per_flush"].as_f64().unwrap() <= 3.5, "{row}");
+    let sync = |seconds: &str| -> serde_json::Value {
+        let tiny = tiny.replace("--seconds 0.1", &format!("--seconds {seconds}"));
+        let output = foreshore(&format!(
+            "bench elr --durability sync --read-ratio 0 --elr off,shared_and_exclusive {tiny}"
+        ));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    // On a slow disk there are too few flushes in so short a time: one at its edge counts for much.
+    let is_shared = |row: &serde_json::Value| row["commits_per_flush"].as_f64().is_some_and(|all| all <= 3.5);
+    let are_shared = |report: &serde_json::Value| report["rows"].as_array().unwrap().iter().all(is_shared);
+    let mut report = sync("0.1");
+    for seconds in ["1", "10"] {
+        if !are_shared(&report) {
+            report = sync(seconds);
+        }
     }
+    assert_eq!((&report["durability"], &report["consistent"]), (&"sync".into(), &true.into()));
+    assert!(are_shared(&report), "{report}");
+    assert!(report["rows"].as_array().unwrap().iter().all(|row| deadlocks(row) == 0.0), "{report}");
 
     let output = foreshore(&format!(
         "bench killpolicy --policy shortest_pipeline {}",
