@@ -29,6 +29,7 @@ const SOON: Duration = Duration::from_millis(200);
 const TOO_LATE: Duration = Duration::from_millis(500);
 /// How long a machine may be too busy for all that.
 const PATIENCE: Duration = Duration::from_secs(180);
+
 fn open(disk: &FaultyDisk, options: Options) -> Database {
     Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db").unwrap()
 }
@@ -47,9 +48,10 @@ fn is_as_promised(kind: &str, wait: &(impl Fn(mpsc::Sender<CancelHandle>) -> Err
         .map(|_| {
             thread::scope(|scope| {
                 let (sender, handles) = mpsc::channel();
+                // At the earliest.
+                let waits_since = Instant::now();
                 let waiter = scope.spawn(|| (wait(sender), Instant::now()));
                 let mut handle = handles.recv().unwrap();
-                let waits_since = Instant::now();
                 thread::sleep(SETTLED);
                 // A run that was repeated has another one.
                 while let Ok(newer) = handles.try_recv() {
@@ -72,6 +74,19 @@ fn is_as_promised(kind: &str, wait: &(impl Fn(mpsc::Sender<CancelHandle>) -> Err
     let (first, half, most) = (took[0], took[ROUNDS / 2], took[ROUNDS - 1]);
     println!("{kind}: the first within {first:?}, half within {half:?}, all within {most:?}");
     first < PROMISED && half < HALF && took[ROUNDS * 9 / 10] < SOON
+}
+
+/// Waits that last until a deadline end soon after it, though not each of them on a busy machine.
+fn soon_over(wait: impl Fn(Instant)) {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let deadline = Instant::now() + SETTLED;
+        wait(deadline);
+        if deadline.elapsed() < SOON {
+            return;
+        }
+        assert!(Instant::now() < patience, "never soon after the deadline");
+    }
 }
 
 #[test]
@@ -149,31 +164,31 @@ fn waits_for_frames_of_the_pool() {
     db.transact(|tx| (0..ROWS).try_for_each(|key| tx.put(TABLE, key, &value[..]).map(|_| ()))).unwrap();
     db.checkpoint().unwrap();
     disk.hold_syncs(true);
-    let within = |wait| {
-        let mut tx = db.begin().unwrap();
-        tx.set_deadline(Some(Instant::now() + wait));
-        tx
-    };
-    // Its changes stay in the pool's frames.
-    let mut writer = within(Duration::from_secs(1));
-    let error = (0..ROWS).try_for_each(|key| writer.put(TABLE, key, &[8; 900][..]).map(|_| ())).unwrap_err();
-    assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+    // Its changes stay in the pool's frames, until the hand has gone round in vain twice and more.
+    let mut writer = db.begin().unwrap();
+    let (mut key, mut refused) = (0, 0);
+    while refused < 5 {
+        writer.set_deadline(Some(Instant::now() + Duration::from_millis(200)));
+        match writer.put(TABLE, key, &[8; 900][..]) {
+            Ok(_) => (key, refused) = (key + 1, 0),
+            Err(error) => {
+                assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    writer.set_deadline(None);
     cancel("a frame", |handles| {
         let mut tx = db.begin().unwrap();
         handles.send(tx.cancel_handle()).unwrap();
         (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap()
     });
-    let mut late: Vec<Duration> = (0..5)
-        .map(|_| {
-            let mut tx = within(SETTLED);
-            let begun = Instant::now();
-            let error = (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap();
-            assert!(matches!(error, Error::LockTimeout(_)), "{error}");
-            begun.elapsed()
-        })
-        .collect();
-    late.sort();
-    assert!(late[0] < SOON, "{late:?}");
+    soon_over(|deadline| {
+        let mut tx = db.begin().unwrap();
+        tx.set_deadline(Some(deadline));
+        let error = (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap();
+        assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+    });
     // Whoever has all the time is told in the end what holds it up.
     let mut tx = db.begin().unwrap();
     let error = (0..ROWS).rev().find_map(|key| tx.get(TABLE, key).err()).unwrap();
@@ -200,15 +215,7 @@ fn waits_for_commits_end_at_their_deadline() {
     let mut tx = db.begin().unwrap();
     tx.put(TABLE, 1, &b"later"[..]).unwrap();
     let ticket = tx.commit_pipelined().unwrap();
-    let mut late: Vec<Duration> = (0..5)
-        .map(|_| {
-            let deadline = Instant::now() + SETTLED;
-            assert!(!ticket.wait_until(deadline).unwrap());
-            deadline.elapsed()
-        })
-        .collect();
-    late.sort();
-    assert!(late[0] < SOON, "{late:?}");
+    soon_over(|deadline| assert!(!ticket.wait_until(deadline).unwrap()));
     disk.hold_syncs(false);
     ticket.wait().unwrap();
 }

@@ -195,14 +195,13 @@ fn each_wait_at_its_own_limit() {
     over_all_kinds(&[("lock_timeout", "40ms")], |db| {
         let mut holder = db.begin_with(&labelled("holder")).unwrap();
         holder.put(TABLE, 20, 0).unwrap();
-        let waits = |tx: &mut Transaction, least: u64| {
-            let begin = Instant::now();
+        let waits_since = |begin: Instant, tx: &mut Transaction, least: u64| {
             let error = tx.get(TABLE, 20).unwrap_err();
             assert!(matches!(error, Error::LockTimeout(_)), "{error}");
             let waited = begin.elapsed();
             assert!(waited >= Duration::from_millis(least) && waited < SOON, "{waited:?} of {least} ms");
-            waited
         };
+        let waits = |tx: &mut Transaction, least: u64| waits_since(Instant::now(), tx, least);
         // As the database says, again and again.
         let mut tx = db.begin().unwrap();
         waits(&mut tx, 40);
@@ -217,8 +216,9 @@ fn each_wait_at_its_own_limit() {
         waits(&mut tx, 5);
         // Whichever comes first.
         tx.set_lock_timeout(Some(SOON));
-        tx.set_deadline(Some(Instant::now() + Duration::from_millis(10)));
-        waits(&mut tx, 9);
+        let begin = Instant::now();
+        tx.set_deadline(Some(begin + Duration::from_millis(10)));
+        waits_since(begin, &mut tx, 10);
         tx.set_deadline(None);
         tx.set_lock_timeout(None);
         thread::scope(|scope| {
