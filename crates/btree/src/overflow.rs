@@ -87,8 +87,8 @@ impl<S: Session> Session for Covered<'_, S> {
         true
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
-        Mode::X
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
+        Ok(Mode::X)
     }
 
     /// Ids are not used twice, and undo brings a chunk back whether its ghost is there or not.

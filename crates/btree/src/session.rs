@@ -23,8 +23,8 @@ pub trait Session {
     /// Whether this mode would be compatible with the requests of everybody else. Takes nothing. Allowed under a latch.
     fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool;
 
-    /// What this transaction holds.
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode;
+    /// What this transaction holds. Allowed under a latch.
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError>;
 
     /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
@@ -187,8 +187,8 @@ impl Session for NoLocks {
         true
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
-        Mode::X
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
+        Ok(Mode::X)
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

@@ -151,7 +151,7 @@ impl<'a> Tree<'a> {
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
                     gap.set_below(page.view(), slot, key);
-                    let held = session.held(self.table, gap.key());
+                    let held = session.held(self.table, gap.key())?;
                     // Who holds the gap exclusively need not ask whether others wait for it.
                     let asks = !held.covers(Mode::NX) && !planted(Fault::InsertIgnoresGap);
                     if asks && !session.check(self.table, gap.key(), Mode::NX) {
@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
                     // (BTREE-7).
                     let mode = if planted(Fault::HalfGapLost) { Mode::XN } else { inherited(held) };
                     if mode != Mode::XN
-                        && !session.held(self.table, KeyRef::Key(key)).covers(mode)
+                        && !session.held(self.table, KeyRef::Key(key))?.covers(mode)
                         && !session.try_acquire(self.table, KeyRef::Key(key), mode)?
                     {
                         return Ok(Attempt::AwaitKey(mode));

@@ -129,6 +129,15 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked about a key of
+    /// this transaction. What failed has changed nothing; other transactions go on, and so may this one.
+    #[error(
+        "the partitioner has panicked on a key of the transaction ({said}); let it give a number for every key"
+    )]
+    PartitionerPanicked {
+        /// What it said.
+        said: String,
+    },
     /// The encoded key is longer than the limit.
     #[error(
         "a key of {bytes} bytes is longer than the limit of {limit}; shorten it, or use its hash as the key"
@@ -275,6 +284,17 @@ pub enum Error {
         path: PathBuf,
         /// The first failure.
         cause: String,
+    },
+    /// One of the threads of partitioned execution has died, and so have the others: see
+    /// [`Submitted::wait`](crate::Submitted::wait).
+    #[error(
+        "a thread of partitioned execution of database {} has died, so what is submitted or served does not run; other \
+         transactions do; close the database and open it again to submit",
+        path.display()
+    )]
+    ThreadDied {
+        /// The database.
+        path: PathBuf,
     },
     /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
     #[error(

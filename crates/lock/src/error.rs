@@ -148,6 +148,10 @@ pub enum LockError {
         /// The limit.
         limit: usize,
     },
+    /// The caller's partitioner has panicked where it was asked about the key, and said this: the key has no name to be locked
+    /// under.
+    #[error("the partitioner has panicked on a key: {0}")]
+    Partitioner(Box<str>),
     /// All slots for transactions are taken.
     #[error("transactions open at a time are limited to {limit}")]
     TooManyTransactions {

@@ -78,11 +78,14 @@ impl LockManager {
     }
 
     /// The name under which a key is locked.
+    ///
+    /// # Errors
+    /// [`LockError::Partitioner`] only.
     #[inline]
-    pub fn name(&self, table: TableId, key: KeyRef<'_>) -> LockName {
+    pub fn name(&self, table: TableId, key: KeyRef<'_>) -> Result<LockName, LockError> {
         let name = name::name(self.seed, table, key);
         match &self.partitioner {
-            None => name,
+            None => Ok(name),
             Some(partitioner) => partitioner.place(name, table, key),
         }
     }
@@ -90,7 +93,7 @@ impl LockManager {
     /// As [`LockManager::name`], if that name means the same for as long as the seed is the same: where a partitioner has its
     /// part in it, another opening of the database may have another.
     pub fn lasting_name(&self, table: TableId, key: KeyRef<'_>) -> Option<LockName> {
-        self.partitioner.is_none().then(|| self.name(table, key))
+        if self.partitioner.is_some() { None } else { self.name(table, key).ok() }
     }
 
     /// The name under which a table is locked, when it is locked in the lock table.
@@ -125,15 +128,15 @@ impl LockManager {
     }
 
     /// Whether anybody holds, or waits for, a lock on this name. A key of which this is false, and of which nobody can
-    /// learn meanwhile, may be purged.
+    /// learn meanwhile, may be purged. Of a key without a name it is true.
     pub fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
-        self.table.is_requested(self.name(table, key))
+        self.name(table, key).map_or(true, |name| self.table.is_requested(name))
     }
 
     /// The highest commit LSN of early releases where this name is: what is read under it may not be durable before that
-    /// is. [`Lsn::ZERO`] if there was none.
+    /// is. [`Lsn::ZERO`] if there was none, as for a key without a name, which nobody has locked.
     pub fn tag(&self, table: TableId, key: KeyRef<'_>) -> Lsn {
-        self.table.tag(self.name(table, key))
+        self.name(table, key).map_or(Lsn::ZERO, |name| self.table.tag(name))
     }
 
     /// Whether nobody holds or wants a lock where this name is, and if so, the highest commit LSN of early releases there.
@@ -143,7 +146,7 @@ impl LockManager {
     /// or, if that was released, the tag that it left.
     #[inline]
     pub fn probe(&self, table: TableId, key: KeyRef<'_>) -> Option<Lsn> {
-        self.table.probe(self.name(table, key))
+        self.table.probe(self.name(table, key).ok()?)
     }
 
     /// The newest deadlocks, and waits that were ended lest they become part of one, oldest first:

@@ -98,18 +98,24 @@ impl LockOwner {
     }
 
     /// What it holds on a key: N if nothing.
+    ///
+    /// # Errors
+    /// [`LockError::Partitioner`] only.
     #[inline]
-    pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
+    pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         let held = &self.state().held;
-        held.find(self.manager.name(table, key)).map_or(Mode::N, |place| held.get(place).mode)
+        let name = self.manager.name(table, key)?;
+        Ok(held.find(name).map_or(Mode::N, |place| held.get(place).mode))
     }
 
     /// Whether [`LockOwner::acquire`] would have nothing to do: what is held covers `mode`. No access to shared memory.
+    ///
+    /// # Errors
+    /// [`LockError::Partitioner`] only.
     #[inline]
-    pub fn holds(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
+    pub fn holds(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
         let mode = self.manager.key_ranges.widen(mode);
-        let held = &self.state().held;
-        held.find(self.manager.name(table, key)).is_some_and(|place| held.get(place).mode.covers(mode))
+        Ok(self.held(table, key)?.covers(mode))
     }
 
     /// The locks on keys that it holds, in the order of their acquisition.
@@ -130,7 +136,7 @@ impl LockOwner {
         mode: Mode,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
-        let name = self.manager.name(table, key);
+        let name = self.manager.name(table, key)?;
         let mode = self.manager.key_ranges.widen(mode);
         let request = match self.attempt(table, key, name, mode)? {
             Attempt::Done => return Ok(()),
@@ -143,7 +149,7 @@ impl LockOwner {
     #[inline]
     pub fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
         let mode = self.manager.key_ranges.widen(mode);
-        match self.attempt(table, key, self.manager.name(table, key), mode)? {
+        match self.attempt(table, key, self.manager.name(table, key)?, mode)? {
             Attempt::Done => Ok(true),
             Attempt::Blocked(request) => {
                 self.give_back(request);
@@ -153,9 +159,10 @@ impl LockOwner {
     }
 
     /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing. (Under
-    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.)
+    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.) Of a key without a
+    /// name it is false: whoever asks for the lock then is told why.
     pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        let name = self.manager.name(table, key);
+        let Ok(name) = self.manager.name(table, key) else { return false };
         let mode = self.manager.key_ranges.widen_check(mode);
         let held = &self.state().held;
         let table = &self.manager.table;

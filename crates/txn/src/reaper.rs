@@ -135,8 +135,8 @@ impl Session for Alone {
         true
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
-        Mode::X
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> std::result::Result<Mode, LockError> {
+        Ok(Mode::X)
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

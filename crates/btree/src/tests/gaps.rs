@@ -95,8 +95,8 @@ impl Session for Session6 {
         self.inner.check(table, key, mode)
     }
 
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
-        if self.sabotage == Sabotage::Inheritance { Mode::N } else { self.inner.held(table, key) }
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+        if self.sabotage == Sabotage::Inheritance { Ok(Mode::N) } else { self.inner.held(table, key) }
     }
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
@@ -124,7 +124,7 @@ impl Session for OnlyPurge {
         unreachable!("nothing but a purge")
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
         unreachable!("nothing but a purge")
     }
 

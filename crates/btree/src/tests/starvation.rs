@@ -81,8 +81,8 @@ impl Session for Harassed<'_> {
         true
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Mode {
-        Mode::N
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
+        Ok(Mode::N)
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

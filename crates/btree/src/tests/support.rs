@@ -233,7 +233,7 @@ impl Session for Locking {
         mode == Mode::N || self.owner.check(table, key, mode)
     }
 
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         self.owner.held(table, key)
     }
 

@@ -68,6 +68,7 @@ impl Error {
             }
             LockError::Cancelled => Error::Cancelled,
             LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
+            LockError::Partitioner(said) => Error::PartitionerPanicked { said: said.into() },
             LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
         }
     }

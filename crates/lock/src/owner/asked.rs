@@ -41,7 +41,7 @@ impl LockOwner {
         wait: &WaitPolicy<'_>,
     ) -> Result<bool, LockError> {
         debug_assert!(self.asked.is_none(), "one wait at a time");
-        let name = self.manager.name(table, key);
+        let name = self.manager.name(table, key)?;
         let mode = self.manager.key_ranges.widen(mode);
         let request = match self.attempt(table, key, name, mode)? {
             Attempt::Done => return Ok(true),

@@ -169,7 +169,7 @@ fn all_but_one_of_converting_sharers_give_way() {
                             Err(LockError::Deadlock(report)) => {
                                 assert_eq!(report.cycle.len(), 2);
                                 assert!(report.to_string().contains("holding S"), "{report}");
-                                assert_eq!(owner.held(TABLE, key(b"k")), Mode::S);
+                                assert_eq!(owner.held(TABLE, key(b"k")).unwrap(), Mode::S);
                             }
                             Err(error) => panic!("{error}"),
                         }

@@ -24,7 +24,7 @@ fn what_is_handed_over_is_held_until_the_heir_releases_it() {
         assert!(other.intent(TABLE, IntentMode::S, &NO_WAIT).is_err());
 
         heir.renew(TxnId(3), Age::new(3, 0), Some("third".into()), 1);
-        assert_eq!((heir.txn(), heir.held(TABLE, key(b"a"))), (TxnId(3), Mode::XN));
+        assert_eq!((heir.txn(), heir.held(TABLE, key(b"a")).unwrap()), (TxnId(3), Mode::XN));
         heir.acquire(TABLE, key(b"b"), Mode::XN, &WAIT).unwrap();
         let error = other.acquire(TABLE, key(b"b"), Mode::SN, &NO_WAIT).unwrap_err();
         assert!(error.to_string().contains("transaction 3 (third)"), "{error}");
@@ -61,7 +61,7 @@ fn shared_locks_go_alone_and_exclusive_ones_stay() {
             for (number, &mode) in modes.iter().enumerate() {
                 let name = [round.to_be_bytes().as_slice(), &[number as u8]].concat();
                 let kept = if mode.is_exclusive() { mode } else { Mode::N };
-                assert_eq!(owner.held(TABLE, key(&name)), kept);
+                assert_eq!(owner.held(TABLE, key(&name)).unwrap(), kept);
                 assert_eq!(other.try_acquire(TABLE, key(&name), Mode::X).unwrap(), !mode.is_exclusive());
             }
         }
@@ -101,7 +101,7 @@ fn a_restored_lock_is_like_the_one_that_it_was() {
             after.restore(name, mode).unwrap();
             assert!(begin(&manager, 3).restore(name, Mode::SN).is_err(), "somebody else has it");
         }
-        assert_eq!(after.held(TABLE, key(b"a")), Mode::XS);
+        assert_eq!(after.held(TABLE, key(b"a")).unwrap(), Mode::XS);
         drop(after);
         assert!(manager.is_empty());
     });

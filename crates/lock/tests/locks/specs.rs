@@ -193,7 +193,7 @@ fn run_command(owner: &mut LockOwner, token: &CancelToken, stretch: u32, command
         }
         ["table", on, with] => owner.intent(table(on), intent_mode(with), &wait),
         ["nowait-table", on, with] => owner.intent(table(on), intent_mode(with), &NO_WAIT),
-        ["held", on] => return owner.held(TABLE, key_of(on)).to_string(),
+        ["held", on] => return owner.held(TABLE, key_of(on)).unwrap().to_string(),
         ["tag"] => return owner.max_tag().to_string(),
         ["rollback"] => {
             owner.release_all(None);

@@ -133,7 +133,7 @@ fn deadlines_are_kept_and_followers_go_on() {
                     );
                     let waited = began.elapsed();
                     assert!(waited >= Duration::from_millis(60), "{waited:?}");
-                    assert_eq!(writer.held(TABLE, key(b"k")), Mode::N);
+                    assert_eq!(writer.held(TABLE, key(b"k")).unwrap(), Mode::N);
                     let refused = writer.intent(TABLE, IntentMode::X, &wait_for(60));
                     assert!(
                         matches!(&refused, Err(LockError::Timeout(by)) if by[0].txn == TxnId(1)),
@@ -280,7 +280,7 @@ fn giving_up_and_being_granted_race_to_one_outcome() {
                         let policy = WaitPolicy { deadline, cancel: Some(&token), ..WaitPolicy::default() };
                         match owner.acquire(TABLE, key(b"k"), mode, &policy) {
                             Ok(()) => {
-                                assert_eq!(owner.held(TABLE, key(b"k")), mode);
+                                assert_eq!(owner.held(TABLE, key(b"k")).unwrap(), mode);
                                 granted.fetch_add(1, Ordering::Relaxed);
                                 thread::sleep(Duration::from_micros(100));
                             }

@@ -75,17 +75,17 @@ impl TxnSession {
         let footprint = match &mut self.protocol {
             Protocol::Dynamic => return self.owner.try_acquire(table, key, mode),
             Protocol::Reconnaissance(reconnaissance) => {
-                let name = core.locks.name(table, key);
+                let name = core.locks.name(table, key)?;
                 reconnaissance.footprint.add_key(name, table, key, mode, core.escalation_locks);
                 return Ok(true);
             }
             Protocol::Planned(footprint) => footprint,
         };
-        if self.owner.holds(table, key, mode) {
+        if self.owner.holds(table, key, mode)? {
             return Ok(true);
         }
         // Also if it is free now: in another run, which another lock may make necessary, it may not be.
-        footprint.add_key(core.locks.name(table, key), table, key, mode, core.escalation_locks);
+        footprint.add_key(core.locks.name(table, key)?, table, key, mode, core.escalation_locks);
         self.owner.try_acquire(table, key, mode)
     }
 }

@@ -286,11 +286,11 @@ impl Session for TxnSession {
         self.covered(table, mode)
             || matches!(self.protocol, Protocol::Reconnaissance(_))
             || self.owner.check(table, key, mode)
-            || self.owner.held(table, key).covers(mode)
+            || self.owner.held(table, key).is_ok_and(|held| held.covers(mode))
     }
 
     #[inline]
-    fn held(&self, table: TableId, key: KeyRef<'_>) -> Mode {
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         self.owner.held(table, key)
     }
 
