@@ -222,6 +222,44 @@ fn the_simulators_own_speed_is_measured() {
     assert_eq!(simulate(&["speed", "--cores", "0"]).status.code(), Some(2));
 }
 
+/// Where one role has too much to do and the other too little, threads move, what is to be done goes to them, and more gets done:
+/// to execution, with no more procedures than one thread has room for; and to control, from the one thread that locks by default.
+#[cfg(foreshore_sim)]
+#[test]
+fn threads_move_to_the_role_that_has_more_to_do() {
+    // Threads that lock and that run, procedures for each of these; how much better it has to get, in percent.
+    for (control, execution, in_flight, better, counted) in
+        [(4, 1, 12, 150, "moves_to_execution"), (1, 11, 2, 0, "moves_to_control")]
+    {
+        let run = |automatic: bool| {
+            let command = format!(
+                "bench ycsb --records 4000 --read-percent 100 --execution partitioned --drawn-by engine --in-flight {in_flight} \
+                 --durability lazy --device nvram --set pool_bytes=8MiB --set control_threads={control} \
+                 --set execution_threads={execution} --cores {} --set automatic_threads={automatic} --warm-up 0.08 \
+                 --seconds 0.01 --json --quiet",
+                control + execution
+            );
+            let output = simulate(&command.split_whitespace().collect::<Vec<_>>());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        };
+        let (fixed, automatic) = (run(false), run(true));
+        let counter = |report: &serde_json::Value, name: &str| {
+            report["counters"][format!("partitioned_{name}")].as_u64().unwrap()
+        };
+        for name in ["moves_to_execution", "moves_to_control"] {
+            assert_eq!(counter(&fixed, name), 0);
+            assert_eq!(counter(&automatic, name) > 0, name == counted, "{name}: {automatic}");
+        }
+        assert_eq!(counter(&fixed, "control_threads"), control);
+        assert_ne!(counter(&automatic, "control_threads"), control);
+        let rate = |report: &serde_json::Value| report["commits_per_s"].as_f64().unwrap();
+        let least = rate(&fixed) * f64::from(100 + better) / 100.0;
+        assert!(rate(&automatic) > least, "{} is not better than {least}", rate(&automatic));
+        assert_eq!(automatic["consistent"], true);
+    }
+}
+
 /// How a transaction of ten records changes shared memory and which messages it takes, under each execution, where hardly anybody
 /// is in anybody's way: the atomic changes of all threads together, in the machine's count. Within a tenth of the table: who makes
 /// one dearer says why, who makes one cheaper puts the new figure here.

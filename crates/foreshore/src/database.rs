@@ -144,7 +144,7 @@ impl Builder {
         let mut options =
             EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         options.locks.partitioner =
-            self.partition.map(|partition| partition.among(self.options.control_threads));
+            self.partition.map(|partition| partition.among(self.options.partitions().partitions()));
         let engine =
             Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
         let inner = Inner {

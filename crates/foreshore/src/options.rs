@@ -143,14 +143,15 @@ pub struct Options {
     /// How [`Database::transact`](crate::Database::transact) comes to its locks, unless the call says otherwise. Default:
     /// dynamic.
     pub execution: Execution,
-    /// Threads that lock for transactions that are given to [`Plan::submit`](crate::Plan::submit): each for its part of the
-    /// lock names; 1 to 256. Started with the first of them. Default: 1.
+    /// Threads that lock for transactions that are given to [`Plan::submit`](crate::Plan::submit) or
+    /// [`Database::serve`](crate::Database::serve): each for its part of the lock names; 1 to 256. Started with the first of
+    /// them. Default: 1.
     pub control_threads: usize,
     /// Threads that run these transactions; 1 to 256. Default: 2.
     pub execution_threads: usize,
     /// Whether these threads go from one kind to the other, by how much there is to do: as many as the two numbers together, of
-    /// which at least one locks and one runs transactions, and at most `control_threads` lock: with 1 of these nothing moves. Served
-    /// procedures stay with the thread that began them while that has room, so leave `execution_window` smaller than their number. What
+    /// which at first `control_threads` lock, later one at least, and at most as many as there are parts of the lock names:
+    /// `control_threads`, or 8 if that is more and one thread is left to run transactions. (With two threads nothing moves.) What
     /// was decided is in [`Database::stats`](crate::Database::stats). Default: false.
     pub automatic_threads: bool,
     /// How many of them each of these threads has begun and not ended, at most. Default: 16.
@@ -446,6 +447,10 @@ mod tests {
         for name in Options::NAMES {
             let error = options.set(name, "a lot").unwrap_err();
             assert!(matches!(&error, Error::InvalidOption { name: named, .. } if named == name), "{error}");
+        }
+        let error = options.set("execution", "partitioned").unwrap_err().to_string();
+        for next in ["dynamic or planned", "Plan::submit", "Database::serve", "--execution partitioned"] {
+            assert!(error.contains(next), "{error}");
         }
         assert_eq!(options, Options::default());
         for (name, value) in [

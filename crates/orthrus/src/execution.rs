@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use foreshore_env::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 use foreshore_txn::Advance;
@@ -16,6 +16,8 @@ use crate::{
 
 /// Before what could not be done is tried again.
 const LATER: Duration = Duration::from_millis(1);
+/// Of so many jobs that repeat themselves, one goes to whoever has fewer; of more, if there are more threads to look at.
+const LOOK_EVERY: usize = 8;
 
 /// What a thread has that runs transactions.
 pub(crate) struct Execution {
@@ -34,6 +36,10 @@ pub(crate) struct Execution {
     pub(crate) next_number: u64,
     /// The queue that it takes from next, modulo their number.
     pub(crate) next_queue: usize,
+    /// Jobs that have repeated themselves since it was looked who has fewer.
+    pub(crate) repeated: usize,
+    /// What it has told of the jobs that it has.
+    pub(crate) told: u64,
 }
 
 impl Execution {
@@ -53,6 +59,7 @@ impl Execution {
         self.answers.iter_mut().any(|inbox| !inbox.is_empty())
             || self.orders.iter_mut().any(Outbox::can_send)
             || !self.again.is_empty()
+            || !self.shared.handed[self.number].is_empty()
             || (takes && self.has_room() && self.shared.has_jobs())
     }
 
@@ -63,7 +70,11 @@ impl Execution {
 
     /// The same, if so many more were begun.
     fn has_room_beside(&self, more: usize) -> bool {
-        self.away.len() + self.later.len() + self.again.len() + more < self.shared.options().window
+        self.in_hand() + more < self.shared.options().window
+    }
+
+    fn in_hand(&self) -> usize {
+        self.away.len() + self.later.len() + self.again.len()
     }
 
     /// Does what there is to do; whether there was anything. Whether it `takes` transactions that nobody has begun.
@@ -89,6 +100,9 @@ impl Execution {
         if !self.later.is_empty() {
             worked |= self.begin_again();
         }
+        if !self.shared.handed[self.number].is_empty() {
+            worked |= self.take_handed(takes);
+        }
         // What came back goes first.
         if !takes {
             // Others begin what is begun from now on.
@@ -100,6 +114,25 @@ impl Execution {
             worked = true;
             count(&self.shared.counts(Actor::Execution(self.number)).begun);
             self.begin(job);
+        }
+        let in_hand = self.in_hand() as u64;
+        if in_hand != self.told {
+            self.told = in_hand;
+            self.shared.counts(Actor::Execution(self.number)).in_hand.store(in_hand, Ordering::Relaxed);
+        }
+        worked
+    }
+
+    /// Takes what others have handed over, as far as there is room; the rest anybody may take. Whether there was anything.
+    fn take_handed(&mut self, takes: bool) -> bool {
+        let mut worked = false;
+        while let Some(job) = self.shared.handed[self.number].take() {
+            worked = true;
+            if takes && self.has_room() {
+                self.again.push_back(job);
+            } else {
+                self.shared.submit(job);
+            }
         }
         worked
     }
@@ -115,13 +148,19 @@ impl Execution {
         self.again.pop_front()
     }
 
-    /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them.
+    /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them; or another
+    /// thread has fewer: now and then it is looked, and one goes there.
     fn repeat(&mut self, job: Box<dyn Job>) {
         if !self.has_room_beside(1) && !self.shared.queues[self.number].is_empty() {
-            self.shared.submit(job);
-        } else {
-            self.again.push_back(job);
+            return self.shared.submit(job);
         }
+        self.repeated += 1;
+        if self.repeated < LOOK_EVERY.max(self.shared.handed.len()) {
+            return self.again.push_back(job);
+        }
+        self.repeated = 0;
+        let kept = self.shared.hand_over(job, self.number, self.in_hand() as u64 + 1);
+        self.again.extend(kept);
     }
 
     /// Begins what waits for its time; whether anything.

@@ -67,6 +67,8 @@ pub(crate) struct Counts {
     pub(crate) done: AtomicU64,
     /// Transactions that were to be begun again later, because a table was locked or a deadlock had to be resolved.
     pub(crate) later: AtomicU64,
+    /// Jobs that it has, as of its last turn.
+    pub(crate) in_hand: AtomicU64,
 }
 
 /// Adds one. By the thread whose count it is.

@@ -2,7 +2,7 @@
 
 mod wiring;
 
-use std::io;
+use std::{io, ops::Range};
 
 use foreshore_env::{
     CachePadded,
@@ -24,12 +24,15 @@ use crate::{
 
 /// The most threads of either kind.
 pub const MAX_THREADS: usize = 256;
+/// In automatic mode there are so many partitions at least, as far as there are threads for them: a thread can begin to control
+/// only where there is a partition for it, and each partition that a footprint goes to costs a message.
+const AUTOMATIC_PARTITIONS: usize = 8;
 
 /// How the threads are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionOptions {
-    /// Partitions of the lock names, and threads that lock in them: 1 to [`MAX_THREADS`]. In automatic mode that is how many
-    /// threads there are at first, and the most.
+    /// Threads that lock, each in its partition of the lock names: 1 to [`MAX_THREADS`]. In automatic mode at first; see
+    /// [`PartitionOptions::partitions`].
     pub control_threads: usize,
     /// Threads that run transactions: 1 to [`MAX_THREADS`].
     pub execution_threads: usize,
@@ -61,8 +64,10 @@ pub(crate) struct Shared {
     /// A thread has died.
     poisoned: AtomicBool,
     pub(crate) roles: Roles,
-    /// One for each thread that may run transactions.
+    /// Jobs that nobody has begun: one for each thread that may run them, so that these seldom meet.
     pub(crate) queues: Box<[CachePadded<Queue>]>,
+    /// Jobs that repeat themselves, for a thread that has fewer than the one that had them. It alone takes them.
+    pub(crate) handed: Box<[CachePadded<Queue>]>,
     /// Of the partitions, then of those that may run transactions.
     counts: Box<[CachePadded<Counts>]>,
     /// One for each thread.
@@ -71,6 +76,9 @@ pub(crate) struct Shared {
     pinned: Box<[AtomicBool]>,
     /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
+    /// The thread that is to die.
+    #[cfg(test)]
+    pub(crate) doomed: AtomicUsize,
 }
 
 impl std::fmt::Debug for dyn Job {
@@ -82,6 +90,12 @@ impl std::fmt::Debug for dyn Job {
 impl PartitionOptions {
     fn threads(&self) -> usize {
         self.control_threads + self.execution_threads
+    }
+
+    /// Partitions of the lock names: in automatic mode also the most threads that lock, if one is left to run transactions.
+    pub fn partitions(&self) -> usize {
+        let least = if self.automatic { AUTOMATIC_PARTITIONS.min(self.threads() - 1) } else { 1 };
+        self.control_threads.max(least)
     }
 
     /// The first thread that may run transactions.
@@ -100,7 +114,7 @@ impl Shared {
     }
 
     pub(crate) fn partitions(&self) -> usize {
-        self.options.control_threads
+        self.roles.partitions()
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -110,7 +124,7 @@ impl Shared {
     pub(crate) fn counts(&self, actor: Actor) -> &Counts {
         match actor {
             Actor::Control(partition) => &self.counts[partition],
-            Actor::Execution(number) => &self.counts[self.options.control_threads + number],
+            Actor::Execution(number) => &self.counts[self.partitions() + number],
         }
     }
 
@@ -163,22 +177,39 @@ impl Shared {
         })
     }
 
+    /// Those that run transactions now, of those that may.
+    fn executing(&self) -> Range<usize> {
+        // In automatic mode the first ones control.
+        let first = if self.options.automatic { self.roles.controllers() } else { 0 };
+        first.min(self.queues.len() - 1)..self.queues.len()
+    }
+
     /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped.
     fn put_job(&self, job: Box<dyn Job>) -> Option<usize> {
-        // In automatic mode the first ones control.
-        let skipped = if self.options.automatic { self.roles.controllers() } else { 0 };
-        let executing = self.queues.len() - skipped;
-        let number = skipped + self.next.fetch_add(1, Ordering::Relaxed) % executing.max(1);
-        let queue = &self.queues[number % self.queues.len()];
-        let mut jobs = queue.jobs.lock();
-        // Under the mutex: a stop that comes later takes the job out.
-        if self.has_stopped() {
-            drop(jobs);
-            return None;
+        let executing = self.executing();
+        let number = executing.start + self.next.fetch_add(1, Ordering::Relaxed) % executing.len();
+        self.queues[number].put(job, || self.has_stopped()).then_some(number)
+    }
+
+    /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than thread `from`,
+    /// which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none is written where all
+    /// have as many.
+    pub(crate) fn hand_over(&self, job: Box<dyn Job>, from: usize, in_hand: u64) -> Option<Box<dyn Job>> {
+        let has = |number: usize| {
+            let counts = self.counts(Actor::Execution(number));
+            counts.in_hand.load(Ordering::Relaxed) + self.handed[number].len() as u64
+        };
+        let others = self.executing().filter(|number| *number != from);
+        let fewest = others.map(|number| (has(number), number)).min();
+        let Some((_, number)) =
+            fewest.filter(|(has, _)| has + 2 <= in_hand && *has < self.options.window as u64)
+        else {
+            return Some(job);
+        };
+        if self.handed[number].put(job, || self.has_stopped()) {
+            self.ring(End::Thread(self.options.first_execution() + number));
         }
-        jobs.push_back(job);
-        queue.count.store(jobs.len(), Ordering::SeqCst);
-        Some(number)
+        None
     }
 
     /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
@@ -194,7 +225,7 @@ impl Shared {
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        for queue in &self.queues {
+        for queue in self.queues.iter().chain(&self.handed) {
             queue.clear();
         }
         self.ring_all();
@@ -234,24 +265,27 @@ impl Partitions {
             window: options.window.max(1),
             ..options
         };
-        let (partitions, threads) = (options.control_threads, options.threads());
+        let (partitions, threads) = (options.partitions(), options.threads());
         let first = options.first_execution();
         let executions = threads - first;
         let shared = Arc::new(Shared {
             options,
             stopped: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            roles: Roles::new(partitions, threads),
+            roles: Roles::new(partitions, options.control_threads, threads),
             queues: (0..executions).map(|_| CachePadded::default()).collect(),
+            handed: (0..executions).map(|_| CachePadded::default()).collect(),
             counts: (0..partitions + executions).map(|_| CachePadded::default()).collect(),
             bells: (0..threads).map(|_| CachePadded::default()).collect(),
             pinned: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicUsize::new(0),
+            #[cfg(test)]
+            doomed: AtomicUsize::new(usize::MAX),
         });
         let started = Partitions { shared: Arc::clone(&shared) };
         for member in wiring::members(&shared) {
             let number = member.number;
-            let role = if number < partitions { "control" } else { "execute" };
+            let role = if number < options.control_threads { "control" } else { "execute" };
             let name = if options.automatic { "partitions" } else { role };
             started.spawn(number, format!("foreshore-{name}-{number}"), move || member.run())?;
         }
@@ -292,7 +326,7 @@ impl Partitions {
             .map(|thread| {
                 let role = if thread < controllers { Role::Control } else { Role::Execution };
                 let partitions = if role == Role::Control {
-                    (thread..options.control_threads).step_by(controllers).len()
+                    (thread..roles.partitions()).step_by(controllers).len()
                 } else {
                     0
                 };
@@ -310,6 +344,11 @@ impl Partitions {
         self.shared.stop();
     }
 
+    /// Whether the threads were told to end, or one of them has died.
+    pub fn has_stopped(&self) -> bool {
+        self.shared.has_stopped()
+    }
+
     /// Whether a thread of it has died, by a defect: then all have ended.
     pub fn is_poisoned(&self) -> bool {
         self.shared.poisoned.load(Ordering::Acquire)
@@ -318,7 +357,8 @@ impl Partitions {
     /// What it has done so far.
     pub fn stats(&self) -> PartitionStats {
         let load = |counter: &foreshore_env::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let queued = self.shared.queues.iter().map(|queue| queue.count.load(Ordering::Relaxed) as u64).sum();
+        let queues = self.shared.queues.iter().chain(&self.shared.handed);
+        let queued = queues.map(|queue| queue.len() as u64).sum();
         let (to_control, to_execution) = self.shared.roles.moves();
         let none = PartitionStats {
             queued,

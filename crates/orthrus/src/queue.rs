@@ -9,7 +9,7 @@ use foreshore_env::sync::{
 
 use crate::job::Job;
 
-/// Transactions that nobody has begun. There are as many queues as threads that run them, so that these seldom meet.
+/// Jobs, for all threads that run transactions or for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) jobs: Mutex<VecDeque<Box<dyn Job>>>,
@@ -18,6 +18,19 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then.
+    pub(crate) fn put(&self, job: Box<dyn Job>, closed: impl FnOnce() -> bool) -> bool {
+        let mut jobs = self.jobs.lock();
+        // Under the mutex: who closes it later takes the job out.
+        if closed() {
+            drop(jobs);
+            return false;
+        }
+        jobs.push_back(job);
+        self.count.store(jobs.len(), Ordering::SeqCst);
+        true
+    }
+
     /// The first.
     pub(crate) fn take(&self) -> Option<Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
@@ -26,9 +39,14 @@ impl Queue {
         job
     }
 
-    /// Whether there is none, as far as can be told by looking.
+    /// How many there are, as far as can be told by looking.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is none, likewise.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.len() == 0
     }
 
     /// Drops all: each tells so.

@@ -78,9 +78,10 @@ pub(crate) fn decide(control: u64, execution: u64, controllers: usize, most: usi
 }
 
 impl Roles {
-    pub(crate) fn new(partitions: usize, threads: usize) -> Roles {
+    /// So many `controllers` at first.
+    pub(crate) fn new(partitions: usize, controllers: usize, threads: usize) -> Roles {
         Roles {
-            controllers: AtomicUsize::new(partitions),
+            controllers: AtomicUsize::new(controllers),
             seats: (0..partitions).map(|_| Mutex::new(None)).collect(),
             activities: (0..threads).map(|_| Activity::default()).collect(),
             watch: Mutex::new(Watch { at_ns: 0, idle_ns: vec![0; threads].into() }),
@@ -88,6 +89,10 @@ impl Roles {
             to_control: AtomicU64::new(0),
             to_execution: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.seats.len()
     }
 
     /// How many threads control.
@@ -145,22 +150,33 @@ impl Roles {
 
     /// A thread has nothing to do from now on.
     pub(crate) fn rests(&self, thread: usize) {
-        self.activities[thread].idle_since.store(self.now_ns(), Ordering::Relaxed);
+        self.rests_from(thread, self.now_ns());
+    }
+
+    fn rests_from(&self, thread: usize, now: u64) {
+        self.activities[thread].idle_since.store(now, Ordering::Relaxed);
     }
 
     /// It has something to do again.
     pub(crate) fn works(&self, thread: usize) {
+        self.works_from(thread, self.now_ns());
+    }
+
+    fn works_from(&self, thread: usize, now: u64) {
         let Activity { idle_ns, idle_since } = &self.activities[thread];
-        let rested = self.now_ns().saturating_sub(idle_since.load(Ordering::Relaxed));
+        let rested = now.saturating_sub(idle_since.load(Ordering::Relaxed));
         idle_ns.store(idle_ns.load(Ordering::Relaxed) + rested, Ordering::Relaxed);
         idle_since.store(0, Ordering::Relaxed);
     }
 
     /// Looks, if it is time, whether a thread should move, and moves it; whether it did.
     pub(crate) fn balance(&self) -> bool {
+        self.balance_at(self.now_ns())
+    }
+
+    fn balance_at(&self, now: u64) -> bool {
         let Some(mut watch) = self.watch.try_lock() else { return false };
-        let now = self.now_ns();
-        let passed = now - watch.at_ns;
+        let passed = now.saturating_sub(watch.at_ns);
         if passed < INTERVAL.as_nanos() as u64 {
             return false;
         }
@@ -211,5 +227,46 @@ mod tests {
         assert_eq!(decide(10, 10, 3, 4), Decision::Stay, "nobody has much to do");
         // What one decision leads to is not undone by the next: 1 of 100 % becomes 2 of 50 %.
         assert_eq!(decide(50, 90, 2, 4), Decision::Stay);
+    }
+
+    const PERIOD: u64 = INTERVAL.as_nanos() as u64;
+
+    /// Threads whose share of a period was as said, one period after the other.
+    fn pass(roles: &Roles, period: u64, busy_percent: &[u64]) -> bool {
+        let (from, to) = (period * PERIOD + 1, (period + 1) * PERIOD + 1);
+        for (thread, percent) in busy_percent.iter().enumerate() {
+            roles.rests_from(thread, from);
+            roles.works_from(thread, to - PERIOD * percent / 100);
+        }
+        assert!(!roles.balance_at(to - 2), "it is not time yet");
+        roles.balance_at(to)
+    }
+
+    /// One after the other moves to where there is more to do, as far as it goes, and back when that changes; each move is
+    /// counted.
+    #[test]
+    fn what_threads_did_decides_where_they_go() {
+        let roles = Roles::new(4, 2, 6);
+        assert_eq!((roles.controllers(), roles.moves()), (2, (0, 0)));
+        assert!(pass(&roles, 0, &[20, 30, 100, 100, 95, 100]), "two of four could go");
+        assert_eq!((roles.controllers(), roles.moves()), (1, (0, 1)));
+        assert!(!pass(&roles, 1, &[50, 100, 100, 100, 100, 100]), "one has to stay");
+        assert!(!pass(&roles, 2, &[100, 90, 100, 100, 100, 100]), "all have enough to do");
+        assert!(!pass(&roles, 3, &[60, 40, 50, 30, 30, 40]), "nobody has");
+        for (period, controllers) in (4..).zip(2..=4) {
+            let busy: Vec<u64> =
+                (0..6).map(|thread| if thread < controllers - 1 { 100 } else { 30 }).collect();
+            assert!(pass(&roles, period, &busy));
+            assert_eq!((roles.controllers(), roles.moves()), (controllers, (controllers as u64 - 1, 1)));
+        }
+        assert!(!pass(&roles, 7, &[100, 100, 100, 100, 30, 30]), "there are no more partitions");
+        assert!(pass(&roles, 8, &[10, 10, 10, 10, 100, 90]));
+        assert_eq!((roles.controllers(), roles.moves()), (3, (3, 2)));
+        // Who has had nothing to do since long before is idle, though it says nothing in between.
+        (0..3).for_each(|thread| roles.rests_from(thread, 9 * PERIOD + 1));
+        assert!(roles.balance_at(11 * PERIOD));
+        roles.works_from(2, 11 * PERIOD);
+        assert!(roles.balance_at(12 * PERIOD + 2));
+        assert_eq!((roles.controllers(), roles.moves()), (1, (3, 4)));
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
     {
         let shared = Arc::clone(shared);
         let control = Control { partition, shared, orders, higher, answers, waiting: Vec::new() };
-        members[partition].controls.push(control);
+        members[control.shared.roles.owner(partition)].controls.push(control);
     }
     for (number, (orders, answers)) in to_all.into_iter().zip(answers).enumerate() {
         members[first + number].execution = Some(Execution {
@@ -62,6 +62,8 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
             again: VecDeque::new(),
             next_number: 0,
             next_queue: number,
+            repeated: 0,
+            told: 0,
         });
     }
     members

@@ -6,7 +6,7 @@ use std::path::Path;
 use foreshore_env::{disk::Disk, random::Xorshift, sync::Mutex};
 use foreshore_testkit::FaultyDisk;
 use foreshore_txn::{
-    BeginOptions, Durability, Engine, EngineOptions, LockKind, PoolOptions, TableInfo, TxnError,
+    BeginOptions, Durability, Engine, EngineOptions, IntentMode, LockKind, PoolOptions, TableInfo, TxnError,
 };
 
 use super::*;
@@ -53,6 +53,28 @@ struct Adds {
 }
 
 impl Adds {
+    fn new(
+        (engine, table): (&Arc<Engine>, &TableInfo),
+        number: u64,
+        kind: Kind,
+        left: u64,
+        done: &Arc<AtomicU64>,
+        failed: &Arc<Mutex<Option<TxnError>>>,
+    ) -> Adds {
+        Adds {
+            engine: Arc::clone(engine),
+            table: table.clone(),
+            random: Xorshift::new(number + 1),
+            number,
+            kind,
+            keys: Vec::new(),
+            left,
+            txn: None,
+            done: Arc::clone(done),
+            failed: Arc::clone(failed),
+        }
+    }
+
     fn try_begin(&mut self) -> Result<Next, TxnError> {
         let own = (self.number * EACH + self.left - 1) * 8;
         let (start, count) = if self.kind == Kind::Meeting { (0, 24) } else { (own, 8) };
@@ -155,18 +177,8 @@ fn whoever_waits_for_room_is_woken() {
         let partitions = Partitions::start(options).unwrap();
         let (done, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
         for number in 0..JOBS {
-            partitions.submit(Box::new(Adds {
-                engine: Arc::clone(&engine),
-                table: table.clone(),
-                random: Xorshift::new(number + 1),
-                number,
-                kind,
-                keys: Vec::new(),
-                left: kind.each(),
-                txn: None,
-                done: Arc::clone(&done),
-                failed: Arc::clone(&failed),
-            }));
+            let job = Adds::new((&engine, &table), number, kind, kind.each(), &done, &failed);
+            partitions.submit(Box::new(job));
         }
         let mut turn = 0;
         let ended = || {
@@ -186,12 +198,56 @@ fn whoever_waits_for_room_is_woken() {
         assert!(kind == Kind::Meeting || stats.waits == 0, "{stats:?}");
         assert_eq!(stats.messages, stats.visits + stats.footprints);
         drop(partitions);
-        let mut txn = engine.begin(BeginOptions::default()).unwrap();
-        let mut value = |key: u32| txn.get(&table, &key.to_be_bytes(), decode).unwrap().unwrap();
-        let sum: u64 = (0..KEYS as u32).map(&mut value).sum();
-        assert_eq!(sum, if kind == Kind::Undone { 0 } else { JOBS * EACH * TOUCHED as u64 });
-        txn.commit(Durability::Lazy).unwrap();
+        let expected = if kind == Kind::Undone { 0 } else { JOBS * EACH * TOUCHED as u64 };
+        assert_eq!(sum(&engine, &table), expected);
         engine.close().unwrap();
     }
     assert!(full > 0, "nobody waited for room");
+}
+
+/// All counters together.
+fn sum(engine: &Arc<Engine>, table: &TableInfo) -> u64 {
+    let mut txn = engine.begin(BeginOptions::default()).unwrap();
+    let mut value = |key: u32| txn.get(table, &key.to_be_bytes(), decode).unwrap().unwrap();
+    let sum = (0..KEYS as u32).map(&mut value).sum();
+    txn.commit(Durability::Lazy).unwrap();
+    sum
+}
+
+/// ORTHRUS-4: whichever thread dies, of whatever role, in the midst of transactions whose locks are on their way: all threads end,
+/// every job is dropped, every lock is given back, and what was committed is there as a whole.
+#[test]
+fn whichever_thread_dies_all_end_and_give_back_their_locks() {
+    for (automatic, doomed) in [(false, 0), (false, 2), (false, 3), (false, 5), (true, 0), (true, 5)] {
+        let (engine, table) = engine();
+        let options = PartitionOptions {
+            control_threads: 3,
+            execution_threads: 3,
+            automatic,
+            window: 8,
+            ring_capacity: 1,
+            pin_threads: false,
+        };
+        let partitions = Partitions::start(options).unwrap();
+        let (done, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+        for number in 0..JOBS {
+            let job =
+                Adds::new((&engine, &table), number, Kind::Meeting, u64::from(u32::MAX), &done, &failed);
+            partitions.submit(Box::new(job));
+        }
+        assert!(wait_for(|| done.load(Ordering::SeqCst) >= JOBS));
+        partitions.shared.doomed.store(doomed, Ordering::SeqCst);
+        partitions.shared.bell(doomed).ring();
+        assert!(wait_for(|| Arc::strong_count(&done) == 1), "{automatic} {doomed}: somebody goes on");
+        assert!(partitions.is_poisoned() && failed.lock().is_none(), "{:?}", failed.lock());
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let mut check = engine.begin(BeginOptions::default()).unwrap();
+        check.set_deadline(Some(deadline));
+        check.lock_table(&table, IntentMode::X).unwrap();
+        check.rollback().unwrap();
+        let (sum, told) = (sum(&engine, &table), done.load(Ordering::SeqCst) * TOUCHED as u64);
+        assert!(sum >= told && sum.is_multiple_of(TOUCHED as u64), "{sum} {told}");
+        drop(partitions);
+        engine.close().unwrap();
+    }
 }
