@@ -51,6 +51,13 @@ impl Choice for DeadlockPolicy {
 impl Choice for Execution {
     const NAMED: &'static [(&'static str, Execution)] =
         &[("dynamic", Execution::Dynamic), ("planned", Execution::Planned)];
+
+    /// Partitioned execution is another call, not an option.
+    fn names() -> String {
+        "dynamic or planned; for partitioned execution call Plan::submit or Database::serve (foreshore bench, torture: \
+         --execution partitioned)"
+            .to_owned()
+    }
 }
 
 impl Choice for DigestKind {
