@@ -7,7 +7,7 @@ mod threads;
 use std::{
     any::Any,
     future::Future,
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -83,7 +83,8 @@ impl<R> Cell<R> {
             self.changed.notify_all();
         }
         if let Some(waker) = waker {
-            waker.wake();
+            // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs, too.
+            let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
@@ -128,8 +129,9 @@ impl<R> Submitted<R> {
     ///
     /// # Errors
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran;
-    /// [`Error::Poisoned`] if one of the threads of partitioned execution has died (a defect, or a panic of the caller's
-    /// partitioner): then nothing is submitted to this database any more, until it is opened anew. Other transactions go on.
+    /// [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a panic where
+    /// something is dropped that a body has captured): this transaction is not committed, and nothing runs that is submitted
+    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only.
     ///
     /// # Panics
     /// If the body has panicked under locks, with what it said. It has left no trace.
@@ -201,11 +203,9 @@ impl<R> Future for Submitted<R> {
 /// What is wrong with threads that end before their work is done.
 fn lost(path: &Path, partitions: &Partitions) -> Error {
     let path = path.to_path_buf();
-    if partitions.is_poisoned() {
-        Error::Poisoned { path, cause: "a thread of partitioned execution has died".to_owned() }
-    } else {
-        Error::Closed { path }
-    }
+    // Whoever dies drops what it has, and only then stops the others.
+    let is_closed = partitions.has_stopped() && !partitions.is_poisoned();
+    if is_closed { Error::Closed { path } } else { Error::ThreadDied { path } }
 }
 
 /// One transaction, and where its result goes.

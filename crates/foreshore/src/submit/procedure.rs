@@ -46,7 +46,8 @@ pub trait Procedure: Send + 'static {
     /// It has ended: committed, with a ticket that tells when it is durable, or undone. Nobody has waited for the disk:
     /// [`CommitTicket::is_durable`] asks; who has promised something to somebody waits for the ticket, on another thread.
     ///
-    /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn.
+    /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn. If a thread of partitioned execution dies
+    /// ([`Error::ThreadDied`]), nobody is told of what was drawn last: it is not committed.
     fn ended(&mut self, result: Result<CommitTicket>);
 }
 
@@ -103,7 +104,7 @@ impl<P> Serving<P> {
     /// Waits until all have ended (not for the disk), and gives them back, in the order in which they ended.
     ///
     /// # Errors
-    /// [`Error::Closed`] or [`Error::Poisoned`] if the threads ended before.
+    /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before.
     ///
     /// # Panics
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no

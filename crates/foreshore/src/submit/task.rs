@@ -217,11 +217,21 @@ impl<C: Client> Job for Task<C> {
 
 impl<C: Client> Drop for Task<C> {
     fn drop(&mut self) {
-        if !self.told {
-            self.tx = None;
-            let Task { database, planner, options, client, .. } = self;
-            let database = client.end(Ended::Lost, database.take(), planner, options);
-            debug_assert!(database.is_none(), "nobody is left to run another one");
+        if self.told {
+            return;
         }
+        self.tx = None;
+        let then = self.then.take();
+        let Task { database, planner, options, client, .. } = self;
+        let mut database = database.take();
+        if let Some(Then::End(ended)) = then {
+            // It has come to its end, and was dropped before it could tell.
+            database = client.end(ended, database, planner, options);
+            if database.is_none() {
+                return;
+            }
+        }
+        let database = client.end(Ended::Lost, database, planner, options);
+        debug_assert!(database.is_none(), "nobody is left to run another one");
     }
 }
