@@ -208,9 +208,10 @@ fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCod
 }
 
 fn tell(told: &Told) -> Result<(), CliError> {
-    let Told { seed, threads, committed, lost, turns, .. } = told;
+    let Told { seed, threads, servers, committed, lost, turns, .. } = told;
+    let servers = if *servers > 0 { format!(" and {servers} procedures") } else { String::new() };
     line(format!(
-        "seed {seed}: {threads} threads in {turns} turns, {committed} transactions replayed, {lost} lost as they may be"
+        "seed {seed}: {threads} threads{servers} in {turns} turns, {committed} transactions replayed, {lost} lost as they may be"
     ))?;
     line(format!("  lives end by: {}", told.ends))?;
     line(format!("  options: {}", told.options))?;

@@ -8,6 +8,7 @@ mod hand;
 mod judge;
 mod last_act;
 mod plan;
+mod server;
 
 use foreshore::{Database, Error};
 use foreshore_env::{
@@ -51,6 +52,8 @@ pub(super) struct Told {
     /// What is wrong; `None` when nothing was found.
     pub(super) failure: Option<String>,
     pub(super) threads: u64,
+    /// Procedures that threads of the database draw from, beside these threads.
+    pub(super) servers: u64,
     pub(super) lives: u64,
     /// The options that are not as they are by default.
     pub(super) options: String,
@@ -107,6 +110,7 @@ pub(super) fn hunt(seed: u64, changes: &Changes) -> (Told, Vec<Turn>) {
         seed,
         failure,
         threads: plan.threads,
+        servers: plan.servers,
         lives: plan.lives.len() as u64,
         options: settings.join(","),
         ends: ends.join(", "),
@@ -207,13 +211,16 @@ fn prepare(life: &Life, disk: &FaultyDisk) {
 
 /// Lets the clients work.
 fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> Vec<Outcome> {
-    thread::scope(|scope| {
+    let hand = |number| hand(plan, seed, life, number);
+    // The last act has the number behind the last client's.
+    let served = (plan.servers > 0).then(|| server::serve(plan, db, shared, hand, plan.threads + 1));
+    let mut outcomes: Vec<Outcome> = thread::scope(|scope| {
         let clients: Vec<_> = (0..plan.threads)
             .map(|number| {
                 let client = Client {
                     db: db.clone(),
                     shared,
-                    hand: hand(plan, seed, life, number),
+                    hand: hand(number),
                     ways: plan.ways,
                     checkpoint_every: plan.checkpoint_every,
                     attempts: Vec::new(),
@@ -224,7 +231,13 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
             })
             .collect();
         clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
-    })
+    });
+    outcomes.extend(match served {
+        Some(Ok(served)) => served.wait(),
+        Some(Err(error)) => vec![Outcome { attempts: Vec::new(), error: Some(error), wrong: None }],
+        None => Vec::new(),
+    });
+    outcomes
 }
 
 /// What a client of a life draws its operations with.

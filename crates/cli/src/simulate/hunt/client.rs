@@ -103,6 +103,14 @@ pub(super) struct Run {
     committed: Told,
 }
 
+impl Run {
+    /// What it did, if it came to its end; and what was told of its commit.
+    pub(super) fn ended(&self, told: Told) -> Option<Attempt> {
+        let last = self.last.lock().take();
+        last.map(|attempt| Attempt { told, ..attempt })
+    }
+}
+
 /// What a client leaves.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
@@ -154,16 +162,8 @@ impl Client<'_> {
     }
 
     fn options(&mut self) -> TransactOptions {
-        let durable = self.hand.random.below(2) == 0;
-        TransactOptions {
-            isolation: Some(Isolation::Serializable),
-            durability: Some(if durable { Durability::Sync } else { Durability::Lazy }),
-            deadline: (self.hand.random.below(6) == 0)
-                .then(|| Duration::from_micros(self.hand.random.below(5000))),
-            no_wait: self.hand.random.below(12) == 0,
-            read_mode: Some(self.db.options().read_mode),
-            ..TransactOptions::default()
-        }
+        let read_mode = Some(self.db.options().read_mode);
+        TransactOptions { read_mode, ..options(&mut self.hand) }
     }
 
     fn transaction(&mut self, serial: u64, pipeline: Option<&mut Pipeline>) -> Result<()> {
@@ -234,36 +234,6 @@ impl Client<'_> {
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
     }
 
-    /// A transaction that is a function: what it does in each of its runs, and where it leaves what that was.
-    fn body(&mut self, serial: u64, told: Told) -> (impl FnMut(&mut Transaction) -> Result<()> + use<>, Run) {
-        let mut drawn = self.hand.clone();
-        // The next one draws other numbers.
-        self.hand.random.next_u64();
-        drawn.random.next_u64();
-        let reads_only = drawn.random.below(4) == 0;
-        let row =
-            (!reads_only).then(|| format!("{}-{}-{serial}", self.hand.life, self.hand.number).into_bytes());
-        let run = Run { last: Arc::default(), committed: told };
-        let (last, order) = (Arc::clone(&run.last), Arc::clone(&self.shared.order));
-        let body = move |tx: &mut Transaction| {
-            *last.lock() = None;
-            let mut hand = drawn.clone();
-            let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
-            for _ in 0..=hand.random.below(6) {
-                hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
-            }
-            if let Some(row) = &row {
-                let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
-                ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
-            }
-            // Drawn while all locks are held, as in `transaction`.
-            let position = order.fetch_add(1, Ordering::SeqCst);
-            *last.lock() = Some(Attempt { position, ops, row: row.clone(), told: Told::Unknown });
-            Ok(())
-        };
-        (body, run)
-    }
-
     /// Remembers what became of such a transaction.
     fn note(&mut self, run: &Run, result: Result<()>) -> Result<()> {
         let told = match &result {
@@ -272,15 +242,14 @@ impl Client<'_> {
             Err(error) if is_usual(error) => Told::Refused,
             Err(_) => Told::Unknown,
         };
-        let last = run.last.lock().take();
-        self.attempts.extend(last.map(|attempt| Attempt { told, ..attempt }));
+        self.attempts.extend(run.ended(told));
         result
     }
 
     /// A transaction that gets its locks first.
     fn planned(&mut self, serial: u64) -> Result<()> {
         let options = TransactOptions { execution: Some(Execution::Planned), ..self.options() };
-        let (body, run) = self.body(serial, told(&options));
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options));
         let result = self.db.transact_with(&options, body);
         self.note(&run, result)
     }
@@ -288,7 +257,7 @@ impl Client<'_> {
     /// A transaction that threads of the database run, beside others of this client.
     fn submit(&mut self, serial: u64) -> Result<()> {
         let options = self.options();
-        let (body, run) = self.body(serial, told(&options));
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options));
         let submitted = self.db.plan().options(options).submit(body)?;
         self.submitted.push((submitted, run));
         if self.submitted.len() > self.hand.random.below(SUBMITTED) as usize {
@@ -362,8 +331,54 @@ impl Client<'_> {
     }
 }
 
+/// How a transaction runs.
+pub(super) fn options(hand: &mut Hand) -> TransactOptions {
+    let durable = hand.random.below(2) == 0;
+    TransactOptions {
+        isolation: Some(Isolation::Serializable),
+        durability: Some(if durable { Durability::Sync } else { Durability::Lazy }),
+        deadline: (hand.random.below(6) == 0).then(|| Duration::from_micros(hand.random.below(5000))),
+        no_wait: hand.random.below(12) == 0,
+        ..TransactOptions::default()
+    }
+}
+
+/// A transaction that is a function: what it does in each of its runs, and where it leaves what that was.
+pub(super) fn body(
+    hand: &mut Hand,
+    order: &Arc<AtomicU64>,
+    serial: u64,
+    told: Told,
+) -> (impl FnMut(&mut Transaction) -> Result<()> + Send + use<>, Run) {
+    let mut drawn = hand.clone();
+    // The next one draws other numbers.
+    hand.random.next_u64();
+    drawn.random.next_u64();
+    let reads_only = drawn.random.below(4) == 0;
+    let row = (!reads_only).then(|| format!("{}-{}-{serial}", hand.life, hand.number).into_bytes());
+    let run = Run { last: Arc::default(), committed: told };
+    let (last, order) = (Arc::clone(&run.last), Arc::clone(order));
+    let body = move |tx: &mut Transaction| {
+        *last.lock() = None;
+        let mut hand = drawn.clone();
+        let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
+        for _ in 0..=hand.random.below(6) {
+            hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
+        }
+        if let Some(row) = &row {
+            let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
+            ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
+        }
+        // Drawn while all locks are held, as in `transaction`.
+        let position = order.fetch_add(1, Ordering::SeqCst);
+        *last.lock() = Some(Attempt { position, ops, row: row.clone(), told: Told::Unknown });
+        Ok(())
+    };
+    (body, run)
+}
+
 /// What a commit with these options promises.
-fn told(options: &TransactOptions) -> Told {
+pub(super) fn told(options: &TransactOptions) -> Told {
     if options.durability == Some(Durability::Sync) { Told::Durable } else { Told::Lazy }
 }
 

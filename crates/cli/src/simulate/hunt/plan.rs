@@ -57,6 +57,8 @@ pub(super) struct Plan {
     pub(super) threads: u64,
     /// How transactions may run.
     pub(super) ways: Ways,
+    /// Procedures from which threads of the database draw transactions themselves, each as many as a thread runs.
+    pub(super) servers: u64,
     /// What each thread runs in a life.
     pub(super) transactions: u64,
     /// A thread takes a checkpoint instead of one in so many transactions. Where that is often, changes are on their way
@@ -106,11 +108,19 @@ const PARTITIONED: [(&str, &[&str]); 5] = [
     ("automatic_threads", &["false", "true"]),
 ];
 
+/// How many procedures are served in a mixed run: fewer than fit the windows, and more.
+const SERVERS: [u64; 4] = [0, 0, 3, 8];
+
 impl Ways {
-    /// Those of a seed. What they draw is drawn apart, so that the other seeds stay as they were.
-    fn draw_for(seed: u64, options: &mut Options, settings: &mut Vec<(&'static str, &'static str)>) -> Ways {
+    /// Those of a seed, with how many procedures are served. What they draw is drawn apart, so that the other seeds stay as they
+    /// were.
+    fn draw_for(
+        seed: u64,
+        options: &mut Options,
+        settings: &mut Vec<(&'static str, &'static str)>,
+    ) -> (Ways, u64) {
         if seed % MIXED_EVERY != MIXED_EVERY - 1 {
-            return Ways::Stepwise;
+            return (Ways::Stepwise, 0);
         }
         let mut random = Xorshift::new(seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
         for (name, values) in PARTITIONED {
@@ -119,7 +129,8 @@ impl Ways {
             options.set(name, value).expect("the values above are values of their options");
             settings.push((name, value));
         }
-        Ways::Mixed
+        random.next_u64();
+        (Ways::Mixed, SERVERS[random.below(SERVERS.len() as u64) as usize])
     }
 
     /// The way of the next transaction.
@@ -186,7 +197,7 @@ impl Plan {
             _ => Schedule::Random,
         };
         let (mut options, mut settings) = draw_options(&mut random, changes);
-        let ways = Ways::draw_for(seed, &mut options, &mut settings);
+        let (ways, servers) = Ways::draw_for(seed, &mut options, &mut settings);
         let threads = 2 + random.below(5);
         let transactions = 4 + random.below(20);
         let checkpoint_every = [60, 60, 5][random.below(3) as usize];
@@ -210,6 +221,7 @@ impl Plan {
             threads: changes.threads.map_or(threads, |most| most.min(threads)),
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
             ways,
+            servers: changes.threads.map_or(servers, |most| most.min(servers)),
             checkpoint_every,
             keys,
             long_values,
