@@ -69,8 +69,10 @@ fn choosing() {
 #[test]
 fn a_deadlock_report() {
     let told = run("deadlocks.md");
+    // Whether the victim is seen to wait, too, is a matter of time.
     let lines: Vec<&str> = told[0].lines().collect();
-    assert!(lines[0].contains("waits_for") && lines[1].contains("\"cycle\""), "{}", told[0]);
+    let [waits, .., deadlock] = lines[..] else { panic!("{}", told[0]) };
+    assert!(waits.contains("waits_for") && deadlock.contains("\"cycle\""), "{}", told[0]);
 }
 
 #[test]

@@ -126,6 +126,21 @@ impl Player {
         answer
     }
 
+    /// The answer of a command of a session that gives way to another: whether it is seen to wait before is a matter of time.
+    #[track_caller]
+    pub(crate) fn gives_way(&mut self, session: &str, op: &str, mut fields: Json) -> Json {
+        fields["session"] = session.into();
+        fields["op"] = op.into();
+        let mut answers = self.play(&fields);
+        while answers.iter().all(|answer| answer["status"] == "blocked") {
+            answers.push(self.next());
+        }
+        let answer = answers.pop().expect("it has been answered");
+        assert!(answers.len() <= 1 && answers.iter().all(|seen| seen["status"] == "blocked"), "{answers:?}");
+        assert_eq!(answer["error"], "deadlock", "{fields}: {answer}");
+        answer
+    }
+
     /// Ends the input; the last answers, the exit status, and the directory.
     pub(crate) fn end(mut self) -> (Vec<Json>, i32, tempfile::TempDir) {
         drop(self.stdin.take());
