@@ -34,12 +34,21 @@ pub(crate) struct OwnerState {
     intent_requests: usize,
     /// The highest tag seen.
     max_tag: Lsn,
+    /// Whether the transaction has released its locks. What its heirs are left is theirs then.
+    released: bool,
 }
 
 impl OwnerState {
     pub(crate) fn new(slot: SlotId) -> OwnerState {
         let (held, free) = (HeldLocks::new(), FreeRequests::new(slot));
-        OwnerState { held, free, intents: Vec::with_capacity(8), intent_requests: 0, max_tag: Lsn::ZERO }
+        OwnerState {
+            held,
+            free,
+            intents: Vec::with_capacity(8),
+            intent_requests: 0,
+            max_tag: Lsn::ZERO,
+            released: false,
+        }
     }
 }
 
@@ -68,6 +77,7 @@ impl LockOwner {
             "the last owner has released everything"
         );
         state.max_tag = Lsn::ZERO;
+        state.released = false;
         LockOwner { manager, slot, txn, state: Some(state), asked: None }
     }
 
@@ -328,6 +338,7 @@ impl LockOwner {
         }
         state.release_intents(manager, *slot, tag);
         state.free.settle(manager.table.requests());
+        state.released = true;
     }
 }
 
@@ -359,8 +370,13 @@ impl Drop for LockOwner {
             return;
         }
         self.stop_asking();
-        self.release_all(None);
-        if let Some(state) = self.state.take() {
+        let state = self.state();
+        // Released once more, an inherited intent lock would be one that a transaction did not need.
+        if !state.released || state.held.len() > 0 || !state.intents.is_empty() {
+            self.release_all(None);
+        }
+        if let Some(mut state) = self.state.take() {
+            state.free.settle(self.manager.table.requests());
             self.manager.slots.release(self.slot, state);
         }
     }

@@ -35,7 +35,8 @@ impl LockOwner {
     #[track_caller]
     pub fn renew(&mut self, txn: TxnId, age: Age, label: Option<Arc<str>>, completed: u32) {
         self.txn = txn;
-        self.state_mut().max_tag = Lsn::ZERO;
+        let state = self.state_mut();
+        (state.max_tag, state.released) = (Lsn::ZERO, false);
         self.manager.slots.get(self.slot).renew(Identity::new(txn, age, label), completed);
     }
 

@@ -251,6 +251,26 @@ mod tests {
         assert!(manager.is_empty() && requests().is_empty());
     }
 
+    /// Who releases and is dropped then, as transactions are, has ended once, not twice.
+    #[test]
+    fn a_drop_after_the_release_takes_nothing_from_heirs() {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let name = manager.intent_name(EntryIndex::of(TABLE));
+        let mut left = None;
+        for txn in 1..4 {
+            let mut owner = manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
+            owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+            owner.release_all(None);
+            drop(owner);
+            let requests = manager.table.requests_on(name);
+            assert_eq!(requests.len(), 1, "it stays in the table");
+            assert_eq!(*left.get_or_insert_with(|| requests.clone()), requests, "it is the first one's");
+        }
+        drop(manager.begin(TxnId(4), Age::new(4, 0), None).unwrap());
+        assert!(manager.is_empty() && manager.table.requests_on(name).is_empty());
+    }
+
     /// While an absolute lock is asked for, nobody leaves anything behind.
     #[test]
     fn nothing_is_left_to_heirs_while_an_absolute_lock_is_asked_for() {
