@@ -8,12 +8,16 @@ use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use foreshore_latch::baseline::{Latch, LatchKind, Visit};
 use serde::Serialize;
 
-use crate::{BenchError, rounds::median, usage};
+use crate::{
+    BenchError,
+    rounds::{Stopwatch, median, median_if_counted},
+    usage,
+};
 
 /// Words that a reader or writer touches: a cache line beside the latch's.
 const WORDS: usize = 8;
@@ -133,6 +137,8 @@ pub struct LatchResult {
     pub ns: f64,
     /// The same in cycles of the processor's clock ([`LatchReport::cycles_per_ns`]).
     pub cycles: Option<f64>,
+    /// How long processors computed for an acquisition, in nanoseconds; spinning included, sleeping not. `None` where nobody counts.
+    pub computed_ns: Option<f64>,
     /// The acquisitions of the thread that got the fewest, in percent of the average; the median of the rounds.
     pub least_share_percent: f64,
 }
@@ -192,6 +198,7 @@ pub fn measure_latches(
                 acquisitions_per_s: rate,
                 ns: threads as f64 * 1e9 / rate,
                 cycles: cycles_per_ns.map(|cycles| cycles * threads as f64 * 1e9 / rate),
+                computed_ns: median_if_counted(rounds.iter().map(|round| round.computed_ns)),
                 least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
             }
         })
@@ -298,6 +305,7 @@ fn add(word: &AtomicU64) -> u64 {
 /// What a round showed.
 struct Outcome {
     per_s: f64,
+    computed_ns: Option<f64>,
     least_share: f64,
 }
 
@@ -338,24 +346,25 @@ impl Visit for Round {
             std::hint::black_box(sum);
             number
         };
-        let (counts, elapsed) = thread::scope(|scope| {
+        let (counts, measured) = thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             while ready.load(Ordering::Relaxed) < threads {
                 thread::yield_now();
             }
-            let begin = Instant::now();
+            let watch = Stopwatch::start();
             phase.store(RUN, Ordering::Relaxed);
             thread::sleep(span);
             phase.store(STOP, Ordering::Relaxed);
-            let elapsed = begin.elapsed();
+            let measured = watch.read();
             // A worker does not panic: it only counts.
             let counts: Vec<u64> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-            (counts, elapsed)
+            (counts, measured)
         });
         let sum: u64 = counts.iter().sum();
         let least = counts.iter().min().copied().unwrap_or(0);
         Outcome {
-            per_s: sum as f64 / elapsed.as_secs_f64(),
+            per_s: sum as f64 / measured.elapsed.as_secs_f64(),
+            computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
         }
     }
@@ -429,6 +438,7 @@ mod tests {
             assert!((0.0..=100.0).contains(&result.least_share_percent), "{result:?}");
             let product = result.ns * result.acquisitions_per_s / 1e9;
             assert!((product - result.threads as f64).abs() < 1e-6, "{result:?}");
+            assert!(result.computed_ns.is_some_and(|ns| ns > 0.0), "{result:?}");
         }
     }
 

@@ -268,6 +268,16 @@ pub fn report() -> Option<MachineReport> {
     .flatten()
 }
 
+/// How long the cores of the machine have computed by now, all together; `None` outside of a machine.
+pub(crate) fn computed() -> Option<Duration> {
+    calls::turn();
+    kernel::with(|kernel| match &mut kernel.scheduler {
+        Scheduler::Machine(machine) => Some(Duration::from_nanos(machine.computed(kernel.clock) / 1000)),
+        Scheduler::Explorer(_) => None,
+    })
+    .flatten()
+}
+
 /// The lines of a range of plain memory are accessed.
 #[track_caller]
 pub(crate) fn charge(place: usize, bytes: usize, write: bool) {

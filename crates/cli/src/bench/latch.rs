@@ -168,6 +168,7 @@ mod tests {
             acquisitions_per_s: threads as f64 * 1e9 / ns,
             ns,
             cycles: None,
+            computed_ns: None,
             least_share_percent: 100.0,
         };
         let report = LatchReport {

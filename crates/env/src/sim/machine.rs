@@ -89,6 +89,8 @@ pub(super) struct Machine {
     switches: u64,
     /// The sum of all clocks when counting began.
     began: u64,
+    /// What cores had computed by then, in picoseconds.
+    computed_before: u64,
 }
 
 /// What an access to memory has led to.
@@ -130,6 +132,7 @@ impl Machine {
             waited: BTreeMap::new(),
             switches: 0,
             began: 0,
+            computed_before: 0,
         }
     }
 
@@ -346,7 +349,7 @@ impl Machine {
 
     /// Counts from `now` on.
     pub(super) fn count_anew(&mut self, now: u64) {
-        self.settle(now);
+        self.computed_before = self.computed(now);
         self.began = self.cores.iter().map(|core| core.clock).sum();
         self.spent = [0; SPENT_KINDS];
         self.waited.clear();

@@ -1,5 +1,6 @@
 //! What the simulated machine promises.
 
+mod computed;
 mod lines;
 
 use std::{cell::Cell, sync::Arc};

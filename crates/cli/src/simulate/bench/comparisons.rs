@@ -97,6 +97,7 @@ struct LatchBand {
     remote_percent: u64,
     acquisitions_per_s: f64,
     ns: f64,
+    computed_ns: Option<f64>,
 }
 
 /// Latches on the simulated machine; with `--bands` each result beside those of the other machines.
@@ -111,6 +112,7 @@ pub(super) fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCod
                 remote_percent: machine.remote,
                 acquisitions_per_s: result.acquisitions_per_s,
                 ns: result.ns,
+                computed_ns: result.computed_ns,
             });
         }
     }

@@ -4,6 +4,13 @@ use super::{Machine, Spent};
 use crate::sim::{directory::HotLine, kernel::Slept, mark::Lasted};
 
 impl Machine {
+    /// How long cores have computed by `now`, all together, since the machine began, in picoseconds: they did not idle.
+    pub(in crate::sim) fn computed(&mut self, now: u64) -> u64 {
+        self.settle(now);
+        let spent: u64 = self.spent.iter().sum();
+        self.computed_before + spent - self.spent[Spent::Idle as usize]
+    }
+
     /// What was counted until `now`.
     pub(in crate::sim) fn report(
         &mut self,
