@@ -10,6 +10,9 @@ pub trait Observer {
     /// The run is so old, will last so long, and has committed so many transactions.
     fn running(&self, elapsed: Duration, of: Duration, commits: u64);
 
+    /// The measured time is over: threads end what they have begun.
+    fn measured(&self) {}
+
     /// The checks have begun.
     fn checking(&self);
 }

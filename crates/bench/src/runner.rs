@@ -1,6 +1,7 @@
 //! Runs a workload on an engine: loads it, warms up, measures, checks.
 
 mod drawn;
+mod gate;
 mod in_flight;
 mod load;
 mod measured;
@@ -27,6 +28,7 @@ use crate::{
     workload::{Check, Worker, Workload},
 };
 use drawn::Served;
+use gate::Gate;
 use in_flight::InFlight;
 pub use load::load;
 pub(crate) use measured::Measured;
@@ -230,6 +232,7 @@ fn run_for_time(
     observer: &dyn Observer,
 ) -> Result<(Span, u64, Vec<Tally>), BenchError> {
     let shared = &Arc::new(Shared { phase: AtomicU8::new(PHASE_WARM_UP) });
+    let gate = &Gate::default();
     // Written by its worker, read by the main thread for the live figure. Relaxed.
     let progress: Vec<CachePadded<AtomicU64>> =
         (0..options.threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
@@ -243,6 +246,7 @@ fn run_for_time(
             .map(|(number, progress)| {
                 scope.spawn(move || -> Result<Tally, BenchError> {
                     let _stop_others = StopOthers(shared);
+                    gate.pass();
                     if let Some(submitter) = engine.submitter() {
                         let in_flight = InFlight::new(submitter, workload, number, options);
                         return in_flight.work(workload.kinds().len(), shared, progress);
@@ -256,6 +260,7 @@ fn run_for_time(
             let theirs = served.as_ref().map_or(0, Served::commits);
             theirs + progress.iter().map(|commits| commits.load(Ordering::Relaxed)).sum::<u64>()
         };
+        gate.open(workers.iter().map(thread::ScopedJoinHandle::thread));
         let start = Instant::now();
         let wait_until = |deadline: Instant| {
             while Instant::now() < deadline && shared.phase.load(Ordering::Relaxed) != PHASE_STOP {
@@ -271,6 +276,7 @@ fn run_for_time(
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
         let (span, ended) = (watch.read(), commits() - before);
+        observer.measured();
         let tallies = match served {
             Some(served) => served.end()?,
             None => join_all(workers)?,
