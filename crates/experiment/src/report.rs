@@ -142,14 +142,14 @@ fn section(out: &mut String, reported: &Reported) -> Result<(), String> {
     if let Some(why) = judgement.not_run() {
         let _ = writeln!(out, "<p class=\"why\">{}</p>", escape(why));
     }
-    out.push_str("<div class=\"wide\"><table>\n<thead><tr><th>claim</th><th>the paper</th><th>ours</th><th>verdict</th></tr></thead>\n<tbody>\n");
+    out.push_str("<div class=\"wide\"><table class=\"claims\">\n<thead><tr><th>claim</th><th>the paper</th><th>ours</th><th>verdict</th></tr></thead>\n<tbody>\n");
     for claim in &judgement.claims {
         let why = claim.reason.map_or_else(String::new, |reason| {
             format!("<br/><span class=\"reason\">{}: {}</span>", reason.cause.words(), escape(reason.says))
         });
         let _ = writeln!(
             out,
-            "<tr><td>{}{why}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}{why}</td><td data-of=\"the paper\">{}</td><td data-of=\"ours\">{}</td><td>{}</td></tr>",
             escape(claim.says),
             escape(&claim.paper),
             escape(if claim.ours.is_empty() { "–" } else { &claim.ours }),

@@ -74,7 +74,7 @@ impl System {
                 let touched = touched
                     .map_or_else(String::new, |touched| format!(" --partitions-per-transaction {touched}"));
                 format!(
-                    "--cores {cores} --drawn-by engine --in-flight 16 --execution partitioned --partitions {control}{touched} \
+                    "--cores {cores} --drawn-by engine --in-flight 4 --execution partitioned --partitions {control}{touched} \
                      --set execution_threads={}",
                     (cores - control).max(1)
                 )
@@ -103,10 +103,16 @@ fn dreadlocks(scale: Scale) -> System {
 
 /// YCSB on so many cores.
 fn ycsb(scale: Scale, system: System, cores: u32, rest: &str) -> String {
+    let options = system.options(cores);
+    let options = if rest.contains("hot:") && rest.contains("--read-percent 0") {
+        // What a thread has under way keeps hot records locked.
+        options.replace("--in-flight 4", "--in-flight 2")
+    } else {
+        options
+    };
     format!(
-        "bench ycsb --records {} --value-bytes 1000 {rest} {} --durability lazy {}",
+        "bench ycsb --records {} --value-bytes 1000 {rest} {options} --durability lazy {}",
         scale.pick(10_000, 1_000_000),
-        system.options(cores),
         length(scale)
     )
 }

@@ -15,7 +15,8 @@ a { color: inherit; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; margin: .5rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--rule); }
-th.paper { padding-top: 1rem; }
+th.paper { padding-top: 1rem; } .front td:nth-child(n+3) { white-space: nowrap; }
+.claims td:first-child { min-width: 16rem; }
 .verdict { display: inline-block; white-space: nowrap; padding: 0 .5em; border-radius: .6em; font-size: .85rem; font-weight: 600;
   border: 1px solid currentColor; }
 .holds { color: #1a7f37; } .shape { color: #8a6100; } .fails { color: #b42318; } .absent { color: var(--faint); }
@@ -27,7 +28,10 @@ code, pre { background: var(--code); font: .85rem/1.45 ui-monospace, monospace; 
 pre { padding: .6rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { body { font-size: 15px; } main { padding: .7rem; } th, td { padding-right: .5rem; }
   .front thead { display: none; } .front tr { display: block; border-bottom: 1px solid var(--rule); padding: .35rem 0; }
-  .front td, .front th { display: inline; border: 0; } .front td:nth-child(2) { display: block; } }
+  .front td, .front th { display: inline; border: 0; } .front td:nth-child(2) { display: block; }
+  .claims thead { display: none; } .claims tr { display: block; border-bottom: 1px solid var(--rule); padding: .35rem 0; }
+  .claims td { display: inline; border: 0; } .claims td:first-child { display: block; min-width: 0; }
+  .claims td[data-of]::before { content: attr(data-of) ': '; color: var(--faint); } }
 @media print {
   :root { --ink: #000000; --paper: #ffffff; --faint: #333333; --rule: #999999; --code: #ffffff; }
   body { font-size: 10pt; } section { break-inside: avoid-page; } details:not([open]) { display: none; } a { text-decoration: none; }

@@ -13,8 +13,8 @@ fn systems(scale: Scale) -> [System; 3] {
 /// NewOrder and Payment, half and half.
 fn tpcc(scale: Scale, system: System, cores: u32, warehouses: u32) -> String {
     let size = scale.pick("--items 300 --customers 30", "--items 10000 --customers 300");
-    // No more partitions than warehouses.
-    let options = system.options(cores);
+    // No more partitions than warehouses; and few transactions at a time, whose locks others wait for.
+    let options = system.options(cores).replace("--in-flight 4", "--in-flight 2");
     let control = System::control(cores);
     let options = options
         .replace(&format!("--partitions {control}"), &format!("--partitions {}", control.min(warehouses)));
