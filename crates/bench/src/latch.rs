@@ -4,6 +4,8 @@
 //! A round is a latch, a mix and a number of threads for a while. All combinations take turns, several times, so that
 //! whatever else the machine does befalls them alike; the median of the rounds counts.
 
+mod nothing;
+
 use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -11,6 +13,7 @@ use foreshore_env::{
     time::Duration,
 };
 use foreshore_latch::baseline::{Latch, LatchKind, Visit};
+use nothing::Nothing;
 use serde::Serialize;
 
 use crate::{
@@ -241,25 +244,6 @@ fn visit<V: Visit>(subject: Subject, visitor: V) -> V::Output {
     match subject {
         Subject::Nothing => visitor.visit::<Nothing>(),
         Subject::Latch(kind) => kind.visit(visitor),
-    }
-}
-
-/// Excludes nobody.
-#[derive(Default)]
-struct Nothing;
-
-impl Latch for Nothing {
-    const SHARES: bool = true;
-    const OPTIMISTIC: bool = false;
-
-    #[inline]
-    fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
-        change()
-    }
-
-    #[inline]
-    fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
-        Some(change())
     }
 }
 

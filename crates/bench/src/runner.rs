@@ -28,7 +28,7 @@ use crate::{
     workload::{Check, Worker, Workload},
 };
 use drawn::Served;
-use gate::Gate;
+use gate::{Gate, join_all};
 use in_flight::InFlight;
 pub use load::load;
 pub(crate) use measured::Measured;
@@ -211,17 +211,6 @@ fn report(
         load_seconds,
         check_seconds,
     }
-}
-
-/// Waits for all threads; a panic in one of them goes on here, the first failure is returned.
-fn join_all<T, E: Into<BenchError>>(
-    threads: Vec<thread::ScopedJoinHandle<'_, Result<T, E>>>,
-) -> Result<Vec<T>, BenchError> {
-    let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-    results
-        .into_iter()
-        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(Into::into))
-        .collect()
 }
 
 fn run_for_time(

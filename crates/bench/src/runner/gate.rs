@@ -1,11 +1,13 @@
-//! Where threads wait until all of them are there: a thousand of them take a while to be made.
+//! How threads begin together, and end: a thousand of them take a while to be made.
 
 use foreshore_env::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
-/// Closed at first.
+use crate::BenchError;
+
+/// Where threads wait until all of them are there. Closed at first.
 #[derive(Default)]
 pub(super) struct Gate {
     /// Written by who opens it, read by who wants to pass. Relaxed: it carries no data.
@@ -25,4 +27,15 @@ impl Gate {
             thread::park();
         }
     }
+}
+
+/// Waits for all threads; a panic in one of them goes on here, the first failure is returned.
+pub(super) fn join_all<T, E: Into<BenchError>>(
+    threads: Vec<thread::ScopedJoinHandle<'_, Result<T, E>>>,
+) -> Result<Vec<T>, BenchError> {
+    let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(Into::into))
+        .collect()
 }

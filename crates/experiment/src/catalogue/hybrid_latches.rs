@@ -1,6 +1,8 @@
 //! Böttcher et al. 2020. The machine there: two sockets with 20 hardware threads each, so `xeon2x10` here.
 
-use super::{CONSTANT, RATE, bars, constant, constants, lines, log_lines};
+mod sizes;
+
+use super::{RATE, lines, log_lines};
 use crate::{
     claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
@@ -13,8 +15,8 @@ pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
         granularity(scale),
         counters(scale),
         contention(scale),
-        sizes(),
-        parking(),
+        sizes::sizes(),
+        sizes::parking(),
     ]
 }
 
@@ -182,23 +184,6 @@ fn granularity(scale: Scale) -> Experiment {
     }
 }
 
-fn parking() -> Experiment {
-    let claims = vec![
-        constant("parking spaces", "spaces", 512.0),
-        constant("between two looks around of who waits for a latch", "ms", 10.0),
-    ];
-    Experiment {
-        id: "4.7",
-        paper: Paper::HybridLatches,
-        figure: "§3.4",
-        title: "Constants of the parking lot",
-        runs: vec![Run::real("bench constants", constants(&claims))],
-        plots: vec![bars(CONSTANT, " ")],
-        claims,
-        remark: "Nothing is measured. Spaces are chained where threads wait for addresses that share one; how is tested in crates/latch.",
-    }
-}
-
 /// The latches of Table 3, with their names there.
 const TABLE_3: [(&str, &str); 5] = [
     ("queuing_rw", "local spinning"),
@@ -363,45 +348,5 @@ fn contention(scale: Scale) -> Experiment {
         remark: "The paper has 40 hardware threads; this machine may have few, so more threads than that are more than it can run. With two \
                  processors there is little traffic that a spinlock could save by looking first, and who runs takes the latch again \
                  and again: test-and-set looks good for that reason.",
-    }
-}
-
-fn sizes() -> Experiment {
-    const PLOT: &str = "bytes";
-    let take = Take::each(PLOT, "/results", "{/latch}", "1", Value::Of("/size_bytes"));
-    let size = |series: &str| Quantity::spot(PLOT, series, At::First);
-    let is = |says, series, bytes: f64| Claim::times(says, size(series), Quantity::Is(1.0), bytes, 1.0);
-    Experiment {
-        id: "4.6",
-        paper: Paper::HybridLatches,
-        figure: "Table 2",
-        title: "How large latches are",
-        runs: vec![Run::real(
-            "bench latch --latch all --mix read-only --threads 1 --seconds 0.01 --rounds 1",
-            [take],
-        )],
-        plots: vec![bars(PLOT, " ")],
-        claims: vec![
-            is("hybrid: 16 bytes", "hybrid", 16.0),
-            is("optimistic: 8", "optimistic", 8.0),
-            is("reader-writer spinlock: 8", "spin_rw", 8.0),
-            Claim::at_most(
-                "the mutex of the system is no larger than theirs",
-                size("std_mutex"),
-                Quantity::Is(1.0),
-                40.0,
-                40.0,
-                "40",
-            ),
-            Claim::at_most(
-                "nor is its reader-writer mutex",
-                size("std_rwlock"),
-                Quantity::Is(1.0),
-                56.0,
-                56.0,
-                "56",
-            ),
-        ],
-        remark: "Theirs are C++'s: `std::mutex` has 40 bytes, Rust's is a word for the futex.",
     }
 }
