@@ -10,8 +10,8 @@ use std::{
 use super::super::{CampaignArgs, hunt::Told};
 use crate::output::CliError;
 
-/// How long a run may take, in the time of people.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a run may take, in the time of people: many times what it takes, also where more run than there are processors.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Lines that a program which died leaves to be shown.
 const LAST_LINES: usize = 6;
 
