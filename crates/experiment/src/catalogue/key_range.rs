@@ -11,6 +11,14 @@ use crate::{
 const PLOT: &str = "commits/s";
 /// The second machine of the paper, a Niagara with 64 contexts.
 const NIAGARA: &str = "--profile niagara32 --cores 64";
+/// Why policies that make many give way lose little.
+const GIVING_WAY_IS_CHEAP: &str = "giving way costs little here: by 60 threads six of ten attempts end early with wait-die, three of \
+    ten with wound-wait, and 83 and 92 % of the throughput are left";
+
+/// Why inherited intent locks are faster than there.
+const ALL_ARE_INHERITED: &str = "every intent lock is inherited here, not only hot ones, so that without absolute locks nothing \
+    is touched that others change: 1.4 ms for all, 9.3 with lightweight ones, whose counters all share, and 65 in the table";
+
 const ABORTED: &str = "share of attempts aborted";
 
 pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
@@ -172,20 +180,27 @@ fn intent(scale: Scale) -> Experiment {
                 time("inherited", At::First),
                 5.5,
                 1.5,
-            ),
+            )
+            .because(Cause::Technique, ALL_ARE_INHERITED),
             Claim::times(
                 "lightweight ones (LIL): another 3 to 5 times",
                 time("inherited", At::First),
                 time("lightweight", At::First),
                 4.0,
                 1.5,
-            ),
+            )
+            .because(Cause::Technique, ALL_ARE_INHERITED),
             Claim::alike(
                 "lightweight ones hardly mind absolute locks",
                 time("lightweight", load),
                 time("lightweight", At::First),
                 1.5,
                 "hardly",
+            )
+            .because(
+                Cause::Experiment,
+                "6,000 transactions are over in 9 ms without any; 60 absolute locks make somebody wait a thousand times, \
+                 and take 17 ms more. The other kinds mind them more: inheritance goes from 1.4 to 44 ms",
             ),
         ],
         remark: "60 threads on 64 simulated contexts of a Niagara, as in the paper.",
@@ -272,14 +287,16 @@ fn no_deadlock(scale: Scale) -> Experiment {
                 rate("wound_wait", At::Last),
                 2.0,
                 1.5,
-            ),
+            )
+            .because(Cause::Technique, GIVING_WAY_IS_CHEAP),
             Claim::times(
                 "twice as fast as wait-die",
                 rate("backoff", At::Last),
                 rate("wait_die", At::Last),
                 2.0,
                 1.5,
-            ),
+            )
+            .because(Cause::Technique, GIVING_WAY_IS_CHEAP),
             Claim::at_most(
                 "almost nobody gives way",
                 aborted("backoff"),

@@ -2,7 +2,7 @@
 
 use super::{PLOT, RATE, lines, log_lines, rate, threads, txbench};
 use crate::{
-    claim::{At, Claim, Quantity},
+    claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
 };
 
@@ -60,6 +60,11 @@ pub(super) fn aborts(scale: Scale) -> Experiment {
                 0.2,
                 0.067,
                 "up to 46 %",
+            )
+            .because(
+                Cause::Technique,
+                "Dreadlocks need no mutex, whatever the lock table: by 200 threads under one mutex 542 transactions were \
+                 committed and none gave way",
             ),
             Claim::at_least(
                 "ahead under load",
