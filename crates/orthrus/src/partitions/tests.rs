@@ -97,6 +97,21 @@ fn no_more_is_begun_than_the_windows_have_room_for() {
     assert_eq!((stats.done, dropped.load(Ordering::SeqCst)), (0, 0));
 }
 
+/// ORTHRUS-4: where threads end while partitions go from one to another, none stays behind with the locks in its rings.
+#[test]
+fn no_partition_stays_behind_on_its_way_to_another_thread() {
+    let mut left = Vec::new();
+    for round in 0..200 {
+        let options = PartitionOptions { control_threads: 3, automatic: true, pin_threads: false, ..OPTIONS };
+        let partitions = Partitions::start(options).unwrap();
+        for controllers in 0..round % 20 {
+            partitions.set_controllers(1 + controllers % 4);
+        }
+        left.push(Arc::downgrade(&partitions.shared));
+    }
+    assert!(wait_for(|| left.iter().all(|shared| shared.strong_count() == 0)), "a partition is left");
+}
+
 /// A job is begun by whoever has room, also when it was given to a thread that has none and others get new ones all the time.
 #[test]
 fn nobody_is_forgotten_in_the_queue_of_a_thread_without_room() {
