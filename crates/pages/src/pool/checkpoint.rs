@@ -4,7 +4,7 @@
 //! page that was visited early and changed again before the sweep ended has a change below that LSN which is not in the
 //! file. The horizon here is the log's end *before* the sweep. PAGE-8 in the README has the argument.
 
-use foreshore_base::{Lsn, Result, StorageError};
+use foreshore_base::{FrameIndex, Lsn, Result, StorageError};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::atomic::Ordering,
@@ -16,6 +16,8 @@ use super::{BufferPool, FrameRef, write::Batch};
 /// Pages written with one wait for the log, and between two syncs: a commit whose log is synced meanwhile waits behind them, so
 /// they are few.
 const BATCH_PAGES: usize = 16;
+/// Frames of which the dirty ones are sorted at a time: so much memory it takes, eight bytes each, and no more.
+const SORTED_FRAMES: usize = 1 << 16;
 
 impl BufferPool {
     /// Moves the redo horizon to the log's end and makes durable in the data file every change that was logged before
@@ -56,19 +58,44 @@ impl BufferPool {
 
     /// Latches every frame in turn, empty ones too, and writes the dirty pages that are `wanted`. `wanted` is asked under
     /// the shared latch.
+    ///
+    /// A part of the frames at a time, and of these in the order of the file: neighbours go with one write, and pages that the file
+    /// never had, with which a sync writes more than their bytes, come together at its end.
     pub(super) fn write_dirty(&self, wanted: impl Fn(FrameRef<'_>) -> bool) -> Result<()> {
         let mut sweep = Sweep { pool: self, batch: Batch::new(BATCH_PAGES), unsynced: 0 };
-        for place in self.all_frames() {
-            sweep.visit(place, &wanted)?;
-            if sweep.batch.is_full() {
-                sweep.write()?;
+        let frames = self.frames.count() as u32;
+        let mut dirty = Vec::new();
+        for first in (0..frames).step_by(SORTED_FRAMES) {
+            for index in (first..frames).take(SORTED_FRAMES).map(FrameIndex) {
+                let place = self.frame(index);
+                let _guard = match place.frame.latch.try_shared() {
+                    Some(guard) => guard,
+                    None => self.wait_shared(
+                        place,
+                        place.frame.page(),
+                        BufferPool::latch_deadline(),
+                        Patience::ENDLESS,
+                    )?,
+                };
+                if place.frame.is_dirty() && wanted(place) {
+                    dirty.push((place.frame.page(), index));
+                }
             }
+            dirty.sort_unstable();
+            // Who has taken a frame for another page since has written this one.
+            for (_, index) in dirty.drain(..) {
+                sweep.visit(self.frame(index), &wanted)?;
+                if sweep.batch.is_full() {
+                    sweep.write()?;
+                }
+            }
+            sweep.write()?;
         }
-        sweep.write()
+        Ok(())
     }
 }
 
-/// A walk over all frames, and what it has collected.
+/// A walk over frames, and what it has collected.
 #[derive(Debug)]
 struct Sweep<'p> {
     pool: &'p BufferPool,
