@@ -109,7 +109,7 @@ impl<R> Cell<R> {
         }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Ended(ended) => Some(ended),
-            State::Running { .. } | State::Taken => Some(Ended::Lost),
+            State::Running { .. } | State::Taken => panic!("{TAKEN}"),
         }
     }
 
@@ -134,7 +134,8 @@ impl<R> Submitted<R> {
     /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only.
     ///
     /// # Panics
-    /// If the body has panicked under locks, with what it said. It has left no trace.
+    /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its result before,
+    /// to who polled it.
     pub fn wait(self) -> Result<R> {
         let Some(ended) = self.cell.take(None) else { return Err(self.cell.lost()) };
         if let Ended::Committed(_, ticket, true) = &ended {
@@ -145,6 +146,9 @@ impl<R> Submitted<R> {
 
     /// As [`Submitted::wait`], until `deadline` at most: the handle comes back when there is no result then. The transaction
     /// goes on; [`TransactOptions::deadline`] bounds how long it waits for locks.
+    ///
+    /// # Panics
+    /// As [`Submitted::wait`].
     pub fn wait_until(self, deadline: Instant) -> Result<R, WaitError<R>> {
         let Some(ended) = self.cell.take(Some(deadline)) else { return Err(WaitError::TimedOut(self)) };
         if let Ended::Committed(_, ticket, true) = &ended
@@ -171,6 +175,7 @@ pub enum WaitError<R> {
     Failed(Error),
 }
 
+/// Polling it panics as [`Submitted::wait`] does.
 impl<R> Future for Submitted<R> {
     type Output = Result<R>;
 
@@ -184,7 +189,7 @@ impl<R> Future for Submitted<R> {
             }
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Ended(ended) => ended,
-                State::Running { .. } | State::Taken => Ended::Lost,
+                State::Running { .. } | State::Taken => panic!("{TAKEN}"),
             }
         };
         if let Ended::Committed(_, ticket, true) = &mut ended {
@@ -199,6 +204,8 @@ impl<R> Future for Submitted<R> {
         Poll::Ready(cell.result(ended))
     }
 }
+
+const TAKEN: &str = "a submitted transaction was asked for its result once more";
 
 /// What is wrong with threads that end before their work is done.
 fn lost(path: &Path, partitions: &Partitions) -> Error {

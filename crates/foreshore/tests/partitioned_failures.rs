@@ -7,7 +7,8 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -228,7 +229,7 @@ struct Fatal;
 
 impl Drop for Fatal {
     fn drop(&mut self) {
-        assert!(std::thread::panicking(), "where a body is dropped");
+        assert!(thread::panicking(), "where a body is dropped");
     }
 }
 
@@ -350,4 +351,21 @@ fn a_waker_that_panics_harms_nobody_else() {
     assert_eq!(broken.0.load(Ordering::SeqCst), 1);
     assert_at_rest(&db);
     db.close().unwrap();
+}
+
+/// A result is given once. Who asks again is told so, not that something has died.
+#[test]
+#[should_panic(expected = "once more")]
+fn a_result_is_given_once() {
+    let db = open(&FaultyDisk::new(), options([1, 1, 4, 4]), |_| 0);
+    let mut submitted = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 2)).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let result = loop {
+        if let Poll::Ready(result) = Pin::new(&mut submitted).poll(&mut context) {
+            break result;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert!(!result.unwrap());
+    drop(submitted.wait());
 }

@@ -45,7 +45,7 @@ impl Partitioner {
             KeyRef::Key(key) if table >= TableId::FIRST_USER => {
                 // LOCK-19: its panic must not pass through whoever asks, under latches and in the middle of changes.
                 let said = catch_unwind(AssertUnwindSafe(|| (self.partition)(key)));
-                let partition = said.map_err(|panic| LockError::Partitioner(text_of(&*panic)))?;
+                let partition = said.map_err(|panic| LockError::Partitioner(text_of(panic)))?;
                 Ok(in_range(name, partition % self.partitions, self.partitions))
             }
             _ => Ok(name),
@@ -53,11 +53,14 @@ impl Partitioner {
     }
 }
 
-/// What a panic has said.
+/// What a panic has said. The panic is forgotten: its own destructor may be the next.
 #[cold]
-fn text_of(panic: &(dyn Any + Send)) -> Box<str> {
+fn text_of(panic: Box<dyn Any + Send>) -> Box<str> {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text").into()
+    let text =
+        text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text").into();
+    std::mem::forget(panic);
+    text
 }
 
 /// The name in the range of a partition that it is in its range of all.

@@ -22,7 +22,8 @@ pub(crate) struct Bell {
     /// Written by the sleeper. Whoever rings has sent something first and reads this then; the sleeper writes this first and
     /// looks at what was sent then. A fence lies between the two on both sides, so one of them sees the other.
     asleep: AtomicBool,
-    /// Whether the sleeper has room for a job. Written by it before `asleep`, and read with it, by the same fences.
+    /// Whether the sleeper has room for a job, and was not rung for one. Written by it before `asleep`, and read with it, by the same
+    /// fences; whoever takes it away wakes the sleeper, which writes it again before it sleeps again.
     hungry: AtomicBool,
     /// Whether somebody waits for a lock in a partition of the sleeper's. As `hungry`.
     restless: AtomicBool,
@@ -42,15 +43,25 @@ impl Bell {
     pub(crate) fn ring_after_fence(&self) -> bool {
         let asleep = self.asleep.load(Relaxed);
         if asleep {
-            *self.rung.lock() = true;
-            self.changed.notify_one();
+            self.wake();
         }
         asleep
     }
 
-    /// The same, of a sleeper that has room for a job: another would only sleep on.
+    /// The same, of a sleeper that has room for a job: another would only sleep on. Once for each sleep: the next job is for the
+    /// next sleeper.
     pub(crate) fn ring_hungry_after_fence(&self) -> bool {
-        self.hungry.load(Relaxed) && self.ring_after_fence()
+        let rings =
+            self.asleep.load(Relaxed) && self.hungry.load(Relaxed) && self.hungry.swap(false, Relaxed);
+        if rings {
+            self.wake();
+        }
+        rings
+    }
+
+    fn wake(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
     }
 
     /// The same, of a sleeper who has to do with locks that are waited for: after one of them was given back.

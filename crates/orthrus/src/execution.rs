@@ -12,6 +12,7 @@ use crate::{
     job::{Job, Next},
     mesh::{Answer, Inbox, Order, Outbox, Sign, count, tell_of_room},
     partitions::{Actor, Shared},
+    queue::discard,
 };
 
 /// Before what could not be done is tried again.
@@ -36,6 +37,8 @@ pub(crate) struct Execution {
     pub(crate) next_number: u64,
     /// The queue that it takes from next, modulo their number.
     pub(crate) next_queue: usize,
+    /// Whether what repeats itself is before what is new.
+    pub(crate) again_first: bool,
     /// Jobs that have repeated themselves since it was looked who has fewer.
     pub(crate) repeated: usize,
     /// What it has told of the jobs that it has.
@@ -103,7 +106,6 @@ impl Execution {
         if !self.shared.handed[self.number].is_empty() {
             worked |= self.take_handed(takes);
         }
-        // What came back goes first.
         if !takes {
             // Others begin what is begun from now on.
             for job in self.again.drain(..) {
@@ -137,9 +139,12 @@ impl Execution {
         worked
     }
 
-    /// What to begin next: what is new, as long as there is room for it; else what was here before.
+    /// What to begin next: in turn what is new, as long as there is room for it, and what was here before, so that neither keeps
+    /// the other out.
     fn next_job(&mut self) -> Option<Box<dyn Job>> {
-        if self.has_room()
+        self.again_first = !self.again_first && !self.again.is_empty();
+        if !self.again_first
+            && self.has_room()
             && let Some(job) = self.shared.take_job(self.next_queue)
         {
             self.next_queue = self.next_queue.wrapping_add(1);
@@ -229,5 +234,14 @@ impl Execution {
                 }
             }
         }
+    }
+}
+
+impl Drop for Execution {
+    /// What it has in hand is dropped, and so told of it.
+    fn drop(&mut self) {
+        let away = self.away.drain().map(|(_, job)| job);
+        let later = self.later.drain(..).map(|(_, job)| job);
+        away.chain(later).chain(self.again.drain(..)).for_each(discard);
     }
 }

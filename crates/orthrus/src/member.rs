@@ -34,6 +34,9 @@ impl Member {
     pub(crate) fn run(mut self) {
         let automatic = self.shared.options().automatic;
         let (mut idle, mut turns) = (0, 0_u32);
+        if automatic {
+            self.shared.roles.works(self.number);
+        }
         while !self.shared.has_stopped() {
             if automatic {
                 turns = turns.wrapping_add(1);
@@ -98,6 +101,12 @@ impl Member {
                 || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
                 || shared.has_stopped()
         });
+        // Whoever rang it for a job rang nobody else.
+        let takes =
+            executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
+        if hungry && !takes && shared.has_jobs() {
+            shared.ring_for_a_job(*number);
+        }
     }
 
     /// Puts down the partitions that are another's now, and takes up its own; `looks`: whether it also looks if somebody should

@@ -214,12 +214,19 @@ impl Shared {
 
     /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
     pub(crate) fn submit(&self, job: Box<dyn Job>) {
-        let Some(number) = self.put_job(job) else { return };
+        if let Some(number) = self.put_job(job) {
+            self.ring_for_a_job(self.options.first_execution() + number);
+        }
+    }
+
+    /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on; those that are awake look
+    /// by themselves.
+    pub(crate) fn ring_for_a_job(&self, from: usize) {
         fence(Ordering::SeqCst);
-        let bells = &self.bells[self.options.first_execution()..];
-        // One that sleeps and has room is enough; those that are awake look by themselves.
-        let _woken =
-            (0..bells.len()).any(|offset| bells[(number + offset) % bells.len()].ring_hungry_after_fence());
+        let first = self.options.first_execution();
+        let bells = &self.bells[first..];
+        let _woken = (0..bells.len())
+            .any(|offset| bells[(from - first + offset) % bells.len()].ring_hungry_after_fence());
     }
 
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.

@@ -83,7 +83,10 @@ impl Roles {
         Roles {
             controllers: AtomicUsize::new(controllers),
             seats: (0..partitions).map(|_| Mutex::new(None)).collect(),
-            activities: (0..threads).map(|_| Activity::default()).collect(),
+            // Until they begin they have nothing to do.
+            activities: (0..threads)
+                .map(|_| Activity { idle_since: AtomicU64::new(1), ..Activity::default() })
+                .collect(),
             watch: Mutex::new(Watch { at_ns: 0, idle_ns: vec![0; threads].into() }),
             begin: Instant::now(),
             to_control: AtomicU64::new(0),

@@ -108,7 +108,7 @@ impl<P> Serving<P> {
     ///
     /// # Panics
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no
-    /// trace.
+    /// trace. The others go on: it is told when they have ended ([`Serving::stop`]).
     pub fn wait(self) -> Result<Vec<P>> {
         let mut back = self.desk.back.lock();
         while back.left > 0 {

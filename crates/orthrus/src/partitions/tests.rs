@@ -1,5 +1,6 @@
 mod beside;
 mod carried;
+mod turns;
 
 use foreshore_env::{
     sync::atomic::AtomicU64,

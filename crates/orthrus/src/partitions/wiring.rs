@@ -62,6 +62,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
             again: VecDeque::new(),
             next_number: 0,
             next_queue: number,
+            again_first: false,
             repeated: 0,
             told: 0,
         });

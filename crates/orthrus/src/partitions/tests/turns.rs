@@ -1,0 +1,108 @@
+//! Who gets a turn, who is woken for it, and what panics where all end.
+
+use super::*;
+
+/// A job that does this.
+struct Does<F>(F);
+
+impl<F: FnMut() -> Next + Send> Job for Does<F> {
+    fn begin(&mut self) -> Next {
+        (self.0)()
+    }
+
+    fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+        unreachable!("it has asked for no locks")
+    }
+}
+
+/// What repeats itself gets its turn though there are new jobs all the time, each of which is over at once.
+#[test]
+fn what_is_new_keeps_nobody_out() {
+    /// Puts another one into the queue before it is over.
+    fn feed(shared: &Arc<Shared>, ends: &Arc<AtomicBool>) {
+        let again = (Arc::clone(shared), Arc::clone(ends));
+        shared.submit(Box::new(Does(move || {
+            if !again.1.load(Ordering::SeqCst) {
+                feed(&again.0, &again.1);
+            }
+            Next::Done
+        })));
+    }
+    let options = PartitionOptions { execution_threads: 1, window: 8, pin_threads: false, ..OPTIONS };
+    let partitions = Partitions::start(options).unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    (0..3).for_each(|_| feed(&partitions.shared, &ends));
+    let repeated = Arc::new(AtomicU64::new(0));
+    let (count, over) = (Arc::clone(&repeated), Arc::clone(&ends));
+    partitions.submit(Box::new(Does(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        if over.load(Ordering::SeqCst) { Next::Done } else { Next::Again }
+    })));
+    assert!(wait_for(|| repeated.load(Ordering::SeqCst) >= 100), "{partitions:?}");
+    ends.store(true, Ordering::SeqCst);
+    assert!(wait_for(|| partitions.stats().in_flight == 0 && partitions.stats().queued == 0));
+}
+
+/// Of two jobs that come one right after the other, each wakes a thread of its own. Nobody here wakes by himself.
+#[test]
+fn each_job_wakes_another_sleeper() {
+    let options = PartitionOptions { execution_threads: 4, window: 1, pin_threads: false, ..OPTIONS };
+    let partitions = Partitions::start(options).unwrap();
+    for round in 0..200 {
+        let (running, may_end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let busy = || {
+            let (running, may_end) = (Arc::clone(&running), Arc::clone(&may_end));
+            Box::new(Does(move || {
+                running.fetch_add(1, Ordering::SeqCst);
+                assert!(wait_for(|| may_end.load(Ordering::SeqCst)));
+                Next::Done
+            }))
+        };
+        (0..2).for_each(|_| partitions.submit(busy()));
+        assert!(wait_for(|| running.load(Ordering::SeqCst) == 2), "round {round}: {partitions:?}");
+        // Time enough, mostly, for the other two to fall asleep.
+        thread::sleep(Duration::from_millis(1));
+        (0..2).for_each(|_| partitions.submit(busy()));
+        assert!(wait_for(|| running.load(Ordering::SeqCst) == 4), "round {round}: {partitions:?}");
+        may_end.store(true, Ordering::SeqCst);
+        assert!(wait_for(|| partitions.stats().in_flight == 0));
+    }
+}
+
+/// Panics where it is dropped.
+struct Fatal(Arc<AtomicU64>);
+
+impl Drop for Fatal {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("planted, in a destructor");
+    }
+}
+
+/// ORTHRUS-4: where all end, destructors that panic keep no other job from its end, and do not meet: not those of jobs that
+/// nobody has begun, nor those of jobs that a dying thread had in hand.
+#[test]
+fn destructors_that_panic_end_nothing_but_their_jobs() {
+    for dies in [false, true] {
+        let options = PartitionOptions { execution_threads: 1, pin_threads: false, ..OPTIONS };
+        let partitions = Partitions::start(options).unwrap();
+        let (begun, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        for _ in 0..6 {
+            let (fatal, begun) = (Fatal(Arc::clone(&dropped)), Arc::clone(&begun));
+            partitions.submit(Box::new(Does(move || {
+                let _captured = &fatal;
+                begun.fetch_add(1, Ordering::SeqCst);
+                Next::Later
+            })));
+        }
+        // Some are in hand, the others have no room.
+        assert!(wait_for(|| begun.load(Ordering::SeqCst) >= 2 && partitions.stats().in_flight == 2));
+        if dies {
+            partitions.shared.doomed.store(options.control_threads, Ordering::SeqCst);
+        } else {
+            partitions.stop();
+        }
+        assert!(wait_for(|| dropped.load(Ordering::SeqCst) == 6), "{dies}: {partitions:?}");
+        assert_eq!(partitions.is_poisoned(), dies);
+    }
+}
