@@ -89,6 +89,10 @@ fn replace_row(session: &mut TxnSession, table: &TableInfo) -> Result<(), TreeEr
     {
         return Ok(());
     }
+    // A drop whose commit could not be flushed has changed them, and nobody knows whether it stands.
+    if let Some(poisoned) = engine.core().log.poisoned() {
+        return Err(poisoned.into());
+    }
     let detail = format!("the rows of table {:?} are not as they were when they were read", table.name());
     Err(StorageError::corrupt_page(catalog.tree.root(), detail).into())
 }
