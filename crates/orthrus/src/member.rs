@@ -87,8 +87,10 @@ impl Member {
             (false, true) => LOCK_NAP,
             (false, false) => LONG_NAP,
         };
-        let hungry =
-            executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
+        let has_room = |execution: &Option<Execution>| {
+            executes(shared, *number) && execution.as_ref().is_some_and(Execution::has_room)
+        };
+        let hungry = has_room(execution);
         controls.iter_mut().for_each(Control::announce);
         if let Some(execution) = execution {
             execution.announce();
@@ -102,9 +104,7 @@ impl Member {
                 || shared.has_stopped()
         });
         // Whoever rang it for a job rang nobody else.
-        let takes =
-            executes(shared, *number) && execution.as_ref().is_some_and(|execution| execution.has_room());
-        if hungry && !takes && shared.has_jobs() {
+        if hungry && !has_room(execution) && shared.has_jobs() {
             shared.ring_for_a_job(*number);
         }
     }

@@ -61,6 +61,10 @@ fn try_drop_table(engine: &Arc<Engine>, name: &str, deadline: Option<Instant>) -
     txn.set_deadline(deadline);
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
+    // Whose commit could not be flushed has left its rows, and the table in the catalog: nobody knows which is true.
+    if let Some(poisoned) = core.log.poisoned() {
+        return Err(poisoned.into());
+    }
     // Under the lock of its row: whoever made or dropped it meanwhile is done.
     let Some(table) = core.catalog.get(name) else {
         txn.rollback()?;
@@ -88,10 +92,6 @@ fn replace_row(session: &mut TxnSession, table: &TableInfo) -> Result<(), TreeEr
         && catalog.tree.insert(session, &dropped_key(table.id()), &row)?
     {
         return Ok(());
-    }
-    // A drop whose commit could not be flushed has changed them, and nobody knows whether it stands.
-    if let Some(poisoned) = engine.core().log.poisoned() {
-        return Err(poisoned.into());
     }
     let detail = format!("the rows of table {:?} are not as they were when they were read", table.name());
     Err(StorageError::corrupt_page(catalog.tree.root(), detail).into())

@@ -1,6 +1,6 @@
 //! Dropping tables: the name goes at once, the pages soon after, and no crash loses or leaks one.
 
-use foreshore_base::PageId;
+use foreshore_base::{PageId, StorageError};
 use foreshore_env::{
     disk::Disk,
     sync::{
@@ -79,6 +79,40 @@ fn a_dropped_table_gives_all_its_pages_back() {
     let engine = open(&disk).unwrap();
     assert!(engine.table("dropped").unwrap().is_none() && engine.table("kept").unwrap().is_some());
     assert_sound(&engine, "opened again");
+}
+
+/// Who waits for a drop whose commit cannot be flushed, because the disk has failed, is told that, and not that the catalog is damaged.
+#[test]
+fn a_drop_behind_one_that_cannot_be_flushed_is_told_why() {
+    let disk = FaultyDisk::new();
+    let engine = open(&disk).unwrap();
+    let table = fill(&engine, "table", 20);
+    let mut user = begin(&engine);
+    assert!(get(&mut user, &table, &5_u32.to_be_bytes()).unwrap().is_some());
+    thread::scope(|scope| {
+        let wait_for = |waiters: usize| {
+            let start = Instant::now();
+            while engine.locks().waiting().len() < waiters {
+                assert!(start.elapsed() < Duration::from_secs(120), "{waiters} do not wait");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let first = scope.spawn(|| engine.drop_table("table"));
+        wait_for(1);
+        let second = scope.spawn(|| engine.drop_table("table"));
+        wait_for(2);
+        disk.crash();
+        user.rollback().unwrap();
+        let (first, second) = (first.join().unwrap(), second.join().unwrap());
+        // The flusher may come before the commit, and fail.
+        let known = matches!(
+            first,
+            Err(TxnError::OutcomeUnknown { .. } | TxnError::Storage(StorageError::Poisoned { .. }))
+        );
+        assert!(known, "{first:?}");
+        assert!(matches!(second, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{second:?}");
+    });
+    assert!(!table.is_dropped());
 }
 
 #[test]
