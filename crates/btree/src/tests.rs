@@ -6,6 +6,7 @@ mod gaps;
 mod hostile;
 mod limits;
 mod model;
+mod orphans;
 mod patience;
 mod read_ahead;
 mod recovery;

@@ -5,7 +5,10 @@ use std::{collections::VecDeque, path::Path};
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::{
     disk::Disk,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +25,19 @@ const KIND: RecordKind = RecordKind(70);
 
 /// A log with the smallest buffer, its running flusher, and the maker of spares, whom the flusher's thread joins.
 fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
+    let (core, flusher) = make(insert);
+    let maker = thread::spawn({
+        let core = Arc::clone(&core);
+        move || run_maker(&core)
+    });
+    let life = move || {
+        flusher.run();
+        maker.join().unwrap();
+    };
+    (core, thread::spawn(life))
+}
+
+fn make(insert: LogInsert) -> (Arc<Core>, Flusher) {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new("/log")).unwrap();
     let options = LogOptions {
@@ -36,15 +52,7 @@ fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     let segment = store.make(0).unwrap();
     let core = Arc::new(Core::new(store, geometry, Seal::new(1), FIRST_LSN.0, FIRST_LSN.0, &options));
     let flusher = Flusher::new(Arc::clone(&core), segment, false);
-    let maker = thread::spawn({
-        let core = Arc::clone(&core);
-        move || run_maker(&core)
-    });
-    let life = move || {
-        flusher.run();
-        maker.join().unwrap();
-    };
-    (core, thread::spawn(life))
+    (core, flusher)
 }
 
 fn append(core: &Core, bytes: usize) -> foreshore_base::Result<Lsn> {
@@ -58,11 +66,15 @@ fn publish(claim: append::Claim<'_>) {
 }
 
 fn eventually(what: &str, done: impl Fn() -> bool) {
+    assert!(happens(done), "{what}");
+}
+
+fn happens(done: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+    while !done() && begun.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(1));
     }
+    done()
 }
 
 #[test]
@@ -128,6 +140,35 @@ fn an_append_that_dies_poisons_and_wakes_all() {
             }
         });
         assert!(core.poisoned().unwrap().to_string().contains("died"));
+        flusher.join().unwrap();
+    }
+}
+
+/// WAL-9, WAL-13: the flusher has nothing left to write, so nobody but the maker of spares can wake who waits for space.
+#[test]
+fn who_waits_for_space_goes_on_when_some_is_made() {
+    for kind in LogInsert::ALL {
+        let (core, flusher) = make(kind);
+        let flusher = thread::spawn(|| flusher.run());
+        let appended = AtomicU64::new(0);
+        let (waits, goes_on) = thread::scope(|scope| {
+            scope.spawn(|| {
+                while append(&core, 10_000).is_ok() {
+                    appended.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let waits = happens(|| {
+                let waiting = core.waiting.lock();
+                let is_idle = waiting.flusher_sleeps && !core.write_wanted.load(Ordering::Relaxed);
+                waiting.for_space == 1 && is_idle && core.ring.written() == core.tail()
+            });
+            let before = appended.load(Ordering::Relaxed);
+            core.reserve().unwrap();
+            let goes_on = happens(|| appended.load(Ordering::Relaxed) > before);
+            core.shut(Stop::Now);
+            (waits, goes_on)
+        });
+        assert!(waits && goes_on, "waits: {waits}, goes on: {goes_on}");
         flusher.join().unwrap();
     }
 }

@@ -1,0 +1,161 @@
+//! Foster children that nobody has adopted, as a crash between split and adoption leaves them; and leaves that are found
+//! without a descent.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use foreshore_base::{PageId, SlotIndex, TableId, TxnId};
+use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_wal::FIRST_LSN;
+
+use super::support::{Rig, scan};
+use crate::{Direction, Isolation, NoLocks, Session, TxnChain, VerifyReport, image::Outline, node, record};
+
+const KEYS: u8 = 31;
+
+/// A tree of which the last thing in the log is the split of a leaf, not yet adopted.
+struct Orphaned {
+    rig: Rig,
+    /// The leaf that was split.
+    parent: PageId,
+    contents: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+fn orphaned() -> Orphaned {
+    let whole = Rig::new(4);
+    let mut session = NoLocks::new(TxnId(1));
+    for number in 0..KEYS {
+        assert!(whole.tree.insert(&mut session, &[number * 7 % KEYS], &[number; 9]).unwrap());
+    }
+    let (mut reader, mut payload) = (whole.log.reader(FIRST_LSN), Vec::new());
+    let mut splits = Vec::new();
+    while let Some(header) = reader.next(&mut payload).unwrap() {
+        splits.extend((header.kind == record::SPLIT).then_some(header.lsn));
+    }
+    for lsn in splits.into_iter().rev() {
+        let until = |name: &str| whole.redone_until(&format!("db/{name}-{}", lsn.0), 4, lsn.advance(1));
+        let rig = until("orphaned");
+        let is_parent = |page: &PageId| {
+            let page = rig.env.pool.shared(*page).unwrap();
+            page.view().level() == 0 && page.view().foster_child().is_some()
+        };
+        if let Some(parent) = rig.pages().into_iter().find(is_parent) {
+            // Reading is what adopts: from a tree of its own.
+            return Orphaned { contents: until("model").contents(), rig, parent };
+        }
+    }
+    panic!("no leaf was split");
+}
+
+impl Orphaned {
+    fn outline(&self, page: PageId) -> Outline {
+        Outline::of(self.rig.env.pool.shared(page).unwrap().view())
+    }
+
+    /// A key of the foster child.
+    fn key(&self) -> Vec<u8> {
+        let child = self.rig.env.pool.shared(self.outline(self.parent).foster).unwrap();
+        node::key_of(child.view(), SlotIndex(0))
+    }
+}
+
+/// Whoever comes through a foster child, reading or writing, leaves it adopted.
+#[test]
+fn a_foster_child_is_adopted_by_whoever_passes() {
+    for way in 0..4 {
+        let orphaned = orphaned();
+        let (rig, key) = (&orphaned.rig, orphaned.key());
+        assert_eq!(rig.verify().foster_children, 1);
+        let mut session = NoLocks::new(TxnId(2));
+        match way {
+            0 => {
+                let found = rig.tree.get(&mut session, &key, Isolation::Serializable, |_| ()).unwrap();
+                assert!(found.is_some());
+            }
+            1 => assert!(rig.tree.put(&mut session, &key, &orphaned.contents[&key]).unwrap()),
+            2 => rig.tree.maintain(&mut session, &key).unwrap(),
+            _ => {
+                let range = (Bound::Included(&key[..]), Bound::Unbounded);
+                scan(&rig.tree, &mut session, range, Direction::Ascending).unwrap();
+            }
+        }
+        assert_eq!(rig.verify().foster_children, 0, "way {way}");
+        assert_eq!(rig.contents(), orphaned.contents);
+    }
+}
+
+/// A leaf whose chain goes on beyond the next separator, or ends before it, is damaged, also where no record lies there.
+#[test]
+fn a_foster_child_outside_its_fences_is_damage() {
+    let orphaned = orphaned();
+    let (rig, parent) = (&orphaned.rig, orphaned.outline(orphaned.parent));
+    let child = orphaned.outline(parent.foster);
+    let (low, end) = (parent.low.clone().unwrap_or_default(), child.high.clone().unwrap());
+    for border in [low, end.clone(), [&end[..], &[1]].concat()] {
+        let empty = |page: PageId, outline: Outline| {
+            rig.env.pool.exclusive(page).unwrap().edit().format(&outline.header()).unwrap();
+        };
+        empty(orphaned.parent, Outline { high: Some(border.clone()), ..parent.clone() });
+        empty(parent.foster, Outline { low: Some(border.clone()), ..child.clone() });
+        let error = rig.tree.verify(&mut VerifyReport::default()).unwrap_err();
+        assert!(error.to_string().contains("foster child lies outside its fences"), "{border:?}: {error}");
+    }
+}
+
+/// A session that takes any page for the leaf where it was last.
+struct Misled {
+    session: NoLocks,
+    finger: PageId,
+}
+
+impl Session for Misled {
+    fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+        self.session.acquire(table, key, mode)
+    }
+
+    fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError> {
+        self.session.try_acquire(table, key, mode)
+    }
+
+    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
+        self.session.check(table, key, mode)
+    }
+
+    fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
+        self.session.held(table, key)
+    }
+
+    fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
+        self.session.has_requests(table, key)
+    }
+
+    fn finger(&self, _: TableId) -> Option<PageId> {
+        Some(self.finger)
+    }
+
+    fn chain(&mut self) -> &mut TxnChain {
+        self.session.chain()
+    }
+}
+
+/// A finger is a hint: wherever it points, a write reaches the leaf of its key.
+#[test]
+fn a_finger_may_point_anywhere() {
+    let rig = Rig::new(4);
+    let mut model = BTreeMap::new();
+    for number in 0..KEYS {
+        rig.tree.insert(&mut NoLocks::new(TxnId(1)), &[number], &[0; 9]).unwrap();
+        model.insert(vec![number], vec![0; 9]);
+    }
+    let beyond = PageId(rig.pages().into_iter().map(|page| page.0).max().unwrap() + 1);
+    for finger in rig.pages().into_iter().chain([beyond]) {
+        let mut session = Misled { session: NoLocks::new(TxnId(2)), finger };
+        for number in (0..KEYS).step_by(3) {
+            let value = finger.0.to_le_bytes();
+            assert!(rig.tree.put(&mut session, &[number], &value).unwrap());
+            assert!(rig.tree.update(&mut session, &[number], &value).unwrap());
+            model.insert(vec![number], value.to_vec());
+        }
+        assert_eq!(rig.contents(), model, "{finger:?}");
+    }
+    rig.verify();
+}
