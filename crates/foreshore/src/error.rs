@@ -47,7 +47,7 @@ pub enum Error {
     /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).
     #[error("the transaction was cancelled; it is rolled back when it is dropped")]
     Cancelled,
-    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may.
+    /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its deadline.
     #[error("gave up after {attempts} attempts, the last of which ended so: {last}")]
     RetriesExhausted {
         /// How often it ran.

@@ -43,7 +43,8 @@ pub struct TransactOptions {
     /// takes: a victim keeps its age, the youngest of a circle gives way, so only transactions that began before
     /// this one, or have a higher priority, can make it give way.
     pub retries: u32,
-    /// How long it may wait for locks, from its beginning, over all attempts. Default: as long as it takes.
+    /// How long it may wait for locks, from its beginning, over all attempts; once it has passed, a victim is not run again. Default: as
+    /// long as it takes.
     pub deadline: Option<Duration>,
     /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`].
     pub lock_timeout: Option<Duration>,
@@ -257,8 +258,7 @@ pub(crate) fn run<R, C>(
             }
         };
         attempts += 1;
-        runs_again(error, attempts, options)?;
-        pause(attempts, deadline);
+        thread::sleep(runs_again(error, attempts, options, deadline)?);
     }
 }
 
@@ -320,24 +320,24 @@ fn wants_log(error: &Error) -> bool {
     matches!(error, Error::LogFull { .. } | Error::LogHeld)
 }
 
-/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: if not, how it ends
-/// (DB-5).
-pub(crate) fn runs_again(error: Error, attempts: u32, options: &TransactOptions) -> Result<()> {
+/// Whether a transaction is to run again, after so many attempts of which the last ended with `error`: after which pause, or how
+/// it ends (DB-5). The pause lets those who won go on before this one is in their way again; it is jittered, so that two victims of
+/// each other do not meet in step.
+#[cold]
+pub(crate) fn runs_again(
+    error: Error,
+    attempts: u32,
+    options: &TransactOptions,
+    deadline: Option<Instant>,
+) -> Result<Duration> {
     if !error.is_retryable() {
         return Err(error);
     }
-    if attempts > options.retries {
+    let left = deadline.map_or(LONGEST_PAUSE, |deadline| deadline.saturating_duration_since(Instant::now()));
+    if attempts > options.retries || left.is_zero() {
         return Err(Error::RetriesExhausted { attempts, last: Box::new(error) });
     }
-    Ok(())
-}
-
-/// Lets those who won go on before this thread is in their way again. Jittered, so that two victims of each other do not
-/// meet in step.
-#[cold]
-fn pause(attempts: u32, deadline: Option<Instant>) {
     let most = FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE);
     let jittered = Xorshift::new(random::seed()).below(most.as_nanos() as u64);
-    let left = deadline.map_or(LONGEST_PAUSE, |deadline| deadline.saturating_duration_since(Instant::now()));
-    thread::sleep(Duration::from_nanos(jittered).min(left));
+    Ok(Duration::from_nanos(jittered).min(left))
 }

@@ -413,6 +413,30 @@ fn retries_are_bounded() {
     });
 }
 
+/// Under a policy that lets nobody wait, a victim pauses and runs again until its deadline, however it runs, and no longer.
+#[test]
+fn victims_run_again_until_their_deadline() {
+    let (_directory, db) =
+        open_with(&[("deadlock_policy", "no_wait"), ("control_threads", "1"), ("execution_threads", "1")]);
+    let mut holder = db.begin().unwrap();
+    holder.put(TABLE, 20, 0).unwrap();
+    let options = TransactOptions { deadline: Some(DEADLINE), ..TransactOptions::default() };
+    let body = |tx: &mut Transaction| tx.put(TABLE, 20, 1);
+    for submitted in [false, true] {
+        let began = Instant::now();
+        let result = match submitted {
+            false => db.transact_with(&options, body),
+            true => db.plan().options(options.clone()).submit(body).unwrap().wait(),
+        };
+        let error = result.unwrap_err();
+        let Error::RetriesExhausted { attempts: 2..=1000, last } = &error else {
+            panic!("submitted: {submitted}: {error}")
+        };
+        assert!(matches!(**last, Error::Deadlock(_)), "{last}");
+        assert!((DEADLINE..SOON).contains(&began.elapsed()), "submitted: {submitted}");
+    }
+}
+
 /// Who may have a table at the same time (Gray et al. 1976), and that a transaction that shares it may change keys.
 #[test]
 fn locks_on_tables_get_along_as_they_should() {

@@ -10,7 +10,7 @@ use foreshore_env::{
             fence,
         },
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Looks at one's rings before going to sleep.
@@ -72,20 +72,17 @@ impl Bell {
         }
     }
 
-    /// Sleeps until it is rung, `longest` at most, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
+    /// Sleeps until it is rung, or it is `late`, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
     /// whether it has to do with locks that are waited for.
-    pub(crate) fn sleep(&self, longest: Duration, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
+    pub(crate) fn sleep(&self, late: Instant, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
         self.hungry.store(hungry, Relaxed);
         self.restless.store(restless, Relaxed);
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         if !work() {
-            let deadline = Instant::now() + longest;
             let mut rung = self.rung.lock();
-            let mut late = false;
-            while !*rung && !late {
-                rung = self.changed.wait_until(rung, deadline);
-                late = Instant::now() >= deadline;
+            while !*rung && Instant::now() < late {
+                rung = self.changed.wait_until(rung, late);
             }
             *rung = false;
         }

@@ -1,10 +1,10 @@
 //! An execution thread: it runs transactions whose locks others get, many at a time (Ren et al. 2016, §3.1).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foreshore_env::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 use foreshore_txn::Advance;
 
@@ -15,8 +15,6 @@ use crate::{
     queue::discard,
 };
 
-/// Before what could not be done is tried again.
-const LATER: Duration = Duration::from_millis(1);
 /// Of so many jobs that repeat themselves, one goes to whoever has fewer; of more, if there are more threads to look at.
 const LOOK_EVERY: usize = 8;
 
@@ -30,8 +28,8 @@ pub(crate) struct Execution {
     pub(crate) orders: Vec<Outbox<Order>>,
     /// Transactions whose locks are away, by number.
     pub(crate) away: HashMap<u64, Box<dyn Job>>,
-    /// Those to be begun again, with the time.
-    pub(crate) later: VecDeque<(Instant, Box<dyn Job>)>,
+    /// Those to be begun again, by time and number.
+    pub(crate) later: BTreeMap<(Instant, u64), Box<dyn Job>>,
     /// Those that have ended one transaction and are to begin another.
     pub(crate) again: VecDeque<Box<dyn Job>>,
     pub(crate) next_number: u64,
@@ -46,9 +44,9 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Whether it waits for something that rings no bell.
-    pub(crate) fn is_restless(&self) -> bool {
-        !self.later.is_empty()
+    /// When something is to be begun again, which rings no bell.
+    pub(crate) fn next_time(&self) -> Option<Instant> {
+        self.later.first_key_value().map(|((when, _), _)| *when)
     }
 
     /// Before its thread sleeps: see [`Outbox::announce`].
@@ -172,8 +170,8 @@ impl Execution {
     fn begin_again(&mut self) -> bool {
         let now = Instant::now();
         let mut worked = false;
-        while self.later.front().is_some_and(|(when, _)| *when <= now) {
-            if let Some((_, job)) = self.later.pop_front() {
+        while self.next_time().is_some_and(|when| when <= now) {
+            if let Some((_, job)) = self.later.pop_first() {
                 worked = true;
                 self.begin(job);
             }
@@ -194,8 +192,7 @@ impl Execution {
             match next {
                 Next::Locks(parted) => match parted.next(shared.partitions()) {
                     Advance::Next(partition) => {
-                        let number = *next_number;
-                        *next_number += 1;
+                        let number = draw(next_number);
                         away.insert(number, job);
                         count(&counts.footprints);
                         count(&counts.messages);
@@ -206,9 +203,9 @@ impl Execution {
                     // It needs no locks on keys.
                     Advance::Complete | Advance::Waiting => next = job.locked(parted, Ok(())),
                 },
-                Next::Later => {
+                Next::Later(after) => {
                     count(&counts.later);
-                    later.push_back((Instant::now() + LATER, job));
+                    later.insert((Instant::now() + after, draw(next_number)), job);
                     return;
                 }
                 Next::Release { mut parted, ends } => {
@@ -237,11 +234,18 @@ impl Execution {
     }
 }
 
+/// The next of these numbers.
+fn draw(next_number: &mut u64) -> u64 {
+    let number = *next_number;
+    *next_number += 1;
+    number
+}
+
 impl Drop for Execution {
     /// What it has in hand is dropped, and so told of it.
     fn drop(&mut self) {
         let away = self.away.drain().map(|(_, job)| job);
-        let later = self.later.drain(..).map(|(_, job)| job);
+        let later = std::mem::take(&mut self.later).into_values();
         away.chain(later).chain(self.again.drain(..)).for_each(discard);
     }
 }

@@ -1,5 +1,6 @@
 //! What the threads work at.
 
+use foreshore_env::time::Duration;
 use foreshore_txn::{LockError, Parted};
 
 /// A transaction on its way. Execution threads call it, one at a time; between two calls its locks may be away. Dropped
@@ -22,8 +23,8 @@ pub trait Job: Send {
 pub enum Next {
     /// These locks.
     Locks(Box<Parted>),
-    /// To begin again a little later.
-    Later,
+    /// To begin again after so long.
+    Later(Duration),
     /// To give these locks back: others wait for them. Then it goes on.
     Release {
         /// The locks.

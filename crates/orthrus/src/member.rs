@@ -1,6 +1,9 @@
 //! One thread: it looks after partitions, or runs transactions, or finishes what it began before its role changed.
 
-use foreshore_env::{sync::Arc, time::Duration};
+use foreshore_env::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     bell::{LOOKS, pause},
@@ -9,11 +12,9 @@ use crate::{
     partitions::Shared,
 };
 
-/// How long it sleeps at most while the time to begin something again may come, which rings no bell.
-const NAP: Duration = Duration::from_millis(1);
-/// The same while somebody waits for a lock: it may be given back by a transaction that is not run here, or is undone. The tests
-/// of this crate have no such belt beside the bells: who is not rung for stays asleep.
-const LOCK_NAP: Duration = if cfg!(test) { LONG_NAP } else { NAP };
+/// How long it sleeps at most while somebody waits for a lock: it may be given back by a transaction that is not run here, or is
+/// undone. The tests of this crate have no such belt beside the bells: who is not rung for stays asleep.
+const LOCK_NAP: Duration = if cfg!(test) { LONG_NAP } else { Duration::from_millis(1) };
 /// The same while there is no such thing.
 const LONG_NAP: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_millis(50) };
 /// Turns after which the thread that balances looks at the clock, if it has something to do all the time.
@@ -82,11 +83,9 @@ impl Member {
     fn sleep(&mut self) {
         let Member { number, shared, controls, execution } = self;
         let restless = controls.iter().any(Control::is_restless);
-        let longest = match (execution.as_ref().is_some_and(Execution::is_restless), restless) {
-            (true, _) => NAP,
-            (false, true) => LOCK_NAP,
-            (false, false) => LONG_NAP,
-        };
+        let longest = Instant::now() + if restless { LOCK_NAP } else { LONG_NAP };
+        let until =
+            execution.as_ref().and_then(Execution::next_time).map_or(longest, |next| next.min(longest));
         let has_room = |execution: &Option<Execution>| {
             executes(shared, *number) && execution.as_ref().is_some_and(Execution::has_room)
         };
@@ -96,7 +95,7 @@ impl Member {
             execution.announce();
         }
         // What is looked at again here is all that a bell may have been rung for before anybody slept.
-        shared.bell(*number).sleep(longest, hungry, restless, || {
+        shared.bell(*number).sleep(until, hungry, restless, || {
             let takes = executes(shared, *number);
             controls.iter_mut().any(|control| control.has_work())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))

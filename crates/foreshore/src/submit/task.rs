@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
-use foreshore_env::time::Instant;
+use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::{Job, Next};
 use foreshore_txn::{LockError, Parted};
 
@@ -15,6 +15,9 @@ use crate::{
     transact::{self, Run, Session, TransactOptions},
     transaction::Transaction,
 };
+
+/// Before it is looked again whether others have let go of a table that they locked.
+const TABLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Whose transactions are run.
 pub(super) trait Client: Send {
@@ -61,7 +64,7 @@ pub(super) struct Task<C: Client> {
 enum Then<R> {
     /// It is tried again: it has missed, or it is a victim.
     Begin,
-    Later,
+    Later(Duration),
     /// It is told how it ended.
     End(Ended<R>),
 }
@@ -165,8 +168,8 @@ impl<C: Client> Task<C> {
 
     fn again_after(&mut self, error: Error) -> Then<C::Output> {
         self.attempts += 1;
-        match transact::runs_again(error, self.attempts, &self.options) {
-            Ok(()) => Then::Later,
+        match transact::runs_again(error, self.attempts, &self.options, self.deadline) {
+            Ok(pause) => Then::Later(pause),
             Err(error) => Then::End(Ended::Failed(error)),
         }
     }
@@ -174,7 +177,7 @@ impl<C: Client> Task<C> {
     fn go_on(&mut self, then: Then<C::Output>) -> Next {
         match then {
             Then::Begin => self.begin(),
-            Then::Later => Next::Later,
+            Then::Later(after) => Next::Later(after),
             Then::End(ended) => self.end(ended),
         }
     }
@@ -187,7 +190,7 @@ impl<C: Client> Job for Task<C> {
         self.database = Some(database);
         match begun {
             Ok(Some(parted)) => Next::Locks(parted),
-            Ok(None) => Next::Later,
+            Ok(None) => Next::Later(TABLE_PAUSE),
             Err(error) => self.fail(error),
         }
     }

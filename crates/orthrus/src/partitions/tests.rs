@@ -22,7 +22,7 @@ impl Job for Endless {
     fn begin(&mut self) -> Next {
         self.begun.fetch_add(1, Ordering::SeqCst);
         assert!(!self.dies.load(Ordering::SeqCst), "planted");
-        Next::Later
+        Next::Later(Duration::from_millis(1))
     }
 
     fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {

@@ -1,6 +1,6 @@
 //! Who has which end of which ring.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foreshore_env::sync::Arc;
 
@@ -58,7 +58,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
             answers,
             orders,
             away: HashMap::new(),
-            later: VecDeque::new(),
+            later: BTreeMap::new(),
             again: VecDeque::new(),
             next_number: 0,
             next_queue: number,

@@ -16,7 +16,7 @@ mod models {
     use foreshore_env::{
         sync::atomic::{Ordering, fence},
         thread,
-        time::Duration,
+        time::{Duration, Instant},
     };
 
     use super::*;
@@ -71,7 +71,7 @@ mod models {
                     while let Err(refused) = sender.send(message) {
                         message = refused;
                         sender.await_room(true);
-                        theirs[0].sleep(LONG, false, false, || sender.has_room());
+                        theirs[0].sleep(Instant::now() + LONG, false, false, || sender.has_room());
                         sender.await_room(false);
                     }
                     theirs[1].ring();
@@ -81,7 +81,7 @@ mod models {
                 let message = loop {
                     match receiver.receive() {
                         Some(message) => break message,
-                        None => bells[1].sleep(LONG, false, false, || !receiver.is_empty()),
+                        None => bells[1].sleep(Instant::now() + LONG, false, false, || !receiver.is_empty()),
                     }
                 };
                 assert_eq!(*message, expected);

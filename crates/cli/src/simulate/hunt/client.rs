@@ -389,12 +389,16 @@ fn refusal(error: &Error) -> Told {
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.
 pub(super) fn is_usual(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Deadlock(_)
-            | Error::StaleReads
-            | Error::LockTimeout(_)
-            | Error::WouldBlock(_)
-            | Error::Cancelled
-    )
+    match error {
+        // That is by its deadline; who has none ends at some time.
+        Error::RetriesExhausted { attempts, .. } => *attempts <= TransactOptions::default().retries,
+        _ => matches!(
+            error,
+            Error::Deadlock(_)
+                | Error::StaleReads
+                | Error::LockTimeout(_)
+                | Error::WouldBlock(_)
+                | Error::Cancelled
+        ),
+    }
 }

@@ -86,7 +86,9 @@ impl Adds {
             txn.foresee(&self.table, key, LockKind::Exclusive)?;
         }
         let footprint = txn.end_reconnaissance();
-        let Ok(parted) = txn.part(footprint, Instant::now())? else { return Ok(Next::Later) };
+        let Ok(parted) = txn.part(footprint, Instant::now())? else {
+            return Ok(Next::Later(Duration::from_millis(1)));
+        };
         self.txn = Some(txn);
         Ok(Next::Locks(parted))
     }

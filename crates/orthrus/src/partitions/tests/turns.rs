@@ -92,7 +92,7 @@ fn destructors_that_panic_end_nothing_but_their_jobs() {
             partitions.submit(Box::new(Does(move || {
                 let _captured = &fatal;
                 begun.fetch_add(1, Ordering::SeqCst);
-                Next::Later
+                Next::Later(Duration::from_millis(1))
             })));
         }
         // Some are in hand, the others have no room.
