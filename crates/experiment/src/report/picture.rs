@@ -1,9 +1,12 @@
 //! The pictures, as SVG. Texts are letters that the viewer draws, colours of axes are the page's (`style.rs`).
 
-use std::error::Error;
+use std::{error::Error, ops::Range};
 
 use plotters::{
-    coord::Shift,
+    coord::{
+        Shift,
+        ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter},
+    },
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
@@ -33,6 +36,8 @@ const COLORS: [RGBColor; 8] = [
 ];
 /// Half the size of a mark.
 const MARK: i32 = 4;
+/// The most numbers beside an axis.
+const MARKS: usize = 7;
 
 type Drawing = Result<(), Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -67,88 +72,149 @@ pub(super) fn key(shape: Shape, number: usize) -> String {
     format!("<svg viewBox=\"0 0 12 10\" aria-hidden=\"true\">{mark}</svg>")
 }
 
+/// How numbers lie along an axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    Even,
+    /// Logarithmic, with powers of two written beside it.
+    Twos,
+    /// Logarithmic, with 1, 2 and 5 of each power of ten, or as many of these as there is room for.
+    Tens,
+}
+
 /// A scale: where a number lies, and which numbers are written beside it.
 struct Scale {
-    logarithmic: bool,
+    steps: Steps,
+    /// The ends: logarithms, but on an even scale.
     least: f64,
     most: f64,
 }
 
 impl Scale {
-    /// Around these numbers; on a plain scale from nothing on, if `from_nothing`.
-    fn around(numbers: impl Iterator<Item = f64>, logarithmic: bool, from_nothing: bool) -> Scale {
+    /// Around these numbers; on an even scale from nothing on, if `from_nothing`.
+    fn around(numbers: impl Iterator<Item = f64>, steps: Steps, from_nothing: bool) -> Scale {
         let numbers: Vec<f64> = numbers.filter(|number| number.is_finite()).collect();
         // What is not above nothing has no place on a logarithmic scale.
-        let logarithmic = logarithmic && numbers.iter().all(|number| *number > 0.0);
-        let place = |number: f64| if logarithmic { number.log2() } else { number };
-        let least = numbers.iter().copied().map(place).fold(f64::INFINITY, f64::min);
-        let most = numbers.iter().copied().map(place).fold(f64::NEG_INFINITY, f64::max);
+        let steps = if numbers.iter().all(|number| *number > 0.0) { steps } else { Steps::Even };
+        let mut scale = Scale { steps, least: 0.0, most: 1.0 };
+        let places = || numbers.iter().map(|number| scale.place(*number));
+        let (least, most) =
+            (places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max));
         let (least, most) = if least > most { (0.0, 1.0) } else { (least, most) };
-        let least = if !logarithmic && from_nothing { least.min(0.0) } else { least };
+        let least = if steps == Steps::Even && from_nothing { least.min(0.0) } else { least };
         // Figures that are nearly the same are to look so: a logarithmic scale has two powers of two at least.
-        let spread = if logarithmic && most > least { (2.0 - (most - least)).max(0.0) / 2.0 } else { 0.0 };
+        let spread =
+            if steps != Steps::Even && most > least { (2.0 - (most - least)).max(0.0) / 2.0 } else { 0.0 };
         let (least, most) = (least - spread, most + spread);
         let room = if most > least { (most - least) * 0.05 } else { 0.5 };
-        let below = if least == 0.0 && from_nothing { 0.0 } else { room };
-        Scale { logarithmic, least: least - below, most: most + room }
+        scale.least = if least == 0.0 && from_nothing { 0.0 } else { least - room };
+        scale.most = most + room;
+        scale
     }
 
     fn place(&self, number: f64) -> f64 {
-        if self.logarithmic { number.log2() } else { number }
+        if self.steps == Steps::Even { number } else { number.log2() }
     }
 
-    fn text(&self, place: f64) -> String {
-        short(if self.logarithmic { place.exp2() } else { place })
+    /// The number at a place.
+    fn at(&self, place: f64) -> f64 {
+        if self.steps == Steps::Even { place } else { place.exp2() }
     }
-}
 
-/// A number beside an axis.
-fn short(number: f64) -> String {
-    let size = number.abs();
-    match size {
-        _ if size >= 9.995e5 => format!("{} M", rounded(number / 1e6)),
-        _ if size >= 9995.0 => format!("{} k", rounded(number / 1e3)),
-        _ => {
-            let text = rounded(number);
-            if text.contains('.') {
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            } else {
-                text
+    /// The numbers written beside it.
+    fn marks(&self) -> Vec<f64> {
+        let shown = |number: &f64| (self.least..=self.most).contains(&self.place(*number));
+        match self.steps {
+            Steps::Even => {
+                let least_step = (self.most - self.least) / MARKS as f64;
+                let power = 10_f64.powf(least_step.log10().floor());
+                let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
+                let step = steps.into_iter().find(|step| *step >= least_step).unwrap_or(least_step);
+                let first = (self.least / step).ceil();
+                (0..=MARKS).map(|number| (first + number as f64) * step).filter(shown).collect()
+            }
+            Steps::Twos => {
+                let (first, last) = (self.least.ceil() as i32, self.most.floor() as i32);
+                let powers = (last - first).max(0) as usize + 1;
+                (first..=last).step_by(powers.div_ceil(MARKS)).map(|power| 2_f64.powi(power)).collect()
+            }
+            Steps::Tens => {
+                let (first, last) = (self.at(self.least).log10(), self.at(self.most).log10());
+                let powers = || first.floor() as i32..=last.ceil() as i32;
+                let of = |digits: &'static [f64], every| {
+                    let of_power = |power| digits.iter().map(move |digit| digit * 10_f64.powi(power));
+                    powers().step_by(every).flat_map(of_power).filter(shown).collect::<Vec<f64>>()
+                };
+                let sparser = (1..=powers().count()).map(|every| of(&[1.0], every));
+                let all = [of(&[1.0, 2.0, 5.0], 1), of(&[1.0, 3.0], 1)].into_iter().chain(sparser);
+                all.into_iter().find(|marks| marks.len() <= MARKS).unwrap_or_default()
             }
         }
     }
 }
 
+impl Ranged for Scale {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, number: &f64, (from, to): (i32, i32)) -> i32 {
+        let share = (self.place(*number) - self.least) / (self.most - self.least);
+        from + (f64::from(to - from) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // No lines between those that have a number.
+        if hint.weight().allow_light_points() { Vec::new() } else { self.marks() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.at(self.least)..self.at(self.most)
+    }
+}
+
+impl ValueFormatter<f64> for Scale {
+    fn format_ext(&self, number: &f64) -> String {
+        short(*number)
+    }
+}
+
+/// A number beside an axis.
+fn short(number: f64) -> String {
+    let (number, unit) = match number.abs() {
+        size if size >= 9.995e5 => (number / 1e6, " M"),
+        size if size >= 9995.0 => (number / 1e3, " k"),
+        _ => (number, ""),
+    };
+    let text = rounded(number);
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
 fn curves(area: &Area<'_>, plot: &Plot, lines: &[Line], logarithmic: bool) -> Drawing {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let across = Scale::around(points().map(|point| point.x), logarithmic, false);
-    let up = Scale::around(points().flat_map(|point| [point.least, point.most]), logarithmic, true);
+    let [across, up] = if logarithmic { [Steps::Twos, Steps::Tens] } else { [Steps::Even; 2] };
+    let across = Scale::around(points().map(|point| point.x), across, false);
+    let up = Scale::around(points().flat_map(|point| [point.least, point.most]), up, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(52)
         .y_label_area_size(88)
-        .build_cartesian_2d(across.least..across.most, up.least..up.most)?;
+        .build_cartesian_2d(across, up)?;
     chart
         .configure_mesh()
-        .x_labels(6)
-        .y_labels(6)
-        .x_label_formatter(&|place| across.text(*place))
-        .y_label_formatter(&|place| up.text(*place))
         .x_desc(plot.x)
         .y_desc(plot.name)
         .label_style(("sans-serif", LETTERS))
-        .light_line_style(BLACK.mix(0.04))
         .bold_line_style(BLACK.mix(0.14))
         .draw()?;
     for (number, line) in lines.iter().enumerate() {
         let color = COLORS[number % COLORS.len()];
-        let place = |x: f64, y: f64| (across.place(x), up.place(y));
         if line.points.iter().any(|point| point.least < point.most) {
-            let upper = line.points.iter().map(|point| place(point.x, point.most));
-            let lower = line.points.iter().rev().map(|point| place(point.x, point.least));
+            let upper = line.points.iter().map(|point| (point.x, point.most));
+            let lower = line.points.iter().rev().map(|point| (point.x, point.least));
             chart.draw_series([Polygon::new(upper.chain(lower).collect::<Vec<_>>(), color.mix(0.15))])?;
         }
-        let places: Vec<(f64, f64)> = line.points.iter().map(|point| place(point.x, point.y)).collect();
+        let places: Vec<(f64, f64)> = line.points.iter().map(|point| (point.x, point.y)).collect();
         chart.draw_series(LineSeries::new(places.iter().copied(), color.stroke_width(2)))?;
         if (number / COLORS.len()).is_multiple_of(2) {
             chart.draw_series(places.iter().map(|place| Circle::new(*place, MARK, color.filled())))?;
@@ -178,22 +244,21 @@ fn below(columns: &[f64], place: f64) -> String {
 
 fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     let columns = columns(lines);
-    let up = Scale::around(lines.iter().flat_map(|line| &line.points).map(|point| point.y), false, true);
+    let up =
+        Scale::around(lines.iter().flat_map(|line| &line.points).map(|point| point.y), Steps::Even, true);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(52)
         .y_label_area_size(88)
-        .build_cartesian_2d(-0.6..columns.len() as f64 - 0.4, up.least..up.most)?;
+        .build_cartesian_2d(-0.6..columns.len() as f64 - 0.4, up)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .x_labels(columns.len() * 2 + 1)
         .x_label_formatter(&|place| below(&columns, *place))
-        .y_label_formatter(&|place| up.text(*place))
         .x_desc(plot.x)
         .y_desc(plot.name)
         .label_style(("sans-serif", LETTERS))
-        .light_line_style(BLACK.mix(0.04))
         .bold_line_style(BLACK.mix(0.14))
         .draw()?;
     let width = 0.8 / lines.len() as f64;
