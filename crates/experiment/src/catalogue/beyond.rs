@@ -129,7 +129,7 @@ fn all_systems(scale: Scale) -> Experiment {
     for work in &WORKLOADS {
         for name in systems(work) {
             for &cores in points {
-                let (each, least) = scale.pick(work.quick, (0.2, 0.01));
+                let (each, least) = scale.pick(work.quick, (0.2, work.quick.1.max(0.01)));
                 let seconds = (each / f64::from(cores)).max(least);
                 let Work { command, plot, .. } = work;
                 let options = system(name, cores);

@@ -43,7 +43,7 @@ fn tpcc(scale: Scale) -> Experiment {
         "bench tpcc --mix neworder-payment {}",
         scale.pick(
             "--warehouses 40 --items 300 --customers 30",
-            "--warehouses 100 --items 10000 --customers 300"
+            "--warehouses 100 --items 10000 --customers 300 --set pool_bytes=1GiB"
         )
     );
     let points = scale.pick(&[1, 40][..], &[1, 5, 10, 20, 30, 40][..]);

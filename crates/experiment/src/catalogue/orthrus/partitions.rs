@@ -25,7 +25,7 @@ pub(super) fn execution_threads(scale: Scale) -> Experiment {
             let arguments = format!(
                 "bench ycsb --records {} --value-bytes 1000 {UPDATING} --execution partitioned --partitions {control} --partitions-per-transaction 1 \
                  --drawn-by engine --in-flight 8 --cores {} --set execution_threads={execution} --durability lazy {}",
-                scale.pick(10_000, 1_000_000),
+                scale.pick(10_000, 200_000),
                 control + execution,
                 length(scale)
             );

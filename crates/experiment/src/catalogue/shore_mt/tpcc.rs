@@ -16,7 +16,7 @@ fn runs(scale: Scale, mix: &str) -> Vec<Run> {
         let arguments = format!(
             "bench tpcc {mix} --profile niagara32 --cores {threads} --threads {threads} --warehouses 32 {} --durability lazy \
              --seconds {seconds:.5} --warm-up {seconds:.5} --set log_buffer_bytes=64MiB",
-            scale.pick("--items 300 --customers 30", "--items 10000 --customers 300"),
+            scale.pick("--items 300 --customers 30", "--items 10000 --customers 300 --set pool_bytes=1GiB"),
         );
         let takes = [Take::whole(EACH, "road", threads, PER_THREAD), Take::whole(ALL, "road", threads, RATE)];
         Run::simulated(arguments, takes)
