@@ -178,7 +178,8 @@ fn figure_of(out: &mut String, id: &str, plot: &Plot, judgement: &Judgement) -> 
     let label = escape(&format!("{id}: {} by {}", plot.name, plot.x));
     let svg = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1);
     let _ = writeln!(out, "<figure>\n{svg}\n<figcaption>{}", escape(plot.name));
-    for (number, line) in lines.iter().enumerate() {
+    let unnamed = if picture::has_names(plot, &lines) { &[] } else { &lines[..] };
+    for (number, line) in unnamed.iter().enumerate() {
         let key = picture::key(plot.shape, number);
         let _ = write!(out, " <span class=\"key\">{key} {}</span>", escape(&line.series));
     }

@@ -72,17 +72,19 @@ impl Bell {
         }
     }
 
-    /// Sleeps until it is rung, or it is `late`, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
+    /// Sleeps until it is rung, or `until` then, unless there is `work`. `hungry`: whether it has room for a job; `restless`:
     /// whether it has to do with locks that are waited for.
-    pub(crate) fn sleep(&self, late: Instant, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
+    pub(crate) fn sleep(&self, until: Instant, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
         self.hungry.store(hungry, Relaxed);
         self.restless.store(restless, Relaxed);
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         if !work() {
             let mut rung = self.rung.lock();
-            while !*rung && Instant::now() < late {
-                rung = self.changed.wait_until(rung, late);
+            let mut late = false;
+            while !*rung && !late {
+                rung = self.changed.wait_until(rung, until);
+                late = Instant::now() >= until;
             }
             *rung = false;
         }

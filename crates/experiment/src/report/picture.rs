@@ -19,6 +19,8 @@ use crate::{
 
 /// Width and height: narrow enough for letters to be read where a telephone makes it smaller.
 const SIZE: (u32, u32) = (520, 350);
+/// Height of a row, and of what lies below all rows.
+const ROW: (u32, u32) = (26, 76);
 /// The size of letters.
 const LETTERS: u32 = 18;
 /// The width of a letter, about.
@@ -45,9 +47,12 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Draws the series of a plot; an error is a sentence.
 pub(super) fn draw(plot: &Plot, lines: &[Line]) -> Result<String, String> {
     let mut svg = String::new();
+    let has_beams = has_beams(plot, lines);
+    let size = if has_beams { (SIZE.0, ROW.0 * lines.len() as u32 + ROW.1) } else { SIZE };
     let drawn = {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         let drawn = match plot.shape {
+            _ if has_beams => beams(&area, plot, lines),
             Shape::Lines => curves(&area, plot, lines, false),
             Shape::LogLines => curves(&area, plot, lines, true),
             Shape::Bars => bars(&area, plot, lines),
@@ -64,7 +69,6 @@ pub(super) fn key(shape: Shape, number: usize) -> String {
     let RGBColor(red, green, blue) = COLORS[number % COLORS.len()];
     let color = format!("#{red:02x}{green:02x}{blue:02x}");
     let mark = match (shape, number / COLORS.len() % 2) {
-        (Shape::Map, _) => return String::new(),
         (Shape::Bars, _) => format!("<rect width=\"12\" height=\"10\" fill=\"{color}\"/>"),
         (_, 0) => format!("<circle cx=\"6\" cy=\"5\" r=\"4\" fill=\"{color}\"/>"),
         _ => format!("<path d=\"M6 0 L11 9 L1 9 Z\" fill=\"{color}\"/>"),
@@ -78,7 +82,7 @@ enum Steps {
     Even,
     /// Logarithmic, with powers of two written beside it.
     Twos,
-    /// Logarithmic, with 1, 2 and 5 of each power of ten, or as many of these as there is room for.
+    /// Logarithmic, with round numbers of each power of ten, as many as there is room for.
     Tens,
 }
 
@@ -146,7 +150,10 @@ impl Scale {
                     powers().step_by(every).flat_map(of_power).filter(shown).collect::<Vec<f64>>()
                 };
                 let sparser = (1..=powers().count()).map(|every| of(&[1.0], every));
-                let all = [of(&[1.0, 2.0, 5.0], 1), of(&[1.0, 3.0], 1)].into_iter().chain(sparser);
+                let all =
+                    [of(&[1.0, 1.5, 2.0, 3.0, 5.0, 7.0], 1), of(&[1.0, 2.0, 5.0], 1), of(&[1.0, 3.0], 1)]
+                        .into_iter()
+                        .chain(sparser);
                 all.into_iter().find(|marks| marks.len() <= MARKS).unwrap_or_default()
             }
         }
@@ -277,28 +284,74 @@ fn bars(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     Ok(())
 }
 
-/// Columns by x, rows by series. In each column the colour is the stronger the nearer the figure is to the largest, which has a frame.
-fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
-    let columns = columns(lines);
-    let names: Vec<&str> = lines.iter().map(|line| line.series.as_str()).collect();
-    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+/// Whether there is nothing to draw lines between.
+fn has_beams(plot: &Plot, lines: &[Line]) -> bool {
+    matches!(plot.shape, Shape::Lines | Shape::LogLines) && lines.len() > 1 && columns(lines).len() == 1
+}
+
+/// Whether the names of the series stand beside what is drawn of them, so that nobody needs a legend.
+pub(super) fn has_names(plot: &Plot, lines: &[Line]) -> bool {
+    plot.shape == Shape::Map || has_beams(plot, lines)
+}
+
+/// The name of a series beside its row.
+fn row(lines: &[Line], place: f64) -> String {
+    let near = (place - place.round()).abs() < 0.01 && place.round() >= 0.0;
+    let line = if near { lines.get(place.round() as usize) } else { None };
+    line.map_or_else(String::new, |line| line.series.clone())
+}
+
+/// The room that names of series take.
+fn room(lines: &[Line]) -> u32 {
+    let longest = lines.iter().map(|line| line.series.chars().count()).max().unwrap_or(0);
+    (longest * LETTER + 20) as u32
+}
+
+/// The series of one x below each other, the first on top.
+fn beams(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
+    let figure = |line: &Line| line.points.first().map_or(0.0, |point| point.y);
+    let along = Scale::around(lines.iter().map(figure), Steps::Even, true);
+    let last = lines.len() as f64 - 1.0;
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(52)
-        .y_label_area_size((longest * LETTER + 20) as u32)
+        .y_label_area_size(room(lines))
+        .build_cartesian_2d(along, -0.5..last + 0.5)?;
+    let at = columns(lines)
+        .first()
+        .map_or_else(String::new, |x| format!("{} ({} {})", plot.name, short(*x), plot.x));
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(lines.len() * 2 + 1)
+        .y_label_formatter(&|place| row(lines, last - place))
+        .x_desc(at)
+        .label_style(("sans-serif", LETTERS))
+        .bold_line_style(BLACK.mix(0.14))
+        .draw()?;
+    for (number, line) in lines.iter().enumerate() {
+        let middle = last - number as f64;
+        let corners = [(0.0, middle - 0.4), (figure(line), middle + 0.4)];
+        chart.draw_series([Rectangle::new(corners, COLORS[number % COLORS.len()].filled())])?;
+    }
+    Ok(())
+}
+
+/// Columns by x, rows by series. In each column the colour is the stronger the nearer the figure is to the largest, which has a frame.
+fn map(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
+    let columns = columns(lines);
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(52)
+        .y_label_area_size(room(lines))
         .build_cartesian_2d(-0.5..columns.len() as f64 - 0.5, -0.5..lines.len() as f64 - 0.5)?;
-    let row = |place: &f64| {
-        let near = (place - place.round()).abs() < 0.01 && place.round() >= 0.0;
-        let name = if near { names.get(place.round() as usize) } else { None };
-        name.map_or_else(String::new, |name| (*name).to_owned())
-    };
     chart
         .configure_mesh()
         .disable_mesh()
         .x_labels(columns.len() * 2 + 1)
         .y_labels(lines.len() * 2 + 1)
         .x_label_formatter(&|place| below(&columns, *place))
-        .y_label_formatter(&row)
+        .y_label_formatter(&|place| row(lines, *place))
         .x_desc(plot.x)
         .label_style(("sans-serif", LETTERS))
         .draw()?;

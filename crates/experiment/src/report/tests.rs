@@ -212,6 +212,11 @@ fn every_shape_is_drawn() {
         assert!(svg.contains("<svg") && svg.contains("cores"), "{shape:?}");
         let drawn = if matches!(shape, Shape::Lines | Shape::LogLines) { "<polyline" } else { "<rect" };
         assert!(svg.matches(drawn).count() >= 10, "{shape:?}");
+        // Of one x only.
+        let one: Vec<Line> =
+            lines.iter().map(|line| Line { points: line.points[..1].to_vec(), ..line.clone() }).collect();
+        let svg = picture::draw(&plot, &one).unwrap();
+        assert!(svg.matches("<rect").count() >= 10, "{shape:?}");
         // Nothing, and what has no logarithm, are drawn, too.
         let nothing = Line { points: vec![point(0.0, 0.0)], ..lines[0].clone() };
         assert!(picture::draw(&plot, &[nothing]).is_ok(), "{shape:?}");
