@@ -389,16 +389,10 @@ fn refusal(error: &Error) -> Told {
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.
 pub(super) fn is_usual(error: &Error) -> bool {
+    use Error::{Cancelled, Deadlock, LockTimeout, RetriesExhausted, StaleReads, WouldBlock};
     match error {
         // That is by its deadline; who has none ends at some time.
-        Error::RetriesExhausted { attempts, .. } => *attempts <= TransactOptions::default().retries,
-        _ => matches!(
-            error,
-            Error::Deadlock(_)
-                | Error::StaleReads
-                | Error::LockTimeout(_)
-                | Error::WouldBlock(_)
-                | Error::Cancelled
-        ),
+        RetriesExhausted { attempts, .. } => *attempts <= TransactOptions::default().retries,
+        _ => matches!(error, Deadlock(_) | StaleReads | LockTimeout(_) | WouldBlock(_) | Cancelled),
     }
 }
