@@ -5,7 +5,7 @@ use std::ops::Bound;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_txn::{
     BeginOptions, DeadlockPolicy, Direction, IntentLockKind, IntentMode, KeyRangeModes, LockKind,
-    LockOptions, LockTableKind,
+    LockOptions, LockTableKind, Partitioner,
 };
 
 use super::*;
@@ -76,6 +76,7 @@ fn check_tables(engine: &Arc<Engine>, locks: &LockOptions) {
     assert!(is_table_refused(engine, &written, IntentMode::S), "{locks:?}");
     assert!(!is_table_refused(engine, &written, IntentMode::IX), "{locks:?}");
     assert!(is_table_refused(engine, &whole, IntentMode::IS), "{locks:?}");
+    assert_eq!(engine.prepared().unwrap()[0].tables, 1, "{locks:?}");
     let mut txn = begin(engine);
     txn.set_no_wait(true);
     assert!(get(&mut txn, &written, b"key").is_err(), "{locks:?}");
@@ -107,6 +108,46 @@ fn an_escalated_lock_survives_a_restart() {
         decide(&engine, b"escalated").unwrap();
         put(&engine, &table, b"after", b"");
         assert_sound(&engine, "escalated");
+    }
+}
+
+/// Where the names of keys mean something else after a restart, nothing that was locked is free: its whole table is locked.
+#[test]
+fn locks_survive_a_restart_with_another_partitioner() {
+    let by_length = Partitioner::new(4, |key| key.len());
+    let by_begin = Partitioner::new(3, |key| usize::from(key[0]));
+    let pairs = [
+        (None, Some(by_length.clone())),
+        (Some(by_length.clone()), None),
+        (Some(by_length.clone()), Some(by_begin)),
+        (Some(by_length.clone()), Some(by_length)),
+    ];
+    for (before, after) in pairs {
+        let with = |partitioner| {
+            let locks = LockOptions { partitioner, ..LockOptions::default() };
+            EngineOptions { locks, ..tiny() }
+        };
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &with(before)).unwrap();
+        let [read, written] = ["read", "written"].map(|name| engine.create_table(name, b"").unwrap());
+        set_up(&engine, &written, 0);
+        let mut txn = begin(&engine);
+        get(&mut txn, &read, b"key").unwrap();
+        work(&mut txn, &written, 0);
+        txn.prepare(&id(0)).unwrap();
+        let left = disk.after_crash(CrashMode::DropUnsynced);
+        for decide in [Engine::commit_prepared, Engine::rollback_prepared] {
+            let engine = open_with(&left.after_crash(CrashMode::KeepAll), &with(after.clone())).unwrap();
+            let [read, written] = ["read", "written"].map(|name| engine.table(name).unwrap().unwrap());
+            assert!(is_locked(&engine, &written, 0));
+            assert!(is_table_refused(&engine, &written, IntentMode::IS));
+            assert!(!is_table_refused(&engine, &read, IntentMode::X));
+            assert_eq!(engine.prepared().unwrap()[0].tables, 1);
+            decide(&engine, &id(0)).unwrap();
+            assert!(!is_table_refused(&engine, &written, IntentMode::X));
+            is_done(&engine, &written, 0);
+            assert_sound(&engine, "another partitioner");
+        }
     }
 }
 
