@@ -84,6 +84,25 @@ fn so_many_locks_and_not_one_more() {
     }
 }
 
+/// A larger table that somebody is in keeps no other one from being locked.
+#[test]
+fn a_table_that_is_due_is_not_passed_over_for_a_larger_one() {
+    let (engine, larger) = engine(LIMIT, 0);
+    let due = engine.create_table("due", b"").unwrap();
+    put(&engine, &larger, b"read", b"value");
+    let mut reader = begin(&engine);
+    get(&mut reader, &larger, b"read").unwrap().unwrap();
+    let mut txn = begin(&engine);
+    write(&mut txn, &larger, 0..LIMIT as u32 + 100).unwrap();
+    write(&mut txn, &due, 0..LIMIT as u32).unwrap();
+    let stats = engine.stats().locks;
+    assert_eq!((stats.escalations, stats.escalations_refused), (1, 1));
+    let mut other = begin(&engine);
+    other.set_no_wait(true);
+    assert!(is_refused(&get(&mut other, &due, b"elsewhere")), "the table is the writer's");
+    assert!(get(&mut other, &larger, b"read").unwrap().is_some());
+}
+
 /// However leaves are latched: a scan's locks are counted where they are granted, and at most one batch of them is held
 /// when the lock on the table is.
 #[test]
