@@ -163,6 +163,7 @@ fn who_waits_for_space_goes_on_when_some_is_made() {
                 waiting.for_space == 1 && is_idle && core.ring.written() == core.tail()
             });
             let before = appended.load(Ordering::Relaxed);
+            core.store.reserve().unwrap();
             core.reserve().unwrap();
             let goes_on = happens(|| appended.load(Ordering::Relaxed) > before);
             core.shut(Stop::Now);
