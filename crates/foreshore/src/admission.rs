@@ -17,15 +17,18 @@
 //!
 //! DB-9: a transaction that waits here has no lock yet, nor has its thread a permit. When nobody has left for
 //! [`PATIENCE`], all who wait go in, whatever the limit says: who is inside may be waiting for one of them.
+//!
+//! Those who wait have places in the order of their ages, and those who run for the first time come after all others, in the order
+//! in which they came. So whoever gave way once does not wait behind those who came later, and nobody is passed for ever.
 
 mod limit;
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::VecDeque};
 
 use foreshore_env::{
     sync::{
-        Condvar, Mutex,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread, thread_local,
     time::{Duration, Instant},
@@ -107,8 +110,6 @@ pub(crate) struct Admission {
     /// [`FREE`], or how many run at a time; changed with `state` locked.
     limit: AtomicU32,
     state: Mutex<State>,
-    /// Somebody may come in.
-    vacancy: Condvar,
     /// Transactions that had to wait here; for [`Stats`](crate::Stats) only.
     waits: AtomicU64,
     /// Transactions beside the crowd, while there is a limit.
@@ -120,11 +121,10 @@ pub(crate) struct Admission {
 struct State {
     /// What is known of the limit; `None`: there is none.
     limit: Option<Limit>,
-    /// Permits that are out, with those that somebody is being woken for.
+    /// Permits that are out, with those that were granted to one who waited and has not looked yet.
     running: u32,
-    waiting: u32,
-    /// Of the permits, those which are kept for one who waits.
-    granted: u32,
+    /// Those who wait and have not been granted a permit, the oldest first.
+    waiting: VecDeque<Arc<Seat>>,
     /// Somebody was woken and has not looked yet.
     woken: bool,
     /// When one who waited was let in before others.
@@ -135,6 +135,17 @@ struct State {
     victims: u64,
     /// Without a limit: commits when victims were last counted anew.
     commits: u64,
+}
+
+/// The place of one who waits.
+#[derive(Debug)]
+struct Seat {
+    /// Of its transaction; `u64::MAX` if that has never run.
+    age: u64,
+    /// It has a permit, which is counted. Guarded by the mutex of [`Admission::state`].
+    granted: AtomicBool,
+    /// It may come in.
+    vacancy: Condvar,
 }
 
 /// The right to run. Given back on drop, or with [`Permit::end`].
@@ -156,15 +167,13 @@ impl Admission {
             state: Mutex::new(State {
                 limit: None,
                 running: 0,
-                waiting: 0,
-                granted: 0,
+                waiting: VecDeque::new(),
                 woken: false,
                 last_turn: now,
                 last_leave: now,
                 victims: 0,
                 commits: 0,
             }),
-            vacancy: Condvar::new(),
             waits: AtomicU64::new(0),
             passes: AtomicU32::new(0),
         }
@@ -177,19 +186,25 @@ impl Admission {
         (limit != FREE).then_some(limit)
     }
 
+    /// Transactions that wait now.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.state.lock().waiting.len() as u64
+    }
+
     /// Transactions that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Waits for the right to run, if there is a limit and this thread is in the crowd; until `deadline` at most.
-    pub(crate) fn enter(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
+    /// Waits for the right to run, if there is a limit and this thread is in the crowd; until `deadline` at most. `age`: that of
+    /// the transaction, if it has run before.
+    pub(crate) fn enter(&self, age: Option<u64>, deadline: Option<Instant>) -> Option<Permit<'_>> {
         self.limit()?;
-        self.enter_limited(deadline)
+        self.enter_limited(age.unwrap_or(u64::MAX), deadline)
     }
 
     #[cold]
-    fn enter_limited(&self, deadline: Option<Instant>) -> Option<Permit<'_>> {
+    fn enter_limited(&self, age: u64, deadline: Option<Instant>) -> Option<Permit<'_>> {
         let now = Instant::now();
         let waits = with_member(self.number, |member| {
             let has_left =
@@ -211,22 +226,21 @@ impl Admission {
                 let patience = state.last_leave.max(now) + PATIENCE;
                 deadline.map_or(patience, |deadline| deadline.min(patience))
             };
-            state.waiting += 1;
+            let seat = state.take_seat(age);
             loop {
                 let until = end(&state);
-                state = self.vacancy.wait_until(state, until);
+                state = seat.vacancy.wait_until(state, until);
                 state.woken = false;
-                if state.granted > 0 {
-                    state.granted -= 1;
+                if seat.granted.load(Ordering::Relaxed) {
                     // It was counted when it was granted.
                     state.running -= 1;
                     break;
                 }
                 if state.has_room() || Instant::now() >= end(&state) {
+                    state.waiting.retain(|other| !Arc::ptr_eq(other, &seat));
                     break;
                 }
             }
-            state.waiting -= 1;
         }
         state.running += 1;
         drop(state);
@@ -238,7 +252,7 @@ impl Admission {
     fn forget_if_over(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.running == 0
-            && state.waiting == 0
+            && state.waiting.is_empty()
             && now.saturating_duration_since(state.last_leave) >= MEMORY
         {
             state.limit = None;
@@ -282,26 +296,30 @@ impl Admission {
         let mut state = self.state.lock();
         state.running -= 1;
         state.last_leave = now;
-        let crowded = state.waiting > 0;
+        let crowded = !state.waiting.is_empty();
         if let Some(mut limit) = state.limit.take() {
             state.limit = limit.note(victim, crowded, now).then_some(limit);
             self.limit.store(state.limit.as_ref().map_or(FREE, Limit::value), Ordering::Relaxed);
         }
-        if !crowded {
+        if state.limit.is_none() {
+            return state.waiting.iter().for_each(|seat| seat.vacancy.notify_one());
+        }
+        if !state.has_room() {
             return;
         }
-        if state.limit.is_none() {
-            self.vacancy.notify_all();
-        } else if state.has_room() && state.granted < state.waiting {
-            if now.saturating_duration_since(state.last_turn) >= TURN {
-                state.last_turn = now;
-                state.granted += 1;
-                state.running += 1;
-            } else if state.woken {
-                return;
-            }
+        if now.saturating_duration_since(state.last_turn) >= TURN
+            && let Some(seat) = state.waiting.pop_front()
+        {
+            state.last_turn = now;
+            state.running += 1;
             state.woken = true;
-            self.vacancy.notify_one();
+            seat.granted.store(true, Ordering::Relaxed);
+            seat.vacancy.notify_one();
+        } else if !state.woken
+            && let Some(seat) = state.waiting.front()
+        {
+            seat.vacancy.notify_one();
+            state.woken = true;
         }
     }
 }
@@ -313,6 +331,14 @@ fn processors() -> u32 {
 impl State {
     fn has_room(&self) -> bool {
         self.limit.as_ref().is_none_or(|limit| self.running < limit.value())
+    }
+
+    /// Before those who are younger, and behind those as old.
+    fn take_seat(&mut self, age: u64) -> Arc<Seat> {
+        let seat = Arc::new(Seat { age, granted: AtomicBool::new(false), vacancy: Condvar::new() });
+        let place = self.waiting.partition_point(|other| other.age <= age);
+        self.waiting.insert(place, Arc::clone(&seat));
+        seat
     }
 }
 
@@ -331,8 +357,6 @@ impl Drop for Permit<'_> {
 
 #[cfg(test)]
 mod tests {
-    use foreshore_env::sync::{Arc, atomic::AtomicBool};
-
     use super::*;
 
     /// How long a test waits for what is to happen, on the slowest machine.
@@ -343,7 +367,7 @@ mod tests {
         let admission = Admission::new(DeadlockPolicy::Dreadlocks);
         (0..ALARM).for_each(|_| admission.note_victim(|| 0));
         while admission.limit() != Some(1) {
-            admission.enter(None).unwrap().end(true);
+            admission.enter(None, None).unwrap().end(true);
         }
         admission
     }
@@ -353,7 +377,7 @@ mod tests {
         let admission = Admission::new(DeadlockPolicy::Dreadlocks);
         for round in 1..100 {
             (0..ALARM).for_each(|_| admission.note_victim(|| round * ALARM * TOLERANCE));
-            assert!(admission.enter(None).is_none());
+            assert!(admission.enter(None, None).is_none());
         }
         assert_eq!(admission.waits(), 0);
     }
@@ -378,7 +402,7 @@ mod tests {
                     // Fewer ends than it takes to try two at a time.
                     for _ in 0..4 {
                         let start = Instant::now();
-                        let permit = admission.enter(None);
+                        let permit = admission.enter(None, None);
                         if start.elapsed() >= PATIENCE {
                             lost.store(true, Ordering::SeqCst);
                         }
@@ -393,56 +417,88 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let state = admission.state.lock();
-        assert_eq!((state.running, state.waiting, state.granted), (0, 0, 0));
+        assert_eq!((state.running, state.waiting.len()), (0, 0));
         !lost.load(Ordering::SeqCst)
     }
 
     #[test]
     fn who_waits_goes_in_when_his_patience_or_time_is_over() {
         let admission = limited();
-        let permit = admission.enter(None);
+        let permit = admission.enter(None, None);
         thread::scope(|scope| {
             scope.spawn(|| {
                 join(admission.number);
                 let start = Instant::now();
-                drop(admission.enter(None).unwrap());
+                drop(admission.enter(None, None).unwrap());
                 assert!(start.elapsed() >= PATIENCE);
                 // One time in ten the machine may have nothing better to do.
                 assert!((0..10).any(|_| {
                     let start = Instant::now();
-                    drop(admission.enter(Some(start + Duration::from_millis(5))).unwrap());
+                    drop(admission.enter(None, Some(start + Duration::from_millis(5))).unwrap());
                     start.elapsed() < PATIENCE
                 }));
             });
         });
         // And who is inside does not wait for himself.
-        assert!(admission.enter(None).is_none());
+        assert!(admission.enter(None, None).is_none());
         drop(permit);
-        assert!(admission.enter(None).is_some());
+        assert!(admission.enter(None, None).is_some());
+    }
+
+    #[test]
+    fn the_oldest_goes_in_first_and_who_is_new_last() {
+        // Whoever loses his patience goes in beside the others: then it is tried again.
+        let order = (0..100).find_map(|_| in_what_order(&[None, Some(7), None, Some(5)]));
+        assert_eq!(order, Some(vec![3, 1, 0, 2]));
+    }
+
+    /// In which order those go in who come one after another, of these ages; `None` if one of them loses his patience.
+    fn in_what_order(ages: &[Option<u64>]) -> Option<Vec<usize>> {
+        let admission = limited();
+        let permit = admission.enter(None, None);
+        let (order, lost) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for (number, &age) in ages.iter().enumerate() {
+                let (admission, order, lost) = (&admission, &order, &lost);
+                scope.spawn(move || {
+                    join(admission.number);
+                    let start = Instant::now();
+                    let permit = admission.enter(age, None);
+                    lost.fetch_or(start.elapsed() >= PATIENCE, Ordering::SeqCst);
+                    order.lock().push(number);
+                    drop(permit);
+                });
+                while admission.waiting() <= number as u64 && !lost.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+            }
+            drop(permit);
+        });
+        (!lost.into_inner()).then(|| order.into_inner())
     }
 
     #[test]
     fn who_is_not_in_the_crowd_comes_and_goes() {
         let admission = limited();
-        let _permit = admission.enter(None);
+        let _permit = admission.enter(None, None);
         thread::scope(|scope| {
             scope.spawn(|| {
-                assert!(admission.enter(None).is_none());
+                assert!(admission.enter(None, None).is_none());
                 admission.note_victim(|| 0);
-                assert!(admission.enter(Some(Instant::now())).is_some(), "in the crowd");
+                assert!(admission.enter(None, Some(Instant::now())).is_some(), "in the crowd");
                 // Of another database it is not.
-                assert!(limited().enter(Some(Instant::now())).is_some());
+                assert!(limited().enter(None, Some(Instant::now())).is_some());
                 let other = limited();
-                other.enter(None).unwrap().end(false);
-                assert!(admission.enter(Some(Instant::now())).is_some(), "still");
+                other.enter(None, None).unwrap().end(false);
+                assert!(admission.enter(None, Some(Instant::now())).is_some(), "still");
                 // However long this machine has stood still.
                 let just_now = Instant::now() + 1000 * MEMORY;
                 with_member(admission.number, |member| {
                     (member.runs, member.victim_at) = (PROBATION, just_now)
                 });
-                assert!(admission.enter(Some(Instant::now())).is_some(), "not for long enough");
+                assert!(admission.enter(None, Some(Instant::now())).is_some(), "not for long enough");
                 with_member(admission.number, |member| member.victim_at = Instant::now() - MEMORY);
-                assert!(admission.enter(None).is_none(), "no longer");
+                assert!(admission.enter(None, None).is_none(), "no longer");
             });
         });
         assert_eq!(admission.waits(), 3);
@@ -451,14 +507,14 @@ mod tests {
     #[test]
     fn all_go_in_when_nobody_leaves() {
         let admission = limited();
-        let permit = admission.enter(None);
+        let permit = admission.enter(None, None);
         let (start, inside) = (Instant::now(), AtomicU32::new(0));
         thread::scope(|scope| {
             let waiting: Vec<_> = (0..6)
                 .map(|_| {
                     scope.spawn(|| {
                         join(admission.number);
-                        let permit = admission.enter(None);
+                        let permit = admission.enter(None, None);
                         inside.fetch_add(1, Ordering::SeqCst);
                         // As one who waits for the others.
                         while inside.load(Ordering::SeqCst) < 6 && start.elapsed() < FAR {
@@ -483,12 +539,12 @@ mod tests {
                 assert!(admission.limit() >= Some(processors()), "{policy:?}");
                 // So many that it halves, until a window begins that nobody waits at the end of.
                 for victim in [true; 4].into_iter().chain([false; 60]) {
-                    if let Some(permit) = admission.enter(None) {
+                    if let Some(permit) = admission.enter(None, None) {
                         permit.end(victim);
                     }
                 }
                 assert!(admission.limit() >= Some(processors()), "{policy:?}");
-                (0..64).for_each(|_| drop(admission.enter(None)));
+                (0..64).for_each(|_| drop(admission.enter(None, None)));
             }
         }
     }
@@ -497,7 +553,7 @@ mod tests {
     fn the_limit_goes_when_nobody_is_in_the_way() {
         let admission = limited();
         for _ in 0..100_000 {
-            match admission.enter(None) {
+            match admission.enter(None, None) {
                 Some(permit) => permit.end(false),
                 None => return assert_eq!(admission.limit(), None),
             }

@@ -158,6 +158,8 @@ stats! {
     deadlock_precautions: |stats| stats.locks.precautions,
     /// How many transactions are let in at a time, because too many gave way in deadlocks; 0: there is no limit.
     admission_limit: |stats| stats.admission.and_then(Admission::limit).unwrap_or(0).into(),
+    /// Transactions that wait now until they are let in.
+    admission_waiting: |stats| stats.admission.map_or(0, Admission::waiting),
     /// Transactions that had to wait until they were let in.
     admission_waits: |stats| stats.admission.map_or(0, Admission::waits),
     /// Runs of planned transactions that met a lock which was neither in their plan nor free: they were undone and

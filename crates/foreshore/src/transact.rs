@@ -193,7 +193,7 @@ pub(crate) fn run<R, C>(
             (None, None) => {}
         }
         // DB-9: before it has any lock.
-        let mut permit = admission.and_then(|admission| admission.enter(deadline));
+        let mut permit = admission.and_then(|admission| admission.enter(age, deadline));
         let mut tx = session.begin(options, deadline, age, None)?;
         // What is planned locks what it reads, whatever the mode.
         if planner.is_none() {
