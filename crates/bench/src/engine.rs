@@ -162,6 +162,11 @@ pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// A transaction while it runs.
 pub trait EngineTxn {
+    /// The engine's own number of this run, if it shows who waits for whom by numbers.
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
     /// Reads a value into `value`, whose content is replaced; false when the key is not there.
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure>;
 

@@ -125,6 +125,8 @@ pub struct Loader<'l> {
     engine: &'l dyn Engine,
     /// Rows loaded so far by all loaders; written by each, read by the progress bar. Relaxed: a figure for the eye.
     rows: &'l AtomicU64,
+    /// Tables that stand before those of the workload that loads.
+    before: u16,
     batch: Vec<(TableIndex, Range, Range)>,
     bytes: Vec<u8>,
 }
@@ -135,7 +137,7 @@ type Range = (usize, usize);
 impl<'l> Loader<'l> {
     /// A loader with an empty batch.
     pub fn new(engine: &'l dyn Engine, rows: &'l AtomicU64) -> Loader<'l> {
-        Loader { engine, rows, batch: Vec::with_capacity(ROWS_PER_BATCH), bytes: Vec::new() }
+        Loader { engine, rows, before: 0, batch: Vec::with_capacity(ROWS_PER_BATCH), bytes: Vec::new() }
     }
 
     /// Adds a row to the batch.
@@ -144,8 +146,16 @@ impl<'l> Loader<'l> {
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.batch.push((table, (start, middle), (middle, self.bytes.len())));
+        self.batch.push((TableIndex(table.0 + self.before), (start, middle), (middle, self.bytes.len())));
         if self.batch.len() >= ROWS_PER_BATCH { self.flush() } else { Ok(()) }
+    }
+
+    /// Loads for a workload before whose tables there are so many others.
+    pub fn behind<R>(&mut self, tables: u16, load: impl FnOnce(&mut Self) -> R) -> R {
+        self.before += tables;
+        let loaded = load(self);
+        self.before -= tables;
+        loaded
     }
 
     /// Commits what is left of the batch.

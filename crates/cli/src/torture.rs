@@ -11,6 +11,7 @@ mod examine;
 mod fatal;
 mod faults;
 mod ledger;
+mod mixed;
 mod referee;
 mod watchdog;
 mod worker;
@@ -49,9 +50,9 @@ pub(crate) struct TortureArgs {
     /// For how long.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: u64,
-    /// What the child does: tpcb, tpcc, or cycle (a ring of records whose links are changed three at a time, beside
-    /// records of up to 40 kB that come and go).
-    #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle"])]
+    /// What the child does: tpcb, tpcc, cycle (a ring of records whose links are changed three at a time, beside
+    /// records of up to 40 kB that come and go), or mixed (all three in one database).
+    #[arg(long, default_value = "tpcb", value_parser = ["tpcb", "tpcc", "cycle", "mixed"])]
     workload: String,
     /// Threads of the child. Its log may take 256 MiB, or 4 MiB for each of them if that is more (--set log_bytes=SIZE).
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -101,7 +102,7 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore torture --seconds 600 --threads 8
   foreshore torture --workload cycle --seed 7
-  foreshore torture --threads 500 --life 600 --seconds 3600     does anybody hang?
+  foreshore torture --workload mixed --threads 500 --life 600 --seconds 3600     does anybody hang?
   foreshore torture --execution partitioned --threads 8
   foreshore torture --workload tpcc --dir /mnt/ssd/torture --json
   foreshore torture --faults all --seconds 60
@@ -113,27 +114,32 @@ Exit status: 0 nothing was lost, 1 something was, 2 it could not be run.";
 const LEAST_LOG_BYTES: u64 = 256 << 20;
 /// What it may take for each of many.
 const LOG_BYTES_OF_A_THREAD: u64 = 4 << 20;
+/// What the pool has for each: some pages are held by who stands still in the midst of them. 500 threads under `mixed` had all 128
+/// pages of one MiB in use for as long as a transaction waits for one.
+const POOL_BYTES_OF_A_THREAD: u64 = 64 << 10;
 
 /// Branches, accounts and so on are few, so that transactions meet.
 fn workload(name: &str) -> Result<Box<dyn Workload>, CliError> {
     Ok(match name {
         "tpcb" => Box::new(Tpcb::new(4, 500, 0)?),
         "tpcc" => Box::new(Tpcc::new(Scale::tiny(2), Mix::Full, false)?),
+        "mixed" => Box::new(mixed::Mixed::new()?),
         _ => Box::new(cycle::Cycle),
     })
 }
 
 /// Small memory, small log files and frequent checkpoints, other ones each time: so that eviction, recycling and
-/// checkpoints are never far from a kill.
-fn draw_settings(random: &mut Xorshift) -> Vec<(String, String)> {
-    let mut pick = |values: &[&str]| values[random.below(values.len() as u64) as usize].to_owned();
-    vec![
-        ("pool_bytes".to_owned(), pick(&["1MiB", "4MiB", "32MiB"])),
-        ("log_segment_bytes".to_owned(), pick(&["256KiB", "1MiB", "4MiB"])),
-        ("checkpoint_bytes".to_owned(), pick(&["256KiB", "1MiB", "8MiB"])),
-        ("log_bytes".to_owned(), LEAST_LOG_BYTES.to_string()),
-        ("log_buffer_bytes".to_owned(), pick(&["256KiB", "1MiB"])),
-    ]
+/// checkpoints are never far from a kill. What many threads need at once they have.
+fn draw_settings(random: &mut Xorshift, threads: usize) -> Vec<(String, String)> {
+    let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
+    let drawn = [
+        ("pool_bytes", pick(&[1 << 20, 4 << 20, 32 << 20]).max(threads as u64 * POOL_BYTES_OF_A_THREAD)),
+        ("log_segment_bytes", pick(&[256 << 10, 1 << 20, 4 << 20])),
+        ("checkpoint_bytes", pick(&[256 << 10, 1 << 20, 8 << 20])),
+        ("log_bytes", log_bytes(threads)),
+        ("log_buffer_bytes", pick(&[256 << 10, 1 << 20])),
+    ];
+    drawn.map(|(name, bytes)| (name.to_owned(), bytes.to_string())).into()
 }
 
 /// What the log may take of a database on which so many threads work.
@@ -267,6 +273,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         kills_at_writes: _,
         power_cuts,
         found: Findings { commits_checked, unreported_kept, losses, problems },
+        longest_silence,
         seconds,
     } = &outcome.score;
     for problem in problems {
@@ -280,6 +287,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     line(format!(
         "  commits checked  {commits_checked:>10}  and {unreported_kept} that came through unreported"
     ))?;
+    line(format!("  longest silence  {longest_silence:>10.1}  s, of a thread that worked"))?;
     line(format!("  losses           {losses:>10}"))?;
     line(format!("  problems         {:>10}", problems.len()))?;
     if let Some(path) = &outcome.kept {
@@ -300,7 +308,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_threads_have_a_longer_log() {
+    fn many_threads_have_a_longer_log_and_a_larger_pool() {
         assert_eq!([1, 64, 65, 500].map(|threads| log_bytes(threads) >> 20), [256, 256, 260, 2000]);
+        let mut random = Xorshift::new(1);
+        let mut least = |threads| {
+            let pools = (0..100).map(|_| draw_settings(&mut random, threads)[0].1.parse::<u64>().unwrap());
+            pools.min()
+        };
+        assert_eq!([4, 500].map(&mut least), [Some(1 << 20), Some(500 * POOL_BYTES_OF_A_THREAD)]);
     }
 }

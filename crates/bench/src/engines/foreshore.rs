@@ -286,6 +286,10 @@ fn copy_into(value: &mut Vec<u8>) -> impl FnMut(&[u8]) {
 }
 
 impl EngineTxn for Txn<'_> {
+    fn number(&self) -> Option<u64> {
+        Some(self.tx.id())
+    }
+
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let table = self.table(table)?;
         self.tx.get_with(table, key, copy_into(value)).map(|found| found.is_some()).map_err(failure)

@@ -146,7 +146,9 @@ impl ClassReport {
     }
 
     fn of_kills(score: Score) -> ClassReport {
-        let Score { cycles, kills, kills_in_recovery, kills_at_writes, found, seconds, .. } = score;
+        let Score {
+            cycles, kills, kills_in_recovery, kills_at_writes, found, longest_silence, seconds, ..
+        } = score;
         let met = [
             ("kill at a write", kills_at_writes),
             ("kill during recovery", kills_in_recovery),
@@ -158,6 +160,7 @@ impl ClassReport {
             rounds: cycles,
             met,
             found,
+            longest_silence,
             seconds,
             ..ClassReport::of(FaultClass::Kill)
         }

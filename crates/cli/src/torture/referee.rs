@@ -20,7 +20,7 @@ use super::{
     draw_settings,
     examine::{Findings, examine},
     ledger::{self, Page},
-    log_bytes, remark,
+    remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
 use crate::output::CliError;
@@ -76,6 +76,8 @@ pub(crate) struct Score {
     pub(crate) kills_at_writes: u64,
     #[serde(flatten)]
     pub(crate) found: Findings,
+    /// The longest that a thread of a child committed nothing, in seconds, as far as its watchdog has seen.
+    pub(crate) longest_silence: f64,
     /// How long it took.
     pub(crate) seconds: f64,
 }
@@ -97,6 +99,8 @@ struct Told {
     commits: Vec<Option<u64>>,
     /// How many commits were told of.
     acknowledged: u64,
+    /// The longest that one of its threads committed nothing.
+    silence: Duration,
     /// A line that no child writes.
     strange: Option<String>,
 }
@@ -175,19 +179,17 @@ impl Referee<'_> {
         let out = child.stdout.take();
         let threads = self.threads;
         let reader = thread::spawn(move || listen(out, threads));
-        if at_a_write {
-            let end = Instant::now() + life;
-            let is_alive = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-            while is_alive(&mut child) && Instant::now() < end {
-                thread::sleep(LOOK_EVERY);
-            }
-        } else {
-            thread::sleep(life);
+        let end = Instant::now() + life;
+        let is_alive = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        while is_alive(&mut child) && Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now());
+            thread::sleep(left.min(LOOK_EVERY));
         }
         self.kill(&mut child, score)?;
         let end = Instant::now();
         // The pipe ends with the process, so this ends too.
         let told = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        score.longest_silence = score.longest_silence.max(told.silence.as_secs_f64());
         if let Some(text) = &told.strange {
             score.found.problem(format!("the child said {text:?}"));
         }
@@ -257,8 +259,7 @@ impl Referee<'_> {
 
     /// Other ones each time, and those that were asked for.
     fn settings(&self, random: &mut Xorshift) -> Vec<(String, String)> {
-        let mut settings = draw_settings(random);
-        settings.push(("log_bytes".to_owned(), log_bytes(self.threads).to_string()));
+        let mut settings = draw_settings(random, self.threads);
         settings.extend_from_slice(self.set);
         settings
     }
@@ -299,6 +300,7 @@ impl Told {
             ready: None,
             commits: vec![None; threads],
             acknowledged: 0,
+            silence: Duration::ZERO,
             strange: None,
         }
     }
@@ -306,6 +308,10 @@ impl Told {
     fn hear(&mut self, line: &str) {
         if line == "ready" {
             self.ready = Some(Instant::now());
+            return;
+        }
+        if let Some(Ok(ms)) = line.strip_prefix("silent ").map(str::parse) {
+            self.silence = self.silence.max(Duration::from_millis(ms));
             return;
         }
         let pair = line.split_once(' ').and_then(|(thread, commits)| {
@@ -333,14 +339,15 @@ mod tests {
 
     #[test]
     fn what_a_child_says_last_counts() {
-        let told = told(&["ready", "0 4", "0 5"]);
+        let told = told(&["ready", "0 4", "silent 700", "0 5", "silent 30"]);
+        assert_eq!(told.silence, Duration::from_millis(700));
         assert!(told.ready.is_some() && told.strange.is_none());
         assert_eq!((told.commits, told.acknowledged), (vec![Some(5), None], 2));
     }
 
     #[test]
     fn what_no_child_says_is_noticed() {
-        for line in ["", "2 1", "0", "0 x", "redy"] {
+        for line in ["", "silent", "silent x", "2 1", "0", "0 x", "redy"] {
             assert_eq!(told(&[line]).strange.as_deref(), Some(line));
         }
     }

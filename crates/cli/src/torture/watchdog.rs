@@ -1,6 +1,11 @@
 //! Whether threads that work still get on.
+//!
+//! A thread may commit nothing for long although nothing is wrong: of five hundred in long queues on a slow processor, who stands at
+//! the end of a chain waits for all before it, and others, who meet nobody, commit a thousand times meanwhile. As long as
+//! its turn comes nearer it does not hang. So the watchdog follows the chain of those who wait for each other, from the thread on:
+//! it hangs if nothing has changed there for as long again.
 
-use foreshore::Database;
+use foreshore::{Database, WaitView};
 use foreshore_env::{
     sync::{
         Mutex,
@@ -9,15 +14,21 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 
-/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either, or if he was overtaken.
+/// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either; if the others do, he
+/// is looked at.
 const LONGEST_SILENCE: Duration = Duration::from_secs(20);
-/// Overtaken is whoever commits nothing while the others do so often each, on average. Of many threads on a slow machine, with many
-/// before them in every queue, it may take long for each to have its turn.
+/// Only who commits nothing while the others do so often each, on average, is looked at. All may be slow.
 const OVERTAKEN: u64 = 20;
+/// So many times the longest silence is too long whatever changes: a bound that no queue explains.
+const TOO_LONG: u32 = 9;
 /// [`Watchdog::last`]: it need not get on any more.
 const ENDED: u64 = u64::MAX;
 /// Waits that are told of.
 const MOST_WAITS: usize = 10;
+
+/// Transactions that wait for each other, one after another, each with the number of its wait; the last waits for no lock, and
+/// has none.
+type Chain = Vec<(u64, Option<u64>)>;
 
 /// Looks after threads that work on a database.
 #[derive(Debug)]
@@ -30,6 +41,12 @@ pub(crate) struct Watchdog {
     steps_then: Vec<AtomicU64>,
     /// How often all have got on together. Counted by all of them, relaxed.
     steps: AtomicU64,
+    /// How often each has run a transaction since it got on last. As `last`.
+    runs: Vec<AtomicU64>,
+    /// The engine's number of each one's last run. As `last`.
+    numbers: Vec<AtomicU64>,
+    /// Who is looked at: whom it waited for, and since when that is so.
+    watched: Mutex<Option<(usize, Chain, Instant)>>,
     /// The longest that a thread committed nothing. Guarded by the mutex.
     longest: Mutex<Duration>,
     patience: Duration,
@@ -46,6 +63,9 @@ impl Watchdog {
             last: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             steps_then: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             steps: AtomicU64::new(0),
+            runs: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            numbers: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            watched: Mutex::default(),
             longest: Mutex::default(),
             patience,
         }
@@ -55,10 +75,17 @@ impl Watchdog {
         self.begun.elapsed().as_millis() as u64
     }
 
+    /// A thread runs its transaction, for the first time or again; the engine calls this run by a number.
+    pub(crate) fn runs(&self, thread: usize, number: Option<u64>) {
+        self.runs[thread].fetch_add(1, Ordering::Relaxed);
+        self.numbers[thread].store(number.unwrap_or(0), Ordering::Relaxed);
+    }
+
     /// A thread has got on.
     pub(crate) fn progress(&self, thread: usize) {
         let steps = self.steps.fetch_add(1, Ordering::Relaxed);
         self.steps_then[thread].store(steps, Ordering::Relaxed);
+        self.runs[thread].store(0, Ordering::Relaxed);
         self.last[thread].store(self.now(), Ordering::Relaxed);
     }
 
@@ -88,8 +115,35 @@ impl Watchdog {
             let mut longest = self.longest.lock();
             *longest = silence.max(*longest);
         }
-        let hangs = silence >= self.patience && (was_overtaken || silence_of_all >= self.patience);
-        hangs.then(|| report(thread, silence, database))
+        if silence < self.patience || !(was_overtaken || silence_of_all >= self.patience) {
+            *self.watched.lock() = None;
+            return None;
+        }
+        let [runs, number] = [&self.runs, &self.numbers].map(|of| of[thread].load(Ordering::Relaxed));
+        let waits = database.waits_for().waits;
+        let chain = chain(number, &waits);
+        let hangs = silence_of_all >= self.patience
+            || silence >= self.patience * TOO_LONG
+            || self.stands_still(thread, &chain);
+        hangs.then(|| {
+            let whose = format!("HANGS: thread {thread} has done nothing for {:.1} s", silence.as_secs_f64());
+            let others = format!("all have got on {since} times meanwhile, it has run {runs} times");
+            format!("{whose}; {others}; {}", report(&chain, waits, database))
+        })
+    }
+
+    /// Whether those whom a thread waits for are the same for so long, in the same waits.
+    fn stands_still(&self, thread: usize, chain: &Chain) -> bool {
+        let mut watched = self.watched.lock();
+        match &*watched {
+            Some((same, before, since)) if (*same, before) == (thread, chain) => {
+                since.elapsed() >= self.patience
+            }
+            _ => {
+                *watched = Some((thread, chain.clone(), Instant::now()));
+                false
+            }
+        }
     }
 
     /// Whether all threads have ended.
@@ -98,16 +152,39 @@ impl Watchdog {
     }
 }
 
-/// Who waits for whom, in lines.
-fn report(thread: usize, silence: Duration, database: &Database) -> String {
-    let waits = database.waits_for().waits;
+/// Whom a transaction waits for, and whom that one waits for, and so on: of those in the way the first each time.
+fn chain(number: u64, waits: &[WaitView]) -> Chain {
+    let mut chain = Chain::new();
+    let mut next = Some(number);
+    // A circle ends where it began.
+    while let Some(id) = next.filter(|next| chain.iter().all(|(id, _)| id != next)) {
+        let wait = waits.iter().find(|wait| wait.transaction.id == id);
+        chain.push((id, wait.map(|wait| wait.number)));
+        next = wait.and_then(|wait| wait.blockers.first()).map(|blocker| blocker.transaction.id);
+    }
+    chain
+}
+
+/// Who waits for whom, in lines: first the chain, then those who have waited longest.
+fn report(chain: &Chain, mut waits: Vec<WaitView>, database: &Database) -> String {
+    let stats = database.stats();
     let mut text = format!(
-        "HANGS: thread {thread} has done nothing for {:.1} s; {} transactions wait for locks",
-        silence.as_secs_f64(),
-        waits.len()
+        "{} transactions wait for locks, {} to be let in (at most {} are); {} deadlocks so far; {} in a chain",
+        waits.len(),
+        stats.admission_waiting,
+        stats.admission_limit,
+        stats.deadlocks,
+        chain.len()
     );
+    waits.sort_by_key(|wait| {
+        let place = chain.iter().position(|(id, _)| *id == wait.transaction.id);
+        (place.unwrap_or(usize::MAX), std::cmp::Reverse(wait.waited))
+    });
     for wait in waits.iter().take(MOST_WAITS) {
         text.push_str(&format!("\n  {wait}"));
+    }
+    if let Some((last, None)) = chain.last() {
+        text.push_str(&format!("\n  transaction {last}, the last of the chain, waits for no lock"));
     }
     text
 }
@@ -168,8 +245,60 @@ mod tests {
             watchdog.look(&database).is_none()
         });
         assert!(is_slow);
-        (0..3 * OVERTAKEN).for_each(|_| watchdog.progress(1));
-        let hang = watchdog.look(&database).unwrap();
+        let hang = loop {
+            (0..3 * OVERTAKEN).for_each(|_| watchdog.progress(1));
+            if let Some(hang) = watchdog.look(&database) {
+                break hang;
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
         assert!(hang.contains("thread 0") || hang.contains("thread 2"), "{hang}");
+    }
+
+    #[test]
+    fn who_comes_nearer_does_not_hang() {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let watchdog = Watchdog::with_patience(1, PATIENCE);
+        let behind_one = vec![(3, Some(1)), (2, Some(1)), (1, None)];
+        assert!(!watchdog.stands_still(0, &behind_one));
+        thread::sleep(PATIENCE);
+        assert!(watchdog.stands_still(0, &behind_one));
+        for nearer in [vec![(3, Some(1)), (2, None)], vec![(3, Some(2)), (2, None)], vec![(3, None)]] {
+            assert!(!watchdog.stands_still(0, &nearer));
+            thread::sleep(PATIENCE);
+        }
+    }
+
+    #[test]
+    fn a_chain_ends_with_who_waits_for_no_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path().join("db")).unwrap();
+        let mut first = database.begin().unwrap();
+        first.put(TABLE, "a", 1).unwrap();
+        let mut second = database.begin().unwrap();
+        second.put(TABLE, "b", 1).unwrap();
+        let mut third = database.begin().unwrap();
+        let [id, next, last] = [third.id(), second.id(), first.id()];
+        thread::scope(|scope| {
+            let waiting =
+                scope.spawn(|| second.put(TABLE, "a", 2).map(drop).and_then(|()| second.rollback()));
+            let last_waiting =
+                scope.spawn(|| third.put(TABLE, "b", 2).map(drop).and_then(|()| third.rollback()));
+            while database.waits_for().waits.len() < 2 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let waits = database.waits_for().waits;
+            let chain = chain(id, &waits);
+            assert_eq!(chain.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id, next, last]);
+            assert_eq!(chain.iter().map(|(_, wait)| wait.is_some()).collect::<Vec<_>>(), [true, true, false]);
+            let text = report(&chain, waits, &database);
+            assert!(
+                text.contains("3 in a chain") && text.contains(&format!("transaction {last}, the last")),
+                "{text}"
+            );
+            first.rollback().unwrap();
+            waiting.join().unwrap().unwrap();
+            last_waiting.join().unwrap().unwrap();
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! The child: works until it is killed, and tells of every commit after it was acknowledged.
 //!
 //! Its standard output is one line for each thing that happens: `ready` when the database is open, then
-//! `THREAD COMMITS` after each acknowledged commit. A line is one write to the pipe, so a kill never leaves half of one, and what was
+//! `THREAD COMMITS` after each acknowledged commit, and `silent MS` when a thread has committed nothing for longer than any before. A line is one write to the pipe, so a kill never leaves half of one, and what was
 //! written outlives the process. When its standard input ends, the parent is gone, and it ends too.
 
 use std::{
@@ -30,6 +30,8 @@ use crate::output::CliError;
 
 /// How often the watchdog looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The longest silence of a thread is told when it has grown by so much.
+const TELL_SILENCE: Duration = Duration::from_millis(200);
 
 /// Settings as one argument: `name=value,name=value`.
 pub(crate) fn join_settings(settings: &[(String, String)]) -> String {
@@ -95,7 +97,7 @@ pub(crate) fn run(
         }
     }
     let seed = number(seed)?;
-    let watchdog = Watchdog::new(threads);
+    let watchdog = Arc::new(Watchdog::new(threads));
     thread::scope(|scope| {
         scope.spawn(|| watch(&watchdog, &engine));
         for (number, page) in pages.into_iter().enumerate() {
@@ -146,6 +148,7 @@ pub(crate) struct Counted {
     next: Page,
     /// As it was promised to be. Written by the thread that runs the worker, when it knows of a commit.
     promised: Arc<Mutex<Page>>,
+    watchdog: Arc<Watchdog>,
 }
 
 impl Counted {
@@ -155,6 +158,7 @@ impl Counted {
         (thread, threads): (usize, usize),
         seed: u64,
         promised: &Arc<Mutex<Page>>,
+        watchdog: &Arc<Watchdog>,
     ) -> Box<dyn Worker> {
         Box::new(Counted {
             worker: workload.worker(thread, threads, seed),
@@ -162,6 +166,7 @@ impl Counted {
             thread,
             next: Page::empty(workload),
             promised: Arc::clone(promised),
+            watchdog: Arc::clone(watchdog),
         })
     }
 }
@@ -176,6 +181,7 @@ impl Worker for Counted {
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
+        self.watchdog.runs(self.thread, txn.number());
         self.worker.run(txn)?;
         Ok(self.next.write(txn, self.table, self.thread)?)
     }
@@ -208,8 +214,14 @@ pub(crate) fn run_one(
 
 /// Ends the child when one of its threads hangs; the parent is told who waits for whom, in a line that says no commit.
 fn watch(watchdog: &Watchdog, engine: &ForeshoreEngine) {
+    let mut told = Duration::ZERO;
     loop {
         thread::sleep(LOOK_EVERY);
+        let silence = watchdog.longest_silence();
+        if silence >= told + TELL_SILENCE {
+            told = silence;
+            let _ = tell(&format!("silent {}", silence.as_millis()));
+        }
         if let Some(hang) = watchdog.look(engine.database()) {
             // A parent that does not listen has gone, and the child goes with it.
             let _ = tell(&hang.replace('\n', ";"));
@@ -225,10 +237,10 @@ fn work(
     (number, threads): (usize, usize),
     seed: u64,
     page: Page,
-    watchdog: &Watchdog,
+    watchdog: &Arc<Watchdog>,
 ) -> Result<(), CliError> {
     let promised = Arc::new(Mutex::new(page));
-    let mut worker = Some(Counted::boxed(workload, (number, threads), seed, &promised));
+    let mut worker = Some(Counted::boxed(workload, (number, threads), seed, &promised, watchdog));
     while let Some(mut drawn) = worker.take() {
         drawn.next();
         let (back, outcome) = run_one(engine, drawn);

@@ -150,7 +150,7 @@ impl Rounds<'_> {
 
     /// Opens the database; `None`: that failed, as it may on a disk with a fault.
     fn open(&mut self) -> Option<ForeshoreEngine> {
-        let mut settings = draw_settings(&mut self.random);
+        let mut settings = draw_settings(&mut self.random, self.campaign.threads);
         settings.extend_from_slice(self.campaign.set);
         if self.campaign.planted_loss {
             settings.push(worker::PLANTED_LOSS.map(str::to_owned).into());
@@ -219,7 +219,7 @@ impl Rounds<'_> {
             stop: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             wrong: Mutex::default(),
-            watchdog: Watchdog::new(campaign.threads),
+            watchdog: Arc::new(Watchdog::new(campaign.threads)),
         };
         let pages: Vec<_> = self.pages.drain(..).map(|page| Arc::new(Mutex::new(page))).collect();
         let acknowledged = || pages.iter().map(|page| page.lock().commits).collect::<Vec<_>>();
@@ -320,7 +320,7 @@ struct Shared {
     refused: AtomicU64,
     /// What no thread may meet.
     wrong: Mutex<Vec<String>>,
-    watchdog: Watchdog,
+    watchdog: Arc<Watchdog>,
 }
 
 impl Shared {
@@ -343,7 +343,7 @@ impl Thread<'_> {
     fn run(mut self, shared: &Shared) {
         let mut idle = None;
         while !shared.stop.load(Ordering::Relaxed) {
-            let mut worker = idle.take().unwrap_or_else(|| self.worker());
+            let mut worker = idle.take().unwrap_or_else(|| self.worker(&shared.watchdog));
             worker.next();
             let (back, outcome) = worker::run_one(self.engine, worker);
             idle = back;
@@ -367,10 +367,10 @@ impl Thread<'_> {
         shared.watchdog.ended(self.number);
     }
 
-    fn worker(&mut self) -> Box<dyn foreshore_bench::Worker> {
+    fn worker(&mut self, watchdog: &Arc<Watchdog>) -> Box<dyn foreshore_bench::Worker> {
         self.seed = self.seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
         let place = (self.number, self.campaign.threads);
-        Counted::boxed(self.campaign.workload, place, self.seed, self.page)
+        Counted::boxed(self.campaign.workload, place, self.seed, self.page, watchdog)
     }
 
     /// Whether a thread may be told of such a failure.
