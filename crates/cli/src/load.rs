@@ -130,7 +130,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     progress.finish();
     let made = sink.has_opened() && !was_there;
     let closed = if sink.has_opened() { sink.database()?.close() } else { Ok(()) };
-    if let Err(error) = read.and(kept).and(closed.map_err(CliError::from)) {
+    if let Err(error) = first_failure(read, kept, closed.map_err(CliError::from), sink.entries()) {
         if made && sink.entries() == 0 {
             // Standard error may be closed, and nobody misses it then.
             let _ =
@@ -154,6 +154,26 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
         print(&outcome)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is told of reading all entries, committing what was collected, and making that durable.
+///
+/// Of two lines that cannot be taken the earlier one counts, which was found when the entries before the later one were committed. And
+/// before both whatever is in the way of what would be said of the entries before a line.
+fn first_failure(
+    read: Result<(), CliError>,
+    kept: Result<(), CliError>,
+    closed: Result<(), CliError>,
+    entries: u64,
+) -> Result<(), CliError> {
+    let of_a_line = |result: &Result<(), CliError>| matches!(result, Err(CliError::Line { .. }));
+    let told = if of_a_line(&kept) { closed.and(kept) } else { kept.and(closed) };
+    match told.and(read) {
+        Err(CliError::Line { line, complaint, .. }) => {
+            Err(CliError::Line { line, complaint, entries: Some(entries) })
+        }
+        other => other,
+    }
 }
 
 fn form(args: &LoadArgs) -> Result<Form, CliError> {
@@ -245,4 +265,29 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         seconds,
         HumanCount((*entries as f64 / Duration::from_secs_f64(*seconds).as_secs_f64().max(1e-9)) as u64),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_said_to_be_there_if_they_are() {
+        let line = |line| Err(CliError::Line { line, complaint: "no number".to_owned(), entries: None });
+        let full = || Err(CliError::Other("the disk is full".to_owned()));
+        let told =
+            |read, kept, closed, entries| first_failure(read, kept, closed, entries).unwrap_err().to_string();
+        let there = "\n  all entries before that line are in the database";
+        assert_eq!(told(line(7), Ok(()), Ok(()), 5), format!("line 7: no number{there}"));
+        assert_eq!(
+            told(line(2), Ok(()), Ok(()), 0),
+            "line 2: no number\n  nothing was loaded: there is no entry before that line"
+        );
+        assert_eq!(told(line(7), line(4), Ok(()), 2), format!("line 4: no number{there}"));
+        assert_eq!(told(Ok(()), line(4), Ok(()), 2), format!("line 4: no number{there}"));
+        for (kept, closed) in [(full(), Ok(())), (Ok(()), full()), (line(4), full()), (full(), line(1))] {
+            assert_eq!(told(line(7), kept, closed, 5), "the disk is full");
+        }
+        assert!(first_failure(Ok(()), Ok(()), Ok(()), 0).is_ok());
+    }
 }

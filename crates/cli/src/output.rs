@@ -38,9 +38,28 @@ pub(crate) enum CliError {
         /// The cause.
         source: io::Error,
     },
+    /// A line of the input cannot be taken.
+    #[error("line {line}: {complaint}{}", kept(*.entries))]
+    Line {
+        /// The line.
+        line: u64,
+        /// What is wrong with it.
+        complaint: String,
+        /// Entries before it that are in the database now, if that is known.
+        entries: Option<u64>,
+    },
     /// Anything else, described.
     #[error("{0}")]
     Other(String),
+}
+
+/// What became of the entries before a line that could not be taken.
+fn kept(entries: Option<u64>) -> &'static str {
+    match entries {
+        None => "",
+        Some(0) => "\n  nothing was loaded: there is no entry before that line",
+        Some(_) => "\n  all entries before that line are in the database",
+    }
 }
 
 impl CliError {
@@ -63,7 +82,7 @@ impl CliError {
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
-            CliError::Other(_) => "other",
+            CliError::Line { .. } | CliError::Other(_) => "other",
         }
     }
 

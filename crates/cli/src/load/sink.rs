@@ -130,10 +130,7 @@ impl<'o> Sink<'o> {
         let Some(place) = refused else { return Err(error.into()) };
         self.commit(&batch[..place]).map_err(|(_, error)| error)?;
         self.entries += place as u64;
-        let line = batch[place].line;
-        Err(CliError::Other(format!(
-            "line {line}: {error}\n  all entries before that line are in the database"
-        )))
+        Err(CliError::Line { line: batch[place].line, complaint: error.to_string(), entries: None })
     }
 
     /// Commits these entries; or tells which one was refused.

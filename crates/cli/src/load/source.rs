@@ -40,7 +40,7 @@ impl Columns {
 }
 
 fn at_line(line: u64, complaint: impl std::fmt::Display) -> CliError {
-    CliError::Other(format!("line {line}: {complaint}\n  all entries before that line are in the database"))
+    CliError::Line { line, complaint: complaint.to_string(), entries: None }
 }
 
 /// Reads everything into the sink.
