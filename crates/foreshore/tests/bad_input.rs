@@ -123,7 +123,8 @@ fn another_format_is_named() {
 
 #[test]
 fn a_missing_file_is_named() {
-    for missing in ["control", "data", "log"] {
+    // The last one: the directory is there, and empty.
+    for missing in ["control", "data", "log", "log/"] {
         let disk = FaultyDisk::new();
         let db = open_on(&disk).unwrap();
         fill(&db, 0..3).unwrap();
@@ -131,7 +132,9 @@ fn a_missing_file_is_named() {
         drop(db);
         let survivor = FaultyDisk::new();
         foreshore_env::disk::Disk::create_directory(&survivor, Path::new("/db")).unwrap();
-        foreshore_env::disk::Disk::create_directory(&survivor, Path::new("/db/log")).unwrap();
+        if missing != "log" {
+            foreshore_env::disk::Disk::create_directory(&survivor, Path::new("/db/log")).unwrap();
+        }
         for path in disk.files() {
             if !path.starts_with(Path::new("/db").join(missing)) {
                 survivor.write_file(&path, &disk.read_file(&path).unwrap()).unwrap();
@@ -142,6 +145,9 @@ fn a_missing_file_is_named() {
             matches!(&error, Error::Corrupted { site: CorruptionSite::File(_) | CorruptionSite::Log(_), .. }),
             "without {missing}: {error}"
         );
+        for said in ["missing", "put", "open a backup", "foreshore salvage"] {
+            assert!(error.to_string().contains(said), "without {missing}, {said:?}: {error}");
+        }
     }
 }
 

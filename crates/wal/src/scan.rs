@@ -148,12 +148,14 @@ fn whole_spares(
 }
 
 /// What whoever has lost a part of the log can do.
-const REMEDY: &str = "; put the file back, or save with `foreshore salvage` what does not depend on it";
+const REMEDY: &str =
+    "; put the file back, open a backup, or save with `foreshore salvage` what does not depend on it";
 
 /// There is no segment at all, and nothing tells how they were called.
 fn none_there(directory: &Path) -> StorageError {
     let detail = "none of its segments is there, and what was committed since the last checkpoint may be missing with them; put \
-                  them back (files called 16 hexadecimal digits and `.log`), or save with `foreshore salvage` what the data file has";
+                  them back (files called 16 hexadecimal digits and `.log`), open a backup, or save with `foreshore salvage` what the \
+                  data file has";
     StorageError::corrupt_file(directory, detail)
 }
 

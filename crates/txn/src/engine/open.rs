@@ -156,7 +156,7 @@ impl Place<'_> {
             return Err(self.stranger("it has no control file, but other files"));
         }
         if !has(CONTROL_NEW) && has(DATA) && has(LOG) {
-            return Err(StorageError::corrupt_file(self.path(CONTROL), "it is missing"));
+            return Err(missing(self.path(CONTROL), "and with it the place of the last checkpoint"));
         }
         if !has(CONTROL_NEW) && (has(DATA) || has(LOG)) {
             return Err(self.stranger("it has no control file, but other files"));
@@ -219,10 +219,13 @@ impl Place<'_> {
     fn open_existing(&self) -> Result<Core> {
         let control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
         let content = control.content();
-        for name in [DATA, LOG] {
+        for (name, lost) in [
+            (DATA, "and with it all that the log does not have any more"),
+            (LOG, "and with it what was committed since the last checkpoint"),
+        ] {
             let path = self.path(name);
             if !self.exists(&path)? {
-                return Err(StorageError::corrupt_file(path, "it is missing"));
+                return Err(missing(path, lost));
             }
         }
         let disk = || Arc::clone(self.disk);
@@ -335,4 +338,10 @@ impl Drop for Below {
             let _ = self.log.close();
         }
     }
+}
+
+/// A file of a database is not there, and what is lost with it.
+fn missing(path: PathBuf, lost: &str) -> StorageError {
+    let remedy = "put it back, open a backup, or save with `foreshore salvage` what does not depend on it";
+    StorageError::corrupt_file(path, format!("it is missing, {lost}; {remedy}"))
 }
