@@ -129,16 +129,28 @@ fn more_than_a_tenth(run: &Run, committed: u64) -> u64 {
     committed
 }
 
+/// Of the drawn histories more than two fifths of the transactions are committed, and of one in twenty hardly any may be: who
+/// dies under wait-die is not run again here, and uses up all that it has to do while the other waits for the disk.
 #[test]
 fn histories_of_drawn_configurations_replay_in_commit_order() {
-    let mut committed = 0;
-    for seed in seeds(10_000, 44) {
+    let (mut committed, mut begun, mut poor) = (0, 0, Vec::new());
+    let seeds = seeds(10_000, 44);
+    for &seed in &seeds {
         let run = draw(seed);
         let played = play(run);
         if let Err(anomaly) = played.replayed {
             panic!("seed {seed}: {anomaly}\n{run:?}");
         }
-        committed += more_than_a_tenth(&run, played.committed);
+        let of_this = run.threads * run.transactions;
+        committed += played.committed;
+        begun += of_this;
+        if played.committed <= of_this / 10 {
+            poor.push((seed, played.committed));
+        }
+    }
+    if seeds.len() > 1 {
+        assert!(committed > begun * 2 / 5, "{committed} of {begun}");
+        assert!(poor.len() * 20 <= seeds.len(), "(seed, commits): {poor:?}");
     }
     println!("{committed} transactions replayed");
 }
