@@ -279,11 +279,13 @@ fn a_refused_input_leaves_what_came_before() {
     scene.write("none.csv", format!("a,b\n{},1\n", "k".repeat(3000)));
     let said = scene.fail("load none none.csv");
     assert!(said.contains("line 2") && said.contains("none was made, and has no entries"), "{said}");
+    assert!(said.contains("nothing was loaded") && !said.contains("in the database"), "{said}");
     scene.succeed("verify none");
 
     scene.write("one.csv", "a,b\n1,2\n3\n");
     let said = scene.fail("load db one.csv");
     assert!(said.contains("line 3") && !said.contains("was made"), "{said}");
+    assert!(said.contains("all entries before that line are in the database"), "{said}");
     assert_eq!(scene.dump("db").len(), 2, "the table and one entry");
     scene.write("two.csv", "a,b\n");
     scene.succeed("load db two.csv");
@@ -291,6 +293,7 @@ fn a_refused_input_leaves_what_came_before() {
     scene.write("more.csv", "a,b\n1\n");
     let said = scene.fail("load db more.csv");
     assert!(said.contains("line 2") && !said.contains("was made"), "{said}");
+    assert!(said.contains("nothing was loaded"), "{said}");
     assert!(scene.fail("dump db more").contains("there is no table"));
     scene.write("letter", "dear");
     let said = scene.fail("load letter two.csv");

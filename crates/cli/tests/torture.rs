@@ -56,6 +56,13 @@ fn tpcb_survives_kills() {
 }
 
 #[test]
+fn all_workloads_together_survive_kills() {
+    let report = kills("mixed", &[], 0);
+    assert_passed(&report);
+    assert!(report["longest_silence"].as_f64().is_some(), "{report}");
+}
+
+#[test]
 fn tpcc_survives_kills() {
     assert_passed(&kills("tpcc", &[], 0));
 }
