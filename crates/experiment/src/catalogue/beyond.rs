@@ -3,7 +3,7 @@
 
 use super::{RATE, log_lines};
 use crate::{
-    claim::{At, Claim, Quantity},
+    claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Plot, Run, Scale, Shape, Take},
 };
 
@@ -26,6 +26,10 @@ const SYSTEMS: [(&str, &str); 4] = [
         "--set intent_locks=lightweight --set deadlock_policy=dreadlocks_hybrid",
     ),
 ];
+/// Why those who lock first are ahead where records are hot.
+const TAKEN_AS_ONE_GOES: &str = "locking as one goes, who waits for a second hot record holds the first, in any order: with 64 hot records \
+                                 256 threads wait for locks for 82 % of their time, and three of four attempts end as a victim or by \
+                                 giving up. The systems ahead know beforehand what they lock, and are ways of running this engine";
 const DEADLOCK_FREE: &str = "deadlock-free";
 const ORTHRUS: &str = "ORTHRUS";
 
@@ -39,6 +43,8 @@ struct Work {
     /// For how long each thread runs when quick, in all, and the least for all of them, in seconds: several times what a transaction
     /// takes on the most cores.
     quick: (f64, f64),
+    /// Why others are ahead.
+    why: Option<&'static str>,
 }
 
 const WORKLOADS: [Work; 7] = [
@@ -48,6 +54,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench ycsb --records 20000 --read-percent 100",
         planned: true,
         quick: (0.02, 0.001),
+        why: None,
     },
     Work {
         plot: "ten updates, 2 of 64 hot, commits/s",
@@ -57,6 +64,7 @@ const WORKLOADS: [Work; 7] = [
         planned: true,
         // Who waits for hot records sleeps: less is done.
         quick: (0.02, 0.02),
+        why: Some(TAKEN_AS_ONE_GOES),
     },
     Work {
         plot: "TPC-C, commits/s",
@@ -64,6 +72,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench tpcc --mix neworder-payment --warehouses 64 --items 300 --customers 30",
         planned: true,
         quick: (0.02, 0.01),
+        why: None,
     },
     Work {
         plot: "TPC-B, commits/s",
@@ -71,6 +80,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench tpcb --branches 64 --accounts 100",
         planned: false,
         quick: (0.02, 0.008),
+        why: None,
     },
     Work {
         plot: "record insertion, commits/s",
@@ -78,6 +88,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench insert --commit-every 10",
         planned: false,
         quick: (0.02, 0.006),
+        why: None,
     },
     Work {
         plot: "ranges of ten rows, commits/s",
@@ -85,6 +96,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench txbench --keys 20000 --rows 10 --updates 0.2",
         planned: false,
         quick: (0.02, 0.002),
+        why: None,
     },
     Work {
         plot: "scans of 200 rows, commits/s",
@@ -92,6 +104,7 @@ const WORKLOADS: [Work; 7] = [
         command: "bench scan --records 10000 --length 200",
         planned: false,
         quick: (0.04, 0.004),
+        why: None,
     },
 ];
 
@@ -145,19 +158,17 @@ fn all_systems(scale: Scale) -> Experiment {
         let others = systems(work).into_iter().filter(|name| *name != "road");
         let others = others.map(|name| Quantity::spot(work.plot, name, At::Last)).collect();
         let road = Quantity::spot(work.plot, "road", At::Last);
-        Claim::at_least(
-            work.claim,
-            road,
-            Quantity::Best(others),
-            0.95,
-            0.7,
-            "ours: nobody is ahead of the road",
-        )
+        let ahead = Quantity::Best(others);
+        let claim = Claim::at_least(work.claim, road, ahead, 0.95, 0.7, "ours: nobody is ahead of the road");
+        match work.why {
+            Some(why) => claim.because(Cause::Technique, why),
+            None => claim,
+        }
     };
     Experiment {
         id: "6.1",
         paper: Paper::Beyond,
-        figure: "none",
+        figure: "first question",
         title: "The engine as it is beside what each paper ends with, on more and more cores",
         runs,
         plots: WORKLOADS.iter().map(|work| log_lines(work.plot, "cores")).collect(),
@@ -211,7 +222,7 @@ fn executions(scale: Scale) -> Experiment {
     Experiment {
         id: "6.2",
         paper: Paper::Beyond,
-        figure: "none",
+        figure: "second question",
         title: "Which way of running transactions wins: by contention, length and partitions of a transaction",
         runs,
         plots: maps

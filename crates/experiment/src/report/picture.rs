@@ -332,7 +332,7 @@ fn beams(area: &Area<'_>, plot: &Plot, lines: &[Line]) -> Drawing {
     for (number, line) in lines.iter().enumerate() {
         let middle = last - number as f64;
         let corners = [(0.0, middle - 0.4), (figure(line), middle + 0.4)];
-        chart.draw_series([Rectangle::new(corners, COLORS[number % COLORS.len()].filled())])?;
+        chart.draw_series([Rectangle::new(corners, COLORS[0].filled())])?;
     }
     Ok(())
 }
