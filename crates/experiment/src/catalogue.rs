@@ -82,7 +82,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::experiment::Paper;
+    use crate::{claim::ALIKE, experiment::Paper};
 
     fn quantities(check: &Check) -> Vec<Quantity> {
         let all = match check {
@@ -158,6 +158,10 @@ mod tests {
                     if let Check::Ratio { holds, shape, .. } = claim.check {
                         let both = holds.0 <= holds.1 && shape.0 <= holds.0 && holds.1 <= shape.1;
                         assert!(both, "{id}: {}: {holds:?} in {shape:?}", claim.says);
+                        // Who is said to be ahead, or behind, is not on the other side in shape, either.
+                        let ahead = holds.0 < 1.0 || holds.1.is_finite() || shape.0 >= 1.0 - ALIKE;
+                        let behind = holds.1 > 1.0 || holds.0.is_finite() || shape.1 <= 1.0 + ALIKE;
+                        assert!(ahead && behind, "{id}: {}: {holds:?} in {shape:?}", claim.says);
                     }
                 }
             }

@@ -77,8 +77,9 @@ impl Data {
             check_commits(row)?;
             let bands = row.pointer("/bands").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
             let bands = bands.iter().map(|band| figure(take.y, band)).collect::<Result<Vec<_>, _>>()?;
-            let place = self.place(take.plot, &series, x);
-            place.figures.push(figure(take.y, row)?);
+            let y = figure(take.y, row)?;
+            let place = self.place(take.plot, &series, bounded(x)?);
+            place.figures.push(y);
             place.bands.extend(bands);
             found = true;
         }
@@ -164,26 +165,31 @@ fn fill(template: &str, row: &Json) -> Result<String, String> {
     Ok(out)
 }
 
+/// EXPERIMENT-6: no figure of a machine is larger; nothing could be drawn beside it.
+fn bounded(figure: f64) -> Result<f64, String> {
+    if figure.abs() < 1e18 { Ok(figure) } else { Err(format!("{figure:e} is no figure")) }
+}
+
 fn figure(value: Value, row: &Json) -> Result<f64, String> {
     let number = |place: &str| {
         row.pointer(place)
             .and_then(Json::as_f64)
             .ok_or_else(|| format!("the answer has no number at {place}"))
     };
-    match value {
-        Value::Of(place) => number(place),
-        Value::Per(place, other) => Ok(number(place)? / number(other)?),
+    bounded(match value {
+        Value::Of(place) => number(place)?,
+        Value::Per(place, other) => number(place)? / number(other)?,
         Value::Count(place) => {
             let array = row.pointer(place).and_then(Json::as_array);
-            array.map(|array| array.len() as f64).ok_or_else(|| format!("the answer has no array at {place}"))
+            array.ok_or_else(|| format!("the answer has no array at {place}"))?.len() as f64
         }
         Value::Aborted => {
             let causes =
                 row.pointer("/aborts").and_then(Json::as_object).ok_or("the answer has no /aborts")?;
             let aborts: f64 = causes.values().filter_map(Json::as_f64).sum();
-            Ok(aborts / (number("/commits")? + aborts).max(1.0))
+            aborts / (number("/commits")? + aborts).max(1.0)
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -224,7 +230,15 @@ mod tests {
         assert!(data.add(&few, &json!({"commits": 29})).unwrap_err().contains("too few"));
         for missing in [Value::Of("/no"), Value::Count("/commits"), Value::Per("/commits", "/no")] {
             assert!(data.add(&Take::whole("p", "a", 1, missing), &report).is_err());
+            assert!(data.lines("p").is_empty(), "nothing is left of it");
         }
+        for rate in [json!(1e300), json!(null), json!("7"), json!(-1e18)] {
+            let answer = json!({"rate": rate});
+            assert!(data.add(&Take::whole("p", "a", 1, Value::Of("/rate")), &answer).is_err(), "{answer}");
+            assert!(data.add(&Take::whole("p", "a", "{/rate}", Value::Count("/none")), &answer).is_err());
+        }
+        let none = json!({"rate": 1.0, "seconds": 0.0});
+        assert!(data.add(&Take::whole("p", "a", 1, Value::Per("/rate", "/seconds")), &none).is_err());
         assert!(data.add(&Take::whole("p", "{/no}", 1, Value::Of("/commits")), &report).is_err());
         assert!(data.add(&Take::whole("p", "a", "x", Value::Of("/commits")), &report).is_err());
     }

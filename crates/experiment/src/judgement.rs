@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
-    claim::{ALIKE, Check, Claim, Reason},
+    claim::{ALIKE, Check, Claim, Quantity, Reason},
     data::Data,
     experiment::Experiment,
 };
@@ -121,6 +121,8 @@ fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgem
         (String::new(), Verdict::NotRun(why))
     };
     let (ours, verdict) = match &claim.check {
+        // Whatever else is there: ends and peaks may be elsewhere.
+        _ if missing.is_some() => absent(""),
         Check::Ratio { of, to, holds, shape } => match (of.value(data), to.value(data)) {
             (Some(of), Some(to)) if !(of / to).is_finite() => {
                 let why = format!("{} divided by {} is no figure", rounded(of), rounded(to));
@@ -136,7 +138,15 @@ fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgem
                 } else {
                     Verdict::DoesNotHold
                 };
-                (rounded(ratio), verdict)
+                // Beside the paper's number stands ours.
+                (
+                    rounded(if matches!(claim.check, Check::Ratio { to: Quantity::Is(_), .. }) {
+                        of
+                    } else {
+                        ratio
+                    }),
+                    verdict,
+                )
             }
             (None, _) => absent(&of.name()),
             (_, None) => absent(&to.name()),

@@ -233,7 +233,7 @@ fn provenance(out: &mut String, experiment: &Experiment, answers: &[Answer], sca
         experiment.id,
         simulated,
         experiment.runs.len(),
-        if seeds.is_empty() { "the programs' own (1)".to_owned() } else { seeds.join(", ") },
+        if seeds.is_empty() { "the programs' own (1)".to_owned() } else { escape(&seeds.join(", ")) },
         time(Spent::of(answers)),
         escape(&told.join("; ")),
     );

@@ -174,7 +174,7 @@ fn granularity(scale: Scale) -> Experiment {
                 writing("hybrid", 1000.0),
                 Quantity::Best(PER_LATCH.into_iter().flat_map(pessimistic).collect()),
                 1.0,
-                0.9,
+                0.97,
                 "outperforms all other configurations",
             )
             .because(

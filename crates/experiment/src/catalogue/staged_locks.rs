@@ -210,7 +210,8 @@ fn normalised(scale: Scale) -> Experiment {
                 "falls",
             ),
         ],
-        remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside.",
+        remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside. Ten rows, and one load for each scale; the paper also \
+                 has 100 rows, and little load.",
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn new_order(scale: Scale) -> Experiment {
                  7 % of the time of 32 threads is spent waiting for locks, nothing for latches",
             ),
         ],
-        remark: "DBMS X and PostgreSQL are not here. Warehouses have few items and customers when quick, so that they fit a simulated machine; \
+        remark: "DBMS X and PostgreSQL are not here, and the ladder (1.5) has what Shore-MT began with. Warehouses have few items and customers when quick, so that they fit a simulated machine; \
                  clients draw warehouses anew each time, so that there is contention as in the paper.",
     }
 }

@@ -119,8 +119,8 @@ pub(super) fn lifetimes(scale: Scale) -> Experiment {
                 "both kinds explode",
             ),
         ],
-        remark: "The paper's clients are remote and its threads think between transactions, so its servers are not full at 500. Here every \
-                 thread is busy: with six threads for each core a transaction takes at least six times as long, whatever the lock table does.",
+        remark: "The paper's clients are remote, so that their servers wait for the network between statements. Here nothing lies between \
+                 transactions: with six threads for each core a transaction takes at least six times as long, whatever the lock table does.",
     }
 }
 
