@@ -47,7 +47,7 @@ use referee::{Referee, Score};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
-    /// For how long.
+    /// For how long, once the database is loaded; one child lives and dies in any case.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: u64,
     /// What the child does: tpcb, tpcc, cycle (a ring of records whose links are changed three at a time, beside

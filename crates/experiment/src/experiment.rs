@@ -36,7 +36,7 @@ impl Paper {
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Few points, little data, short: all of them in half an hour on two cores.
+    /// Few points, little data, short: all of them in half an hour on two busy cores.
     Quick,
     /// The points of the paper, as near to its data as a machine of today's memory goes.
     Full,

@@ -106,14 +106,14 @@ struct Told {
 }
 
 impl Referee<'_> {
-    /// Plays until the time is over or something is wrong.
+    /// Loads the database, then plays until the time is over or something is wrong, once at least.
     pub(crate) fn run(&self) -> Result<Score, CliError> {
-        let begin = Instant::now();
         let mut random = Xorshift::new(self.seed);
         let mut score = Score::default();
         self.prepare()?;
+        let begin = Instant::now();
         let mut before = vec![Page::empty(self.workload); self.threads];
-        while begin.elapsed() < self.length && score.passed() {
+        while score.cycles == 0 || (begin.elapsed() < self.length && score.passed()) {
             let told = self.one_life(&mut random, &mut score)?;
             if random.below(RECOVERY_KILLED) == 0 {
                 self.killed_recovery(&mut random, &mut score)?;
