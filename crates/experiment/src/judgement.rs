@@ -114,16 +114,13 @@ pub fn judge(experiment: &Experiment, answers: &BTreeMap<String, Result<Json, St
     Judgement { verdict, claims, data }
 }
 
-/// `missing`: why a figure that is not there is not there.
+/// `missing`: why a run of the experiment has no figures.
 fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgement {
-    let absent = |name: &str| {
-        let why = missing.map_or_else(|| format!("there is no figure for {name}"), str::to_owned);
-        (String::new(), Verdict::NotRun(why))
-    };
-    let (ours, verdict) = match &claim.check {
+    let absent = |name: &str| (String::new(), Verdict::NotRun(format!("there is no figure for {name}")));
+    let (ours, verdict) = match (missing, &claim.check) {
         // Whatever else is there: ends and peaks may be elsewhere.
-        _ if missing.is_some() => absent(""),
-        Check::Ratio { of, to, holds, shape } => match (of.value(data), to.value(data)) {
+        (Some(why), _) => (String::new(), Verdict::NotRun(why.to_owned())),
+        (None, Check::Ratio { of, to, holds, shape }) => match (of.value(data), to.value(data)) {
             (Some(of), Some(to)) if !(of / to).is_finite() => {
                 let why = format!("{} divided by {} is no figure", rounded(of), rounded(to));
                 (String::new(), Verdict::NotRun(why))
@@ -151,7 +148,7 @@ fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgem
             (None, _) => absent(&of.name()),
             (_, None) => absent(&to.name()),
         },
-        Check::Order(quantities) => {
+        (None, Check::Order(quantities)) => {
             let figures: Result<Vec<f64>, String> =
                 quantities.iter().map(|one| one.value(data).ok_or_else(|| one.name())).collect();
             match figures {

@@ -204,7 +204,7 @@ fn intent(scale: Scale) -> Experiment {
                  and take 17 ms more. The other kinds mind them more: inheritance goes from 1.4 to 44 ms",
             ),
         ],
-        remark: "60 threads on 64 simulated contexts of a Niagara, as in the paper. The ratios are those without absolute locks; the other points are drawn.",
+        remark: "60 threads on 64 simulated contexts of a Niagara, as in the paper. The first two ratios are those without absolute locks.",
     }
 }
 
