@@ -156,7 +156,7 @@ impl Place<'_> {
             return Err(self.stranger("it has no control file, but other files"));
         }
         if !has(CONTROL_NEW) && has(DATA) && has(LOG) {
-            return Err(missing(self.path(CONTROL), "and with it the place of the last checkpoint"));
+            return Err(missing(self.path(CONTROL), "and with it the place of the last checkpoint", SALVAGE));
         }
         if !has(CONTROL_NEW) && (has(DATA) || has(LOG)) {
             return Err(self.stranger("it has no control file, but other files"));
@@ -219,13 +219,13 @@ impl Place<'_> {
     fn open_existing(&self) -> Result<Core> {
         let control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
         let content = control.content();
-        for (name, lost) in [
-            (DATA, "and with it all that the log does not have any more"),
-            (LOG, "and with it what was committed since the last checkpoint"),
+        for (name, lost, more) in [
+            (DATA, "and with it all that the log does not have any more", ""),
+            (LOG, "and with it what was committed since the last checkpoint", SALVAGE),
         ] {
             let path = self.path(name);
             if !self.exists(&path)? {
-                return Err(missing(path, lost));
+                return Err(missing(path, lost, more));
             }
         }
         let disk = || Arc::clone(self.disk);
@@ -340,8 +340,10 @@ impl Drop for Below {
     }
 }
 
+/// What can be done besides, unless the pages themselves are gone.
+const SALVAGE: &str = ", or save with `foreshore salvage` what does not depend on it";
+
 /// A file of a database is not there, and what is lost with it.
-fn missing(path: PathBuf, lost: &str) -> StorageError {
-    let remedy = "put it back, open a backup, or save with `foreshore salvage` what does not depend on it";
-    StorageError::corrupt_file(path, format!("it is missing, {lost}; {remedy}"))
+fn missing(path: PathBuf, lost: &str, more: &str) -> StorageError {
+    StorageError::corrupt_file(path, format!("it is missing, {lost}; put it back or open a backup{more}"))
 }
