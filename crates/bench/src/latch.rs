@@ -4,8 +4,10 @@
 //! A round is a latch, a mix and a number of threads for a while. All combinations take turns, several times, so that
 //! whatever else the machine does befalls them alike; the median of the rounds counts.
 
+mod count;
 mod nothing;
 
+use count::Count;
 use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -95,6 +97,15 @@ impl LatchMix {
             LatchMix::Contended => "contended",
         }
     }
+
+    /// What each acquisition adds to the first word, where all do.
+    fn step(self) -> Option<u64> {
+        match self {
+            LatchMix::ReadOnly | LatchMix::Mixed => None,
+            LatchMix::WriteOnly => Some(1),
+            LatchMix::Contended => Some(CONTENDED_ROUNDS as u64),
+        }
+    }
 }
 
 impl std::str::FromStr for LatchMix {
@@ -144,6 +155,9 @@ pub struct LatchResult {
     pub computed_ns: Option<f64>,
     /// The acquisitions of the thread that got the fewest, in percent of the average; the median of the rounds.
     pub least_share_percent: f64,
+    /// Of so many percent of the acquisitions the thread was not the one that had held the latch before; the median of the rounds.
+    /// `None` where not all are exclusive.
+    pub handovers_percent: Option<f64>,
 }
 
 /// Measurements of latches. As JSON its field names are stable.
@@ -203,6 +217,7 @@ pub fn measure_latches(
                 cycles: cycles_per_ns.map(|cycles| cycles * threads as f64 * 1e9 / rate),
                 computed_ns: median_if_counted(rounds.iter().map(|round| round.computed_ns)),
                 least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
+                handovers_percent: median_if_counted(rounds.iter().map(|round| round.handovers)),
             }
         })
         .collect();
@@ -256,7 +271,7 @@ struct Guarded<L> {
 }
 
 impl<L: Latch> Guarded<L> {
-    /// The `number`-th acquisition of a thread.
+    /// The `number`-th acquisition of a thread: the first word, as this thread read or left it.
     #[inline]
     fn acquire(&self, mix: LatchMix, number: u64) -> u64 {
         let read = || self.words[0].load(Ordering::Relaxed);
@@ -272,7 +287,7 @@ impl<L: Latch> Guarded<L> {
                         add(word);
                     });
                 });
-                0
+                read()
             }),
         }
     }
@@ -291,6 +306,7 @@ struct Outcome {
     per_s: f64,
     computed_ns: Option<f64>,
     least_share: f64,
+    handovers: Option<f64>,
 }
 
 /// Threads use one latch for a while.
@@ -319,16 +335,20 @@ impl Visit for Round {
                 thread::yield_now();
             }
             let (mut number, mut sum) = (0, 0_u64);
+            let (step, mut left, mut handovers) = (mix.step().unwrap_or(0), 0, 0);
             // At least once, also when the time is over before this thread has begun.
             loop {
-                sum = sum.wrapping_add(guarded.acquire(mix, number));
+                let word = guarded.acquire(mix, number);
+                sum = sum.wrapping_add(word);
                 number += 1;
+                handovers += u64::from(word != left + step);
+                left = word;
                 if phase.load(Ordering::Relaxed) != RUN {
                     break;
                 }
             }
             std::hint::black_box(sum);
-            number
+            (number, handovers)
         };
         let (counts, measured) = thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
@@ -341,51 +361,19 @@ impl Visit for Round {
             phase.store(STOP, Ordering::Relaxed);
             let measured = watch.read();
             // A worker does not panic: it only counts.
-            let counts: Vec<u64> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+            let counts: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
             (counts, measured)
         });
-        let sum: u64 = counts.iter().sum();
-        let least = counts.iter().min().copied().unwrap_or(0);
+        let sum: u64 = counts.iter().map(|(acquisitions, _)| acquisitions).sum();
+        let handovers: u64 = counts.iter().map(|(_, handovers)| handovers).sum();
+        let least = counts.iter().map(|(acquisitions, _)| *acquisitions).min().unwrap_or(0);
         Outcome {
             per_s: sum as f64 / measured.elapsed.as_secs_f64(),
             computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
+            handovers: mix.step().map(|_| handovers as f64 * 100.0 / sum.max(1) as f64),
         }
     }
-}
-
-/// One thread makes so many acquisitions.
-struct Count {
-    mix: LatchMix,
-    iterations: u64,
-}
-
-impl Visit for Count {
-    type Output = u64;
-
-    fn visit<L: Latch>(self) -> u64 {
-        let guarded = Guarded::<L>::default();
-        match self.mix {
-            LatchMix::ReadOnly => {
-                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::ReadOnly, number))
-            }
-            LatchMix::WriteOnly => {
-                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::WriteOnly, number))
-            }
-            LatchMix::Mixed => {
-                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::Mixed, number))
-            }
-            LatchMix::Contended => {
-                measured_acquisitions(self.iterations, |number| guarded.acquire(LatchMix::Contended, number))
-            }
-        }
-    }
-}
-
-/// Never inlined, so that the loop is the same whoever calls it.
-#[inline(never)]
-fn measured_acquisitions(iterations: u64, acquire: impl Fn(u64) -> u64) -> u64 {
-    (0..iterations).fold(0, |sum, number| sum.wrapping_add(std::hint::black_box(acquire(number))))
 }
 
 #[cfg(test)]
@@ -423,6 +411,10 @@ mod tests {
             let product = result.ns * result.acquisitions_per_s / 1e9;
             assert!((product - result.threads as f64).abs() < 1e-6, "{result:?}");
             assert!(result.computed_ns.is_some_and(|ns| ns > 0.0), "{result:?}");
+            let exclusive = ["write-only", "contended"].contains(&result.mix);
+            assert_eq!(result.handovers_percent.is_some(), exclusive, "{result:?}");
+            let most = if result.threads == 1 { 0.0 } else { 100.0 };
+            assert!(result.handovers_percent.is_none_or(|part| part <= most), "{result:?}");
         }
     }
 

@@ -170,6 +170,7 @@ mod tests {
             cycles: None,
             computed_ns: None,
             least_share_percent: 100.0,
+            handovers_percent: None,
         };
         let report = LatchReport {
             experiment: "latch",

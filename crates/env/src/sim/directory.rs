@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, panic::Location};
 pub use hot::HotLine;
 use hot::Named;
 use map::Map;
-use place::PlaceKinds;
+use place::{PlaceKind, PlaceKinds};
 pub(super) use table::LineNumber;
 use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
@@ -53,6 +53,7 @@ struct Times {
     invalidate_each: u64,
     cached: u64,
     computation: u64,
+    lock_computation: u64,
 }
 
 /// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched ahead.
@@ -90,7 +91,7 @@ pub(super) struct Directory {
     last: Vec<u32>,
     /// How long each core waits for the slot that it booked last.
     waits: Vec<u64>,
-    /// Whether a place in the source lies in a latch.
+    /// How much is computed at a place in the source.
     kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
     watchers: Map<LineNumber, Vec<usize>>,
@@ -107,7 +108,7 @@ fn times(profile: &Profile) -> Times {
     let picoseconds = |cycles: u64| (cycles as f64 * 1000.0 / profile.gigahertz).round() as u64;
     let all = |table: [u64; DISTANCES]| table.map(picoseconds);
     Times {
-        hit: picoseconds(profile.hit),
+        hit: (profile.hit * 1000.0 / profile.gigahertz).round() as u64,
         change: picoseconds(profile.change),
         load_modified: all(profile.load_modified),
         load_shared: all(profile.load_shared),
@@ -117,6 +118,7 @@ fn times(profile: &Profile) -> Times {
         invalidate_each: picoseconds(profile.invalidate_each),
         cached: picoseconds(profile.cached),
         computation: picoseconds(profile.computation),
+        lock_computation: picoseconds(profile.lock_computation),
     }
 }
 
@@ -177,7 +179,7 @@ impl Directory {
         let before = std::mem::replace(&mut self.last[core], number as u32);
         // A run of accesses to one line goes through the core's pipeline.
         let again = before == number as u32;
-        let computation = if again || self.kinds.is_latch(at) { 0 } else { self.times.computation };
+        let computation = if again { 0 } else { self.computation(at) };
         let change = if touch == Touch::Change { self.times.change } else { 0 };
         let mut cost = Cost {
             line: number,
@@ -200,6 +202,16 @@ impl Directory {
         let ahead = number as u32 == before.wrapping_add(1);
         cost.waiting = self.transfer(number, cache, now, touch, Arrival::Now { ahead }, at);
         cost
+    }
+
+    /// What is computed before an access to another line.
+    #[inline]
+    fn computation(&mut self, at: &'static Location<'static>) -> u64 {
+        match self.kinds.of(at) {
+            PlaceKind::Latch => 0,
+            PlaceKind::Lock => self.times.lock_computation,
+            PlaceKind::Other => self.times.computation,
+        }
     }
 
     /// Whether the core has the line as the access needs it.

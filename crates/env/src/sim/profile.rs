@@ -9,10 +9,11 @@
 //! - I: Intel's optimization manual and published measurements of this generation.
 //! - E: estimated from the neighbouring figures.
 //!
-//! Computation is not seen by the simulator. Between two accesses to different lines it charges the same time everywhere but in
-//! latches, whose few instructions overlap with their accesses. The time is measured (`scripts/calibrate`): on `vm2` TPC-B
-//! computes 37 cycles for each such access, YCSB 30; the profile says 31. Older machines need half as many cycles more for the
-//! same instructions; in-order ones twice as many.
+//! Computation is not seen by the simulator. Between two accesses to different lines it charges a time that depends on the part of
+//! the engine: none in latches, whose few instructions overlap with their accesses, little in locks and messages, which go from one
+//! link to the next, and the rest of the engine several times as much. The times of `vm2` are measured (`scripts/calibrate`). Its
+//! predecessor took twice as many cycles for TPC-B and YCSB, and so does whatever is as old; older machines need half as many more,
+//! in-order ones twice as many.
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer locks take
 //! 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40 threads at a time), half
@@ -46,8 +47,8 @@ pub struct Profile {
     /// Cycles in a nanosecond.
     pub gigahertz: f64,
     /// A load or store that hits the core's own cache. Those of different words overlap: what counts is how many can be made
-    /// in a time, not how long one takes.
-    pub hit: u64,
+    /// in a time, not how long one takes; where several are made in a cycle, it is a part of one.
+    pub hit: f64,
     /// What an atomic change adds.
     pub change: u64,
     /// A load of a line that another core has changed, by its distance.
@@ -70,8 +71,10 @@ pub struct Profile {
     pub cached: u64,
     /// Bytes of that cache.
     pub cache_bytes: u64,
-    /// Computation between two accesses to different lines, outside of latches.
+    /// Computation between two accesses to different lines, outside of latches, locks and messages.
     pub computation: u64,
+    /// The same in locks and messages.
+    pub lock_computation: u64,
     /// One pause of a spinning loop.
     pub pause: u64,
 }
@@ -91,7 +94,7 @@ const COMMON: Profile = Profile {
     threads_per_core: 1,
     cube: false,
     gigahertz: 1.0,
-    hit: 3,
+    hit: 3.0,
     change: 18,
     load_modified: even(0),
     load_shared: even(0),
@@ -103,7 +106,8 @@ const COMMON: Profile = Profile {
     queued_percent: 100,
     cached: 44,
     cache_bytes: 24 << 20,
-    computation: 46,
+    computation: 57,
+    lock_computation: 12,
     pause: 45,
 };
 
@@ -115,14 +119,15 @@ pub const PROFILES: &[Profile] = &[
         cores_per_socket: 32,
         cores_per_cluster: 4,
         gigahertz: 1.0,
-        hit: 3,
+        hit: 3.0,
         change: 20,
         cache_bytes: 3 << 20,
         load_modified: [24, 24, 24, 24],
         load_shared: [24, 24, 24, 24],
         own: [24, 27, 27, 27],
         memory: even(110),
-        computation: 62,
+        computation: 76,
+        lock_computation: 16,
         pause: 10,
         ..COMMON
     },
@@ -176,13 +181,14 @@ pub const PROFILES: &[Profile] = &[
         cores_per_socket: 96,
         cores_per_cluster: 8,
         gigahertz: 3.7,
-        hit: 1,
+        hit: 1.0,
         load_modified: [85, 395, 740, 740],
         load_shared: [55, 380, 720, 720],
         own: [90, 400, 760, 760],
         memory: [400, 450, 780, 780],
         cache_bytes: 384 << 20,
-        computation: 31,
+        computation: 38,
+        lock_computation: 8,
         ..COMMON
     },
     Profile {
@@ -192,14 +198,15 @@ pub const PROFILES: &[Profile] = &[
         cores_per_socket: 128,
         cores_per_cluster: 43,
         gigahertz: 3.0,
-        hit: 1,
+        hit: 1.0,
         load_modified: [240, 360, 1200, 1200],
         load_shared: [210, 330, 1150, 1150],
         own: [250, 370, 1230, 1230],
         memory: [390, 450, 1290, 1290],
         cached: 120,
         cache_bytes: 504 << 20,
-        computation: 31,
+        computation: 38,
+        lock_computation: 8,
         occupancy: [12, 12, 40, 40],
         ..COMMON
     },
@@ -209,30 +216,32 @@ pub const PROFILES: &[Profile] = &[
         cores_per_socket: 1024,
         cores_per_cluster: 4,
         gigahertz: 1.0,
-        hit: 2,
+        hit: 2.0,
         load_modified: [40, 110, 110, 110],
         load_shared: [30, 80, 80, 80],
         own: [45, 120, 120, 120],
         memory: even(150),
         cache_bytes: 256 << 20,
-        computation: 62,
+        computation: 76,
+        lock_computation: 16,
         ..COMMON
     },
     Profile {
         name: "vm2",
-        description: "a virtual machine with two processors, EPYC class 3.5 GHz; measured (scripts/calibrate)",
+        description: "two processors of a virtual machine, Zen 5, their last cache in common; measured (scripts/calibrate)",
         cores_per_socket: 128,
         cores_per_cluster: 128,
         gigahertz: 3.5,
-        hit: 1,
-        load_modified: even(230),
-        load_shared: even(200),
-        own: even(240),
-        change: 6,
+        hit: 0.25,
+        load_modified: even(60),
+        load_shared: even(50),
+        own: even(62),
+        change: 17,
         memory: even(300),
         occupancy: even(12),
         cache_bytes: 32 << 20,
-        computation: 31,
+        computation: 19,
+        lock_computation: 4,
         ..COMMON
     },
 ];

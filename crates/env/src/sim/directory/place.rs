@@ -1,31 +1,67 @@
-//! Places in the source: whether they lie in a latch.
+//! Places in the source: how much is computed between their accesses.
 
 use std::panic::Location;
 
-/// The sources whose accesses are those of latches, with few instructions between them; and the loop that measures those.
-const LATCHES: [&str; 3] = ["crates/latch/", "crates/env/", "crates/bench/src/latch.rs"];
+/// Between two accesses to different lines, code computes more in one part of the engine than in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlaceKind {
+    /// A latch, or the loop that measures latches: a few instructions, which overlap with the accesses.
+    Latch,
+    /// Locks and messages between threads: lists of requests and rings, from one link to the next.
+    Lock,
+    /// Everything else.
+    Other,
+}
+
+/// The sources of each kind; what is in none of them is [`PlaceKind::Other`].
+const SOURCES: [(&str, PlaceKind); 6] = [
+    ("crates/latch/", PlaceKind::Latch),
+    ("crates/env/", PlaceKind::Latch),
+    ("crates/bench/src/latch.rs", PlaceKind::Latch),
+    ("crates/lock/", PlaceKind::Lock),
+    ("crates/orthrus/", PlaceKind::Lock),
+    ("crates/bench/src/locks", PlaceKind::Lock),
+];
 /// Places that are remembered. A place that shares another's slot takes it over.
 const SLOTS: usize = 1024;
 
 /// What kind of place the places of the last accesses were.
-pub(super) struct PlaceKinds(Vec<(Option<&'static Location<'static>>, bool)>);
+pub(super) struct PlaceKinds(Vec<(Option<&'static Location<'static>>, PlaceKind)>);
 
 impl PlaceKinds {
     pub(super) fn new() -> PlaceKinds {
-        PlaceKinds(vec![(None, false); SLOTS])
+        PlaceKinds(vec![(None, PlaceKind::Other); SLOTS])
     }
 
     #[inline]
-    pub(super) fn is_latch(&mut self, at: &'static Location<'static>) -> bool {
+    pub(super) fn of(&mut self, at: &'static Location<'static>) -> PlaceKind {
         // Locations lie one after the other; where the program lies decides about the time only that this takes.
         let slot = &mut self.0[std::ptr::from_ref(at).addr() / size_of::<Location<'_>>() % SLOTS];
         match slot {
-            (Some(known), is_latch) if std::ptr::eq(*known, at) => *is_latch,
+            (Some(known), kind) if std::ptr::eq(*known, at) => *kind,
             _ => {
-                let is_latch = LATCHES.iter().any(|folder| at.file().contains(folder));
-                *slot = (Some(at), is_latch);
-                is_latch
+                let source = SOURCES.iter().find(|(folder, _)| at.file().contains(folder));
+                let kind = source.map_or(PlaceKind::Other, |(_, kind)| *kind);
+                *slot = (Some(at), kind);
+                kind
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A folder that is moved would otherwise count as one of the others.
+    #[test]
+    fn the_sources_of_each_kind_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (source, kind) in SOURCES {
+            assert!(root.join(source).exists(), "{source} of {kind:?}");
+        }
+        assert_eq!(PlaceKinds::new().of(Location::caller()), PlaceKind::Latch);
     }
 }
