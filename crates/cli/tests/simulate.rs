@@ -65,6 +65,19 @@ fn comparisons_take_place_on_simulated_machines() {
     }
 }
 
+/// Each latch that the program offers sleeps, wakes and spins on the simulated machine.
+#[cfg(foreshore_sim)]
+#[test]
+fn every_latch_is_simulated() {
+    let tiny = "bench latch --mix read-only,write-only --threads 8 --cores 4 --seconds 0.0001 --json --quiet";
+    let output = simulate(&tiny.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2 * 12);
+    assert!(results.iter().all(|result| result["acquisitions_per_s"].as_f64().unwrap() > 0.0));
+}
+
 #[cfg(foreshore_sim)]
 #[test]
 fn impossible_machines_are_refused() {
