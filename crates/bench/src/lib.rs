@@ -18,6 +18,7 @@ mod lock_costs;
 mod locks;
 mod log;
 mod observer;
+mod placed;
 mod random;
 mod report;
 mod rounds;
@@ -61,6 +62,7 @@ pub use locks::{
 };
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
 pub use observer::{Observer, Silent};
+pub use placed::Placed;
 pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
 pub use runner::{Length, RunOptions, load, run};

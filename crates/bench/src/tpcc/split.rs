@@ -4,14 +4,13 @@
 //! Items are read by all and written by nobody: they stay in one table. Parts of partition 0 stand where the tables stood
 //! before; those of the others follow, a partition after the other.
 
-use std::ops::Bound;
-
 use super::{
     partition_of_key,
     schema::{ITEM, TABLES},
 };
 use crate::{
-    engine::{Engine, EngineTxn, Failure, Order, TableIndex, Visit},
+    engine::{Engine, EngineTxn, Failure, TableIndex},
+    placed::Placed,
     row::TableSpec,
     workload::{Loader, VisitRow, visit_all},
 };
@@ -67,6 +66,11 @@ impl Split {
     pub(super) fn place(self, table: TableIndex, key: &[u8]) -> TableIndex {
         self.part(table, (partition_of_key(key) % usize::from(self.partitions)) as u16)
     }
+
+    /// A transaction that finds each row in its part. Its ranges lie within a warehouse.
+    pub(super) fn txn(self, txn: &mut dyn EngineTxn) -> impl EngineTxn + '_ {
+        Placed::new(txn, move |table, key| Some(self.place(table, key?)))
+    }
 }
 
 /// Loads rows into their parts.
@@ -90,52 +94,5 @@ pub(super) struct Parts<'e> {
 impl Parts<'_> {
     pub(super) fn visit_all(&self, table: &TableSpec, visit: &mut VisitRow<'_>) -> Result<(), Failure> {
         self.split.parts(table.index).try_for_each(|part| visit_all(self.engine, part, b"", visit))
-    }
-}
-
-/// A transaction that finds each row in its part.
-pub(super) struct SplitTxn<'t> {
-    pub(super) txn: &'t mut dyn EngineTxn,
-    pub(super) split: Split,
-}
-
-impl EngineTxn for SplitTxn<'_> {
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.txn.get(self.split.place(table, key), key, value)
-    }
-
-    fn get_for_update(
-        &mut self,
-        table: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        self.txn.get_for_update(self.split.place(table, key), key, value)
-    }
-
-    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
-        self.txn.insert(self.split.place(table, key), key, value)
-    }
-
-    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.txn.put(self.split.place(table, key), key, value)
-    }
-
-    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
-        self.txn.delete(self.split.place(table, key), key)
-    }
-
-    /// Within one warehouse, as all ranges of these transactions are.
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        let (Bound::Included(low) | Bound::Excluded(low), _) = range else {
-            return Err(Failure::fatal("a range of several warehouses lies in several tables"));
-        };
-        self.txn.scan(self.split.place(table, low), range, order, visit)
     }
 }

@@ -7,7 +7,7 @@ use super::{
     order_status::OrderStatusInput,
     payment::PaymentInput,
     schema::last_name,
-    split::{Split, SplitTxn},
+    split::Split,
     stock_level::StockLevelInput,
 };
 use crate::{
@@ -205,7 +205,7 @@ impl Worker for TpccWorker {
         let txn = if split == Split::NONE {
             txn
         } else {
-            divided = SplitTxn { txn, split };
+            divided = split.txn(txn);
             &mut divided
         };
         match &self.input {

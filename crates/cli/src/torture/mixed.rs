@@ -1,10 +1,10 @@
 //! All workloads beside each other, in one database: each worker draws each of its transactions from one of them.
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::collections::BTreeMap;
 
 use foreshore_bench::{
-    Attempts, Body, Check, Engine, EngineTxn, Failure, Foresee, Loader, Mix, Order, Outcome, Scale, Stop,
-    TableIndex, Tpcb, Tpcc, Visit, Worker, Workload,
+    Attempts, Body, Check, Engine, EngineTxn, Failure, Foresee, Loader, Mix, Outcome, Placed, Scale, Stop,
+    TableIndex, Tpcb, Tpcc, Worker, Workload,
 };
 use foreshore_env::random::Xorshift;
 
@@ -120,7 +120,7 @@ impl Worker for MixedWorker {
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
         let (worker, tables, _) = &mut self.workers[self.drawn];
-        worker.run(&mut BehindTxn { txn, tables: *tables })
+        worker.run(&mut behind_txn(txn, *tables))
     }
 
     fn reads_only(&self) -> bool {
@@ -142,6 +142,11 @@ fn behind(table: TableIndex, tables: u16) -> TableIndex {
     TableIndex(table.0 + tables)
 }
 
+/// A transaction as one of the workloads sees it.
+fn behind_txn(txn: &mut dyn EngineTxn, tables: u16) -> impl EngineTxn + '_ {
+    Placed::new(txn, move |table, _| Some(behind(table, tables)))
+}
+
 /// An engine as one of the workloads sees it.
 struct Behind<'e> {
     engine: &'e dyn Engine,
@@ -154,11 +159,11 @@ impl Engine for Behind<'_> {
     }
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        self.engine.transact(attempts, &mut |txn| body(&mut BehindTxn { txn, tables: self.tables }))
+        self.engine.transact(attempts, &mut |txn| body(&mut behind_txn(txn, self.tables)))
     }
 
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        self.engine.read(attempts, &mut |txn| body(&mut BehindTxn { txn, tables: self.tables }))
+        self.engine.read(attempts, &mut |txn| body(&mut behind_txn(txn, self.tables)))
     }
 
     fn settle(&self) -> Result<(), Failure> {
@@ -171,53 +176,6 @@ impl Engine for Behind<'_> {
 
     fn close(&self) -> Result<(), Failure> {
         self.engine.close()
-    }
-}
-
-/// A transaction as one of the workloads sees it.
-struct BehindTxn<'t> {
-    txn: &'t mut dyn EngineTxn,
-    tables: u16,
-}
-
-impl EngineTxn for BehindTxn<'_> {
-    fn number(&self) -> Option<u64> {
-        self.txn.number()
-    }
-
-    fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.txn.get(behind(table, self.tables), key, value)
-    }
-
-    fn get_for_update(
-        &mut self,
-        table: TableIndex,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        self.txn.get_for_update(behind(table, self.tables), key, value)
-    }
-
-    fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure> {
-        self.txn.insert(behind(table, self.tables), key, value)
-    }
-
-    fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.txn.put(behind(table, self.tables), key, value)
-    }
-
-    fn delete(&mut self, table: TableIndex, key: &[u8]) -> Result<bool, Failure> {
-        self.txn.delete(behind(table, self.tables), key)
-    }
-
-    fn scan(
-        &mut self,
-        table: TableIndex,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        order: Order,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Failure> {
-        self.txn.scan(behind(table, self.tables), range, order, visit)
     }
 }
 
