@@ -289,9 +289,14 @@ impl BufferPool {
         Instant::now() + LATCH_WAIT
     }
 
+    /// A wait of [`LATCH_WAIT`] for a page was in vain. What the latch says tells whether somebody holds it or has just been woken.
     #[cold]
     fn stuck(&self, page: PageId) -> StorageError {
-        StorageError::io(format!("latch page {page} of"), &self.path)(io::ErrorKind::TimedOut.into())
+        let frame = self.resident(page).map(|place| &place.frame.latch);
+        let state = frame.map_or_else(|| "it is in no frame".to_owned(), |latch| format!("{latch:?}"));
+        StorageError::io(format!("latch page {page} ({state}) of"), &self.path)(
+            io::ErrorKind::TimedOut.into(),
+        )
     }
 
     /// A failed write or sync: the database stops, because nobody knows what is in the file (PAGE-9).
