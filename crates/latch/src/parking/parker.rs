@@ -47,6 +47,12 @@ impl Parker {
         }
     }
 
+    /// Keeps an answer off until this is dropped.
+    #[cfg(all(test, not(foreshore_loom)))]
+    pub(super) fn hold(&self) -> foreshore_env::sync::MutexGuard<'_, Option<bool>> {
+        self.answer.lock()
+    }
+
     /// Answers the wait. Once, by whoever took its thread out of the queue.
     pub(super) fn answer(&self, granted: bool) {
         *self.answer.lock() = Some(granted);

@@ -10,7 +10,9 @@ use foreshore_env::sync::atomic::{
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{BATCH, LOOK_INTERVAL, Parked, any, park, park_until, sleepers, space, unpark_all, unpark_one};
+use super::{
+    BATCH, Bed, LOOK_INTERVAL, Parked, Parker, Wait, Waiter, any, park, park_until, sleepers, space, unpark_all, unpark_one,
+};
 
 /// Addresses of their own for each test: all share one lot.
 fn address() -> usize {
@@ -143,6 +145,46 @@ fn unpark_all_wakes_all_of_one_address() {
         assert_eq!(other.join().unwrap(), Parked::Woken);
     });
     assert_eq!(unpark_all(here), 0);
+}
+
+/// Who comes while others are being woken is not meant, or who wakes might never end.
+#[test]
+fn unpark_all_leaves_those_who_come_meanwhile() {
+    let here = address();
+    let (count, late) = (BATCH * 2 + 3, BATCH * 4);
+    let first = Arc::new(Parker::default());
+    let lie_down = |parker: Arc<Parker>| {
+        let waiter = Waiter { address: here, wait: Wait::FOR_A_WORD, parker };
+        space(here).lock().push_back(waiter);
+    };
+    lie_down(Arc::clone(&first));
+    (1..count).for_each(|_| lie_down(Arc::default()));
+    // The first of them cannot be woken yet.
+    let held = first.hold();
+    thread::scope(|scope| {
+        let waker = scope.spawn(|| unpark_all(here));
+        wait_for_sleepers(here, count - BATCH);
+        (0..late).for_each(|_| lie_down(Arc::default()));
+        drop(held);
+        assert_eq!(waker.join().unwrap(), count);
+    });
+    assert_eq!(sleepers(here), late);
+    assert_eq!(unpark_all(here), late);
+}
+
+/// Waits one after the other need one parker, waits within waits one each.
+#[test]
+fn a_thread_keeps_one_parker() {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let bed = Bed::take();
+            let parker = Arc::clone(bed.parker());
+            assert!(Arc::ptr_eq(&parker, bed.parker()));
+            assert!(!Arc::ptr_eq(&parker, Bed::take().parker()), "two waits share a parker");
+            drop(bed);
+            assert!(Arc::ptr_eq(&parker, Bed::take().parker()), "each wait has a new parker");
+        });
+    });
 }
 
 #[test]

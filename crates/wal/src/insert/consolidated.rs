@@ -196,3 +196,31 @@ impl Slot {
         (start != REFUSED).then_some(start)
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    /// The last of a group to take note frees its slot, and not one before.
+    #[test]
+    fn a_slot_serves_one_group_after_the_other() {
+        let slot = Slot::default();
+        for start in [4096, REFUSED, 8192] {
+            assert_eq!([64, 32, 96].map(|bytes| slot.join(bytes)), [Some(0), Some(64), Some(96)]);
+            let joined = slot.state.swap(CLOSED, Ordering::AcqRel);
+            assert_eq!(joined & BYTES, 192);
+            slot.settle(start, joined & !BYTES);
+            let place = (start != REFUSED).then_some(start);
+            for _ in 0..2 {
+                assert_eq!(slot.join(32), None, "a group that is not over takes nobody in");
+                assert_eq!(slot.follow(), place);
+            }
+        }
+        // One alone has nobody to tell.
+        assert_eq!(slot.join(MAX_RECORD_BYTES as u64), Some(0));
+        assert_eq!(slot.join(32), None, "there is no room");
+        let joined = slot.state.swap(CLOSED, Ordering::AcqRel);
+        slot.settle(12_288, joined & !BYTES);
+        assert_eq!(slot.join(32), Some(0));
+    }
+}
