@@ -7,6 +7,7 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    process,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -70,7 +71,7 @@ impl Disk for RealDisk {
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { file, process: process::id() }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -164,7 +165,7 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
     match locked {
         Ok(()) => {
             held.insert(identity, new);
-            Ok(Some(Box::new(FileLock { file, identity })))
+            Ok(Some(Box::new(FileLock { file, identity, process: process::id() })))
         }
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(error)) => Err(error),
@@ -175,10 +176,16 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
 struct FileLock {
     file: File,
     identity: (u64, u64),
+    /// Who took it. A fork of that process has the descriptor, but not the lock.
+    process: u32,
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // To unlock would take it from the process that has it.
+            return;
+        }
         let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = held.as_mut() else { return };
         match held.get_mut(&self.identity) {
@@ -192,32 +199,36 @@ impl Drop for FileLock {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// Who opened it.
+    process: u32,
+}
 
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
+        self.file.read_at(buffer, offset)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.own()?.write_all_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.own()?.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
+        self.own()?.set_len(bytes)
     }
 
     #[cfg(target_os = "linux")]
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+        match rustix::fs::fallocate(self.own()?, FallocateFlags::empty(), 0, bytes) {
             // Some file systems cannot reserve; the length is what the format needs.
             Err(rustix::io::Errno::OPNOTSUPP) => self.extend(bytes),
             result => Ok(result?),
@@ -231,133 +242,22 @@ impl DiskFile for RealFile {
 }
 
 impl RealFile {
+    /// The file, to be changed. A fork of the process that opened it has it as well, with a copy of what that process had in
+    /// memory then: two of them that write are as bad as two that have opened it.
+    fn own(&self) -> io::Result<&File> {
+        if self.process == process::id() {
+            return Ok(&self.file);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it belongs to the process that has opened it, of which this one is a fork: use the database there",
+        ))
+    }
+
     fn extend(&self, bytes: u64) -> io::Result<()> {
         if self.len()? < bytes { self.set_len(bytes) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_belong_to_their_owner_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let inner = directory.path().join("inner");
-        RealDisk.create_directory(&inner).unwrap();
-        RealDisk.create_directory(&inner).unwrap();
-        let path = inner.join("file");
-        let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
-        file.write_all_at(b"abc", 5).unwrap();
-        file.sync().unwrap();
-        assert_eq!(file.len().unwrap(), 8);
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, FILE_MODE);
-        assert_eq!(fs::metadata(&inner).unwrap().mode() & 0o777, DIRECTORY_MODE);
-        assert_eq!(
-            RealDisk.open(&path, OpenMode::CreateNew).unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
-    }
-
-    #[test]
-    fn a_symbolic_link_is_not_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
-        fs::write(&target, b"x").unwrap();
-        std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert!(RealDisk.open(&link, OpenMode::Read).is_err());
-        assert!(RealDisk.lock(&link).is_err());
-
-        let (real, other) = (directory.path().join("real"), directory.path().join("other"));
-        fs::create_dir(&real).unwrap();
-        std::os::unix::fs::symlink(&real, &other).unwrap();
-        assert!(RealDisk.list(&real).is_ok() && RealDisk.list(&other).is_err());
-        assert!(RealDisk.create_directory(&real).is_ok() && RealDisk.create_directory(&other).is_err());
-        // With a slash it names what it leads to.
-        assert!(RealDisk.list(&other.join("")).is_ok());
-    }
-
-    #[test]
-    fn what_lies_in_a_directory_is_found_by_every_name() {
-        let home = tempfile::tempdir().unwrap();
-        let (own, other) = (home.path().join("own"), home.path().join("other"));
-        fs::create_dir_all(own.join("inner/deep")).unwrap();
-        fs::create_dir(&other).unwrap();
-        let link =
-            |target: &Path, name: &str| std::os::unix::fs::symlink(target, home.path().join(name)).unwrap();
-        link(&own, "alias");
-        link(&own.join("inner"), "short");
-        link(Path::new("alias"), "second");
-        for inside in
-            ["own", "own/new", "own/inner/deep/new/newer", "alias/new", "short", "short/new", "second/new"]
-        {
-            assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
-        }
-        for inside in ["other/../own/new", "own/../own", "short/../new", "other/../short/deep/./new"] {
-            assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
-        }
-        // Also when the directory itself is named by a link.
-        assert!(RealDisk.lies_in(&own.join("new"), &home.path().join("second")).unwrap());
-        for outside in ["other", "other/new", "ownother", "own/../new", "alias/../new/newer", "new"] {
-            assert!(!RealDisk.lies_in(&home.path().join(outside), &own).unwrap(), "{outside}");
-        }
-        assert!(RealDisk.lies_in(Path::new("new"), Path::new(".")).unwrap());
-        assert!(RealDisk.lies_in(Path::new(""), Path::new("..")).unwrap());
-        assert!(RealDisk.lies_in(&other, &home.path().join("absent")).is_err());
-    }
-
-    #[test]
-    fn a_pipe_is_no_file_and_nobody_waits_for_its_other_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
-        for mode in [OpenMode::Read, OpenMode::ReadWrite] {
-            assert_eq!(RealDisk.open(&path, mode).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        }
-        assert!(RealDisk.lock(&path).is_err());
-    }
-
-    #[test]
-    fn a_lock_excludes_this_process_too_and_goes_with_its_guard() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("LOCK");
-        let alias = directory.path().join("ALIAS");
-        let guard = RealDisk.lock(&path).unwrap().unwrap();
-        fs::hard_link(&path, &alias).unwrap();
-        assert!(RealDisk.lock(&path).unwrap().is_none());
-        assert!(RealDisk.lock(&alias).unwrap().is_none());
-        drop(guard);
-        assert!(RealDisk.lock(&path).unwrap().is_some());
-    }
-
-    #[test]
-    fn a_shared_lock_has_any_number_of_holders_and_keeps_others_out() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("LOCK");
-        assert_eq!(RealDisk.lock_shared(&path).err().unwrap().kind(), io::ErrorKind::NotFound);
-        drop(RealDisk.lock(&path).unwrap().unwrap());
-        let one = RealDisk.lock_shared(&path).unwrap().unwrap();
-        let other = RealDisk.lock_shared(&path).unwrap().unwrap();
-        assert!(RealDisk.lock(&path).unwrap().is_none());
-        drop(one);
-        assert!(RealDisk.lock(&path).unwrap().is_none());
-        drop(other);
-        let exclusive = RealDisk.lock(&path).unwrap().unwrap();
-        assert!(RealDisk.lock_shared(&path).unwrap().is_none());
-        drop(exclusive);
-        assert!(RealDisk.lock_shared(&path).unwrap().is_some());
-    }
-
-    #[test]
-    fn reading_past_the_end_is_an_error() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = RealDisk.open(&directory.path().join("f"), OpenMode::CreateNew).unwrap();
-        file.allocate(4096).unwrap();
-        assert_eq!(file.len().unwrap(), 4096);
-        let mut buffer = [1; 8];
-        file.read_exact_at(&mut buffer, 4088).unwrap();
-        assert_eq!(buffer, [0; 8]);
-        assert_eq!(file.read_exact_at(&mut buffer, 4090).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    }
-}
+mod tests;

@@ -1,0 +1,153 @@
+//! The file system, tried on the one that is there.
+
+#![allow(clippy::disallowed_types)]
+
+use super::*;
+
+#[test]
+fn files_belong_to_their_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = directory.path().join("inner");
+    RealDisk.create_directory(&inner).unwrap();
+    RealDisk.create_directory(&inner).unwrap();
+    let path = inner.join("file");
+    let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"abc", 5).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len().unwrap(), 8);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, FILE_MODE);
+    assert_eq!(fs::metadata(&inner).unwrap().mode() & 0o777, DIRECTORY_MODE);
+    assert_eq!(RealDisk.open(&path, OpenMode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_symbolic_link_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+    fs::write(&target, b"x").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(RealDisk.open(&link, OpenMode::Read).is_err());
+    assert!(RealDisk.lock(&link).is_err());
+
+    let (real, other) = (directory.path().join("real"), directory.path().join("other"));
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &other).unwrap();
+    assert!(RealDisk.list(&real).is_ok() && RealDisk.list(&other).is_err());
+    assert!(RealDisk.create_directory(&real).is_ok() && RealDisk.create_directory(&other).is_err());
+    // With a slash it names what it leads to.
+    assert!(RealDisk.list(&other.join("")).is_ok());
+}
+
+#[test]
+fn what_lies_in_a_directory_is_found_by_every_name() {
+    let home = tempfile::tempdir().unwrap();
+    let (own, other) = (home.path().join("own"), home.path().join("other"));
+    fs::create_dir_all(own.join("inner/deep")).unwrap();
+    fs::create_dir(&other).unwrap();
+    let link =
+        |target: &Path, name: &str| std::os::unix::fs::symlink(target, home.path().join(name)).unwrap();
+    link(&own, "alias");
+    link(&own.join("inner"), "short");
+    link(Path::new("alias"), "second");
+    for inside in
+        ["own", "own/new", "own/inner/deep/new/newer", "alias/new", "short", "short/new", "second/new"]
+    {
+        assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
+    }
+    for inside in ["other/../own/new", "own/../own", "short/../new", "other/../short/deep/./new"] {
+        assert!(RealDisk.lies_in(&home.path().join(inside), &own).unwrap(), "{inside}");
+    }
+    // Also when the directory itself is named by a link.
+    assert!(RealDisk.lies_in(&own.join("new"), &home.path().join("second")).unwrap());
+    for outside in ["other", "other/new", "ownother", "own/../new", "alias/../new/newer", "new"] {
+        assert!(!RealDisk.lies_in(&home.path().join(outside), &own).unwrap(), "{outside}");
+    }
+    assert!(RealDisk.lies_in(Path::new("new"), Path::new(".")).unwrap());
+    assert!(RealDisk.lies_in(Path::new(""), Path::new("..")).unwrap());
+    assert!(RealDisk.lies_in(&other, &home.path().join("absent")).is_err());
+}
+
+#[test]
+fn a_pipe_is_no_file_and_nobody_waits_for_its_other_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+    for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+        assert_eq!(RealDisk.open(&path, mode).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+    assert!(RealDisk.lock(&path).is_err());
+}
+
+#[test]
+fn a_lock_excludes_this_process_too_and_goes_with_its_guard() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("LOCK");
+    let alias = directory.path().join("ALIAS");
+    let guard = RealDisk.lock(&path).unwrap().unwrap();
+    fs::hard_link(&path, &alias).unwrap();
+    assert!(RealDisk.lock(&path).unwrap().is_none());
+    assert!(RealDisk.lock(&alias).unwrap().is_none());
+    drop(guard);
+    assert!(RealDisk.lock(&path).unwrap().is_some());
+}
+
+/// What a fork has of its parent changes nothing of the parent's: not the file, and not the lock, when it goes.
+#[test]
+fn a_fork_neither_writes_nor_unlocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, lock) = (directory.path().join("file"), directory.path().join("LOCK"));
+    let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"parent", 0).unwrap();
+    let guard = RealDisk.lock(&lock).unwrap().unwrap();
+    let (shared, mut guard) = (Arc::clone(&file), Some(guard));
+    let mut command = process::Command::new("true");
+    let changes = move || {
+        guard.take();
+        let refused =
+            [shared.write_all_at(b"child", 0), shared.sync(), shared.set_len(1), shared.allocate(9)];
+        let refused = refused.iter().all(|result| {
+            result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        });
+        if refused { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
+    };
+    // SAFETY: in the fork it asks for the process's id and closes a file; what it allocates, for errors, may be allocated after a
+    // fork (glibc, musl). It takes no lock.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, changes) };
+    assert!(command.status().unwrap().success());
+    // As another process would try, which knows nothing of what this one notes.
+    assert!(matches!(File::open(&lock).unwrap().try_lock(), Err(fs::TryLockError::WouldBlock)));
+    assert_eq!(fs::read(&path).unwrap(), b"parent");
+    drop(command);
+    assert!(RealDisk.lock(&lock).unwrap().is_some(), "its owner gives it back");
+}
+
+#[test]
+fn a_shared_lock_has_any_number_of_holders_and_keeps_others_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("LOCK");
+    assert_eq!(RealDisk.lock_shared(&path).err().unwrap().kind(), io::ErrorKind::NotFound);
+    drop(RealDisk.lock(&path).unwrap().unwrap());
+    let one = RealDisk.lock_shared(&path).unwrap().unwrap();
+    let other = RealDisk.lock_shared(&path).unwrap().unwrap();
+    assert!(RealDisk.lock(&path).unwrap().is_none());
+    drop(one);
+    assert!(RealDisk.lock(&path).unwrap().is_none());
+    drop(other);
+    let exclusive = RealDisk.lock(&path).unwrap().unwrap();
+    assert!(RealDisk.lock_shared(&path).unwrap().is_none());
+    drop(exclusive);
+    assert!(RealDisk.lock_shared(&path).unwrap().is_some());
+}
+
+#[test]
+fn reading_past_the_end_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = RealDisk.open(&directory.path().join("f"), OpenMode::CreateNew).unwrap();
+    file.allocate(4096).unwrap();
+    assert_eq!(file.len().unwrap(), 4096);
+    let mut buffer = [1; 8];
+    file.read_exact_at(&mut buffer, 4088).unwrap();
+    assert_eq!(buffer, [0; 8]);
+    assert_eq!(file.read_exact_at(&mut buffer, 4090).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
