@@ -13,7 +13,7 @@ use foreshore_env::{
     time::Duration,
 };
 
-use crate::output::CliError;
+use crate::{file, output::CliError};
 
 /// The exit status of a program that was interrupted, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -59,7 +59,7 @@ impl Directory {
     pub(crate) fn beneath(parent: Option<&Path>, purpose: &str) -> Result<Directory, CliError> {
         let name = format!("foreshore-{purpose}-{}-{:016x}", process::id(), random::seed());
         let path = parent.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
-        fs::create_dir_all(&path).map_err(CliError::io(format!("make the directory {}", path.display())))?;
+        file::make_directory(&path)?;
         Ok(Directory { path, temporary: true })
     }
 

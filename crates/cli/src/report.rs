@@ -1,17 +1,13 @@
 //! `foreshore report`: the page of all experiments whose answers are stored in a directory.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use foreshore_experiment::{Experiment, Reported, Scale, catalogue, judge, page};
 
 use crate::{
     experiment::{DIRECTORY, Store},
+    file,
     output::{CliError, json_line, line},
 };
 
@@ -54,7 +50,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, CliError> {
         .collect();
     let shown = reported.iter().filter(|one| one.judgement.not_run().is_none()).count();
     let path = args.out.clone().unwrap_or_else(|| args.directory.join("report.html"));
-    write(&path, &page(&reported).map_err(CliError::Other)?)?;
+    file::write(&path, page(&reported).map_err(CliError::Other)?)?;
     if args.json {
         json_line(&serde_json::json!({
             "file": path,
@@ -73,8 +69,4 @@ fn reported(experiment: Experiment, scale: Scale, store: &Store) -> Reported {
         answers.iter().map(|answer| (answer.command.clone(), Ok(answer.answer.clone()))).collect();
     let judgement = judge(&experiment, &told);
     Reported { experiment, scale: scale.name(), judgement, answers }
-}
-
-fn write(path: &Path, page: &str) -> Result<(), CliError> {
-    fs::write(path, page).map_err(CliError::io(format!("write {}", path.display())))
 }

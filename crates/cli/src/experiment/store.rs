@@ -9,7 +9,7 @@ use std::{
 use foreshore_env::thread;
 use foreshore_experiment::{Answer, Machine};
 
-use crate::output::CliError;
+use crate::{file, output::CliError};
 
 /// The folder of the answers.
 const ANSWERS: &str = "answers";
@@ -23,8 +23,7 @@ impl Store {
     /// The store in `directory`, which is made if it is missing.
     pub(super) fn make(directory: &Path) -> Result<Store, CliError> {
         let folder = directory.join(ANSWERS);
-        fs::create_dir_all(&folder)
-            .map_err(CliError::io(format!("make the directory {}", folder.display())))?;
+        file::make_directory(&folder)?;
         Ok(Store { folder })
     }
 
@@ -48,11 +47,8 @@ impl Store {
     /// Puts an answer there, whole or not at all.
     pub(super) fn keep(&self, answer: &Answer) -> Result<(), CliError> {
         let path = self.path(&answer.command);
-        let part = path.with_extension("part");
         let text = serde_json::to_vec_pretty(answer).map_err(|error| CliError::Other(error.to_string()))?;
-        fs::write(&part, text)
-            .and_then(|()| fs::rename(&part, &path))
-            .map_err(CliError::io(format!("write {}", path.display())))
+        file::write(&path, text)
     }
 }
 

@@ -27,7 +27,10 @@ use super::{
     CampaignArgs,
     hunt::{Changes, Told, hunt},
 };
-use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use crate::{
+    file,
+    output::{CHECK_FAILED, CliError, json_line, line},
+};
 use process::{Request, Run};
 
 /// How often the campaign looks whether a run is over.
@@ -238,5 +241,5 @@ fn read_turns(path: &Path) -> Result<Vec<Turn>, CliError> {
 fn write_turns(path: &Path, turns: &[Turn]) -> Result<(), CliError> {
     let text: String =
         turns.iter().map(|turn| format!("{} {} {}\n", turn.thread, turn.lasts, turn.leap)).collect();
-    std::fs::write(path, text).map_err(CliError::io(format!("write the turns to {}", path.display())))
+    file::write(path, text)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::result::{Comparison, EngineResult};
-use crate::output::CliError;
+use crate::{file, output::CliError};
 
 /// Pictures beside each other.
 const COLUMNS: usize = 2;
@@ -16,7 +16,7 @@ const PICTURE: (u32, u32) = (560, 360);
 /// Writes the file.
 pub(super) fn write(path: &Path, comparison: &Comparison) -> Result<(), CliError> {
     let svg = draw(comparison).map_err(|error| CliError::Other(format!("cannot draw the plot: {error}")))?;
-    std::fs::write(path, svg).map_err(CliError::io(format!("write {}", path.display())))
+    file::write(path, svg)
 }
 
 fn draw(comparison: &Comparison) -> Result<String, Box<dyn std::error::Error>> {

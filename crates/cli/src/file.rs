@@ -1,0 +1,93 @@
+//! Files that the program writes for its user, beside databases: reports, pictures, answers, schedules.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the user's files, not a part of a database; real ones in the simulated world, too"
+)]
+
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+    process,
+};
+
+use crate::output::CliError;
+
+/// Permission bits: the owner alone, as for the files of a database.
+const MODE: u32 = 0o600;
+/// Permission bits of directories.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// Writes a file, whole or not at all, in the place of the one that was there. It is its owner's alone, whatever the umask.
+///
+/// # Errors
+/// Where there is something other than a file: what a link leads to is not written, nor is the link replaced.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), CliError> {
+    replace(path, content.as_ref()).map_err(CliError::io(format!("write {}", path.display())))
+}
+
+/// Makes a directory and those above it, as far as they are missing, for their owner alone.
+pub(crate) fn make_directory(path: &Path) -> Result<(), CliError> {
+    let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
+    made.map_err(CliError::io(format!("make the directory {}", path.display())))
+}
+
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => {
+            return Err(refused("it is a symbolic link; name the file itself"));
+        }
+        Ok(there) if !there.is_file() => {
+            return Err(refused("it is there, and no regular file; name another"));
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let name = path.file_name().ok_or_else(|| refused("it names no file"))?;
+    let mut part = OsString::from(".");
+    part.push(name);
+    part.push(format!(".{}", process::id()));
+    let part = path.with_file_name(part);
+    // Does not follow a link either: what is there already is an error.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&part)?;
+    file.set_permissions(Permissions::from_mode(MODE))
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| fs::rename(&part, path))
+        .inspect_err(|_| _ = fs::remove_file(&part))
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+#[cfg(all(test, not(foreshore_sim)))]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_takes_the_place_of_a_file_and_of_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("old"), "old").unwrap();
+        fs::set_permissions(at("old"), Permissions::from_mode(0o666)).unwrap();
+        for name in ["new", "old"] {
+            write(&at(name), "content").unwrap();
+            assert_eq!(fs::read(at(name)).unwrap(), b"content");
+            assert_eq!(fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777, MODE, "{name}");
+        }
+        fs::write(at("victim"), "precious").unwrap();
+        symlink(at("victim"), at("link")).unwrap();
+        symlink(at("absent"), at("dangling")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        for name in ["link", "dangling", "directory", "nowhere/file", ".."] {
+            assert!(write(&at(name), "content").is_err(), "{name}");
+        }
+        assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
+        assert!(at("link").is_symlink() && !at("absent").exists());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 6, "nothing is left over");
+    }
+}
