@@ -55,6 +55,67 @@ fn repeated(list: &Arg, matches: &ArgMatches) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// What is said to a command line with this value for one of its options, and nothing else.
+    fn said(command: &Command, path: &[String], option: &str, value: i128) -> String {
+        let words = path.iter().cloned().chain([format!("--{option}={value}")]);
+        command.clone().try_get_matches_from(words).err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    fn options_with_ends(root: &Command, path: &[String], found: &mut Vec<(String, i128, i128)>) {
+        let command = path[1..].iter().fold(root, |command, name| command.find_subcommand(name).unwrap());
+        for option in command.get_arguments().filter_map(Arg::get_long) {
+            // More than any of them takes, and the refusal has both ends.
+            let text = said(root, path, option, 1 << 62);
+            let Some((_, ends)) = text.split_once(" is not in ") else { continue };
+            let ends = ends.lines().next().unwrap().split_once("..=").unwrap();
+            let [least, most] = [ends.0, ends.1].map(|end| end.parse::<i128>().unwrap());
+            for (value, fits) in [
+                (least - 1, false),
+                (least, true),
+                ((least + 1).min(most), true),
+                ((most - 1).max(least), true),
+                (most, true),
+                (most + 1, false),
+            ] {
+                let text = said(root, path, option, value);
+                let refused = text.contains(&format!("invalid value '{value}'"));
+                assert_eq!(refused, !fits, "{} --{option}={value}: {text}", path.join(" "));
+            }
+            found.push((format!("{} --{option}", path[1..].join(" ")), least, most));
+        }
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            let path: Vec<_> = path.iter().cloned().chain([inner.get_name().to_owned()]).collect();
+            options_with_ends(root, &path, found);
+        }
+    }
+
+    /// One below, at, and one above either end of every number that is bounded at both.
+    #[test]
+    fn numbers_have_ends() {
+        fn nothing_required(command: Command) -> Command {
+            let command = command.subcommand_required(false).arg_required_else_help(false);
+            command.mut_args(|arg| arg.required(false)).mut_subcommands(nothing_required)
+        }
+        let mut root = nothing_required(Cli::command());
+        root.build();
+        let mut found = Vec::new();
+        options_with_ends(&root, &["foreshore".to_owned()], &mut found);
+        let ends: std::collections::BTreeMap<_, _> =
+            found.iter().map(|(name, least, most)| (name.as_str(), (*least, *most))).collect();
+        for (name, expected) in [
+            ("torture --threads", (1, 1024)),
+            ("torture --seconds", (1, 31_536_000)),
+            ("torture --life", (1, 86_400)),
+            ("load --batch", (1, 100_000)),
+            ("bench tpcb --threads", (1, 1024)),
+            ("bench tpcc --warehouses", (1, 10_000)),
+            ("bench tpcc --customers", (10, 3000)),
+        ] {
+            assert_eq!(ends.get(name), Some(&expected), "{name}: {ends:?}");
+        }
+        assert!(found.len() >= 30, "{found:?}");
+    }
+
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();

@@ -1,6 +1,9 @@
 //! Where entries come from.
 
-use std::io::{BufRead, Read};
+use std::{
+    cell::Cell,
+    io::{self, BufRead, Read},
+};
 
 use clap::ValueEnum;
 use serde_json::Value as Json;
@@ -8,7 +11,8 @@ use serde_json::Value as Json;
 use super::sink::Sink;
 use crate::{dump::cell::Kind, output::CliError};
 
-/// The longest line of JSON: more than the longest key and value take when every byte is escaped.
+/// The longest line of JSON in bytes, its end included, and the longest record of a table within what is read ahead (8 KiB): more
+/// than the longest key and value take when every byte is escaped.
 const LONGEST_LINE: u64 = 128 << 20;
 
 /// A file format.
@@ -63,8 +67,11 @@ fn read_separated(
     columns: &Columns,
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
+    let left = Cell::new(LONGEST_LINE);
+    let input = Limited { input, left: &left };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(input);
     let headers = reader.headers().map_err(|error| csv_error(&error))?.clone();
+    left.set(LONGEST_LINE);
     if headers.is_empty() {
         return Err(CliError::usage("the file is empty", "the first line must name the columns"));
     }
@@ -80,6 +87,7 @@ fn read_separated(
     let key_kind = Kind::of(&columns.key_type);
     let mut row = csv::StringRecord::new();
     while reader.read_record(&mut row).map_err(|error| csv_error(&error))? {
+        left.set(LONGEST_LINE);
         let line = row.position().map_or(0, csv::Position::line);
         // Every record has as many fields as the header: the reader sees to it.
         let field = |place: usize| row.get(place).unwrap_or_default();
@@ -93,6 +101,24 @@ fn read_separated(
         sink.entry(line, encoded, text.into_bytes())?;
     }
     Ok(())
+}
+
+/// An input that fails where a record does not end, as in a quotation without an end: the record would take all memory.
+struct Limited<'l, I> {
+    input: I,
+    /// Bytes that the record may still take. Set anew by whoever has got a record.
+    left: &'l Cell<u64>,
+}
+
+impl<I: Read> Read for Limited<'_, I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        let left = self.left.get().checked_sub(read as u64);
+        self.left.set(
+            left.ok_or_else(|| io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")))?,
+        );
+        Ok(read)
+    }
 }
 
 /// A JSON object of these columns, in their order.
@@ -139,7 +165,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
-        let length = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+        let length = (&mut input).take(LONGEST_LINE + 1).read_until(b'\n', &mut text);
         let length = length.map_err(CliError::io("read the input"))? as u64;
         if length == 0 {
             return if matches!(lines, Lines::Unknown) {
@@ -148,7 +174,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
                 Ok(())
             };
         }
-        if length == LONGEST_LINE {
+        if length > LONGEST_LINE {
             return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));
         }
         if text.trim_ascii().is_empty() {
@@ -222,4 +248,42 @@ fn entry(
         },
     };
     Ok((encoded, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said to this input, if it is refused. A sink keeps so few entries; it opens no database.
+    fn read_all(form: Form, input: impl Read) -> Option<String> {
+        let columns = Columns {
+            table: Some("t".to_owned()),
+            default_table: None,
+            key: Some("k".to_owned()),
+            key_type: "str".to_owned(),
+            value: Some("v".to_owned()),
+        };
+        let mut sink = Sink::new(|| panic!("nothing is to be loaded"), 1000, false);
+        let read = read(form, io::BufReader::new(input), &columns, &mut sink);
+        read.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn lines_and_records_have_a_limit() {
+        // Of JSON to the byte. Blanks are nothing, but count.
+        for (bytes, fits) in [(LONGEST_LINE - 1, true), (LONGEST_LINE, true), (LONGEST_LINE + 1, false)] {
+            let blank = io::repeat(b' ').take(bytes - 1).chain(&b"\n"[..]);
+            let said = read_all(Form::Jsonl, blank.chain(&b"{\"k\":\"a\",\"v\":\"b\"}\n"[..]));
+            assert_eq!(said.is_none(), fits, "{bytes}: {said:?}");
+            assert!(fits || said.unwrap().contains("longer than"));
+        }
+        // Of others within a buffer.
+        let longest = io::repeat(b'x').take(LONGEST_LINE - (16 << 10));
+        let table = (&b"k,v,w\na,b,\""[..]).chain(longest).chain(&b"\"\nc,d,e\n"[..]);
+        assert_eq!(read_all(Form::Csv, table), None);
+        for endless in ["k,v,\"", "k,v,w\na,b,\"", "k,v,w\na,b,"] {
+            let said = read_all(Form::Csv, endless.as_bytes().chain(io::repeat(b'x'))).unwrap();
+            assert!(said.contains("a record is longer than"), "{endless:?}: {said}");
+        }
+    }
 }

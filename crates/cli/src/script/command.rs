@@ -357,6 +357,25 @@ mod tests {
         parse(line.as_bytes()).unwrap_err().message
     }
 
+    /// One below, at, and one above.
+    #[test]
+    fn names_and_scans_have_limits() {
+        let fine = |line: String| parse(line.as_bytes()).is_ok();
+        for length in MAX_NAME_BYTES - 1..=MAX_NAME_BYTES + 1 {
+            let name = "n".repeat(length);
+            for line in [
+                format!(r#"{{"op":"commit","session":"{name}"}}"#),
+                format!(r#"{{"op":"commit","id":"{name}"}}"#),
+                format!(r#"{{"op":"begin","label":"{name}"}}"#),
+            ] {
+                assert_eq!(fine(line.clone()), length <= MAX_NAME_BYTES, "{line}");
+            }
+        }
+        for limit in MAX_SCAN - 1..=MAX_SCAN + 1 {
+            assert_eq!(fine(format!(r#"{{"op":"scan","limit":{limit}}}"#)), limit <= MAX_SCAN, "{limit}");
+        }
+    }
+
     #[test]
     fn what_is_not_expected_is_refused() {
         for (line, part) in [

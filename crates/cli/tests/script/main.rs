@@ -2,6 +2,7 @@
 
 mod course;
 mod hostile;
+mod limits;
 mod player;
 mod protocol;
 mod specs;
