@@ -224,16 +224,18 @@ fn options() {
         ("log_segment_bytes", &["0", "262143", "268435457"], &["262144", "262145"]),
         ("log_bytes", &["0", "67108863"], &["67108864", "67108865"]),
         ("log_buffer_bytes", &["0", "262143", "262145", "131072", "2GiB"], &["262144", "524288"]),
+        ("cleaners", &["0", "65"], &["1", "2", "63", "64"]),
         ("flush_interval", &["0s"], &["1us", "1ms"]),
         ("deadlock_timeout", &["0s"], &["1us"]),
-        ("pipeline_length", &["0", "100001"], &["1", "100000"]),
-        ("control_threads", &["0", "257"], &["1", "256"]),
-        ("execution_threads", &["0", "257"], &["1", "256"]),
-        ("execution_window", &["0"], &["1"]),
-        ("ring_capacity", &["0", "65537"], &["1", "65536"]),
+        ("pipeline_length", &["0", "100001"], &["1", "2", "99999", "100000"]),
+        ("control_threads", &["0", "257"], &["1", "2", "255", "256"]),
+        ("execution_threads", &["0", "257"], &["1", "2", "255", "256"]),
+        ("execution_window", &["0"], &["1", "2"]),
+        ("ring_capacity", &["0", "65537"], &["1", "2", "65535", "65536"]),
+        // What takes much memory is tried without a database: `options/check.rs`.
         ("lock_buckets", &["0", "16777217"], &["1", "2"]),
         ("max_locks_per_transaction", &["0"], &["20"]),
-        ("max_locks", &["0"], &["1"]),
+        ("max_locks", &["0"], &["1", "2"]),
     ];
     for (name, refused, fine) in bounds {
         for value in *refused {
@@ -250,6 +252,27 @@ fn options() {
             let db = builder.set(name, value).unwrap().open("/db");
             goes_on(&db.unwrap_or_else(|error| panic!("{name} {value}: {error}")));
         }
+    }
+}
+
+/// A pool that no machine has memory for, and one of more frames than can be counted.
+#[test]
+fn frames_of_the_pool() {
+    const MOST: usize = u32::MAX as usize - 1;
+    for frames in around(MOST) {
+        let disk = FaultyDisk::new();
+        let open = |pool_bytes| {
+            let builder = Database::builder().options(small()).disk(Arc::new(disk.clone()));
+            builder.pool_bytes(pool_bytes).open("/db")
+        };
+        match (open(frames * 8192), frames > MOST) {
+            (Err(Error::InvalidOption { name, .. }), false) => assert_eq!(name, "pool_bytes"),
+            (Err(Error::LimitExceeded { limit, got, .. }), true) => {
+                assert_eq!((limit, got), (MOST as u64, frames as u64));
+            }
+            (opened, _) => panic!("{frames} frames: {opened:?}"),
+        }
+        goes_on(&open(4 << 20).unwrap());
     }
 }
 

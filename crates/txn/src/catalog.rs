@@ -232,7 +232,7 @@ fn try_create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<Tab
         txn.rollback()?;
         return Ok(table);
     }
-    let table = draw_table_id(&core.catalog)?;
+    let table = draw_table_id(&core.catalog.next_table)?;
     let tree = txn.change_once(|session| add_tree(session, table, name, meta))?;
     let lsn = txn.append_commit()?;
     txn.finished = true;
@@ -243,11 +243,10 @@ fn try_create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<Tab
     Ok(created)
 }
 
-fn draw_table_id(catalog: &Catalog) -> Result<TableId> {
+fn draw_table_id(next_table: &AtomicU32) -> Result<TableId> {
     // The last ids are spare: the highest stands for the volume.
     let last = u32::MAX - 16;
-    let drawn = catalog
-        .next_table
+    let drawn = next_table
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < last).then_some(next + 1));
     let limit = || StorageError::LimitExceeded {
         what: "tables ever created",
@@ -306,6 +305,25 @@ pub(crate) fn without_locks(error: TreeError) -> StorageError {
         TreeError::Storage(error) => error,
         TreeError::Lock(error) => {
             StorageError::Poisoned { cause: format!("a lock was refused where none is needed: {error}") }
+        }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    /// In more than four thousand million tables an id would come again.
+    #[test]
+    fn table_ids_end() {
+        let next_table = AtomicU32::new(u32::MAX - 18);
+        assert_eq!(draw_table_id(&next_table).unwrap(), TableId(u32::MAX - 18));
+        assert_eq!(draw_table_id(&next_table).unwrap(), TableId(u32::MAX - 17));
+        for _ in 0..2 {
+            match draw_table_id(&next_table) {
+                Err(StorageError::LimitExceeded { limit, .. }) => assert_eq!(limit, u64::from(u32::MAX - 16)),
+                drawn => panic!("{drawn:?}"),
+            }
         }
     }
 }

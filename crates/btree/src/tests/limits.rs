@@ -4,9 +4,11 @@ use std::ops::Bound;
 
 use foreshore_base::{
     StorageError, TxnId,
-    limits::{MAX_INLINE_VALUE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
+    limits::{MAX_INLINE_VALUE_BYTES, MAX_KEY_BYTES, MAX_TREE_LEVELS, MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
 };
 use foreshore_env::random::Xorshift;
+use foreshore_latch::Patience;
+use foreshore_pages::Urgency;
 
 use super::support::{Locking, Rig, lock_manager, scan};
 use crate::{Direction, Isolation, LockKind, NoLocks, TreeError, VerifyReport};
@@ -90,6 +92,31 @@ fn one_byte_more_is_an_error() {
     assert!(rig.tree.get(&mut session, &long, Isolation::Serializable, |_| ()).unwrap().is_none());
     assert!(rig.tree.insert(&mut session, b"", b"").unwrap());
     assert_eq!(scan(&rig.tree, &mut session, ALL, Direction::Descending).unwrap(), [(vec![], vec![])]);
+}
+
+/// A tree that has as many levels as there may be works, and grows no further.
+#[test]
+fn a_tree_has_no_more_levels_than_it_may_have() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = session();
+    assert!(rig.tree.insert(&mut session, b"first", b"1").unwrap());
+    for levels in 2..=MAX_TREE_LEVELS + 2 {
+        let root = rig.env.pool.exclusive(rig.tree.root()).unwrap();
+        match rig.tree.tree().grow(Patience::ENDLESS, root, Urgency::Forward) {
+            Ok(()) => assert!(levels <= MAX_TREE_LEVELS, "{levels} levels"),
+            Err(StorageError::LimitExceeded { limit, got, .. }) => {
+                assert!(levels > MAX_TREE_LEVELS, "{levels} levels");
+                assert_eq!((limit, got), (MAX_TREE_LEVELS as u64, MAX_TREE_LEVELS as u64 + 1));
+            }
+            Err(error) => panic!("{levels} levels: {error}"),
+        }
+        let key = [levels as u8];
+        assert!(rig.tree.insert(&mut session, &key, b"2").unwrap());
+        assert!(rig.tree.get(&mut session, &key, Isolation::Serializable, |_| ()).unwrap().is_some());
+        assert_eq!(rig.verify().levels, levels.min(MAX_TREE_LEVELS) as u64);
+    }
+    let all = scan(&rig.tree, &mut session, ALL, Direction::Descending).unwrap();
+    assert_eq!(all.len(), MAX_TREE_LEVELS + 2);
 }
 
 #[test]

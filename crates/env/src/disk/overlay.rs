@@ -393,7 +393,8 @@ mod tests {
         let (_directory, path) = below();
         let overlay = Overlay::new(Arc::new(RealDisk), 3 * BLOCK_BYTES);
         let file = overlay.open(&path, OpenMode::ReadWrite).unwrap();
-        file.write_all_at(&[1; 3 * BLOCK_BYTES as usize], 0).unwrap();
+        file.write_all_at(&[1; 2 * BLOCK_BYTES as usize], 0).unwrap();
+        file.write_all_at(&[1; BLOCK_BYTES as usize], 2 * BLOCK_BYTES).unwrap();
         let error = file.write_all_at(&[1], 4 * BLOCK_BYTES).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         file.set_len(BLOCK_BYTES).unwrap();

@@ -86,3 +86,60 @@ impl Options {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    /// One below, at, and one above either end. Whether a database opens with them: `tests/limits.rs`.
+    #[test]
+    fn both_ends_of_what_is_bounded() {
+        const GIB: u64 = 1 << 30;
+        for (name, least, most) in [
+            ("pool_bytes", MIN_POOL_FRAMES as u64 * PAGE_BYTES as u64, None),
+            ("cleaners", 1, Some(64)),
+            ("log_segment_bytes", MIN_SEGMENT_BYTES, Some(256 << 20)),
+            ("log_bytes", 4 << 20, None),
+            ("flush_interval", 1, None),
+            ("deadlock_timeout", 1, None),
+            ("pipeline_length", 1, Some(100_000)),
+            ("control_threads", 1, Some(256)),
+            ("execution_threads", 1, Some(256)),
+            ("execution_window", 1, None),
+            ("ring_capacity", 1, Some(65_536)),
+            ("lock_buckets", 1, Some(16_777_216)),
+            ("max_locks_per_transaction", 1, None),
+            ("max_locks", 1, None),
+        ] {
+            let unit = if matches!(name, "flush_interval" | "deadlock_timeout") { "us" } else { "" };
+            let refused = |value: u64| {
+                let mut options = Options { log_segment_bytes: 1 << 20, ..Options::default() };
+                match options.set(name, &format!("{value}{unit}")).and_then(|()| options.check()) {
+                    Ok(()) => false,
+                    Err(Error::InvalidOption { name: named, .. }) if named == name => true,
+                    Err(error) => panic!("{name} {value}: {error}"),
+                }
+            };
+            assert_eq!(
+                [least - 1, least, least + 1].map(refused),
+                [true, false, false],
+                "{name} from {least}"
+            );
+            if let Some(most) = most {
+                assert_eq!([most - 1, most, most + 1].map(refused), [false, false, true], "{name} to {most}");
+            }
+        }
+        // Powers of two only: the next ones are twice as large, or half.
+        let refused = |bytes: u64| {
+            let options = Options { log_buffer_bytes: bytes as usize, ..Options::default() };
+            options.check().is_err()
+        };
+        let least = MIN_LOG_BUFFER_BYTES as u64;
+        assert_eq!(
+            [least / 2, least - 1, least, least + 1, 2 * least].map(refused),
+            [true, true, false, true, false]
+        );
+        assert_eq!([GIB / 2, GIB - 1, GIB, GIB + 1, 2 * GIB].map(refused), [false, true, false, true, true]);
+    }
+}

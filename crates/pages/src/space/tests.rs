@@ -2,8 +2,16 @@ mod compact;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
-use foreshore_env::{random::Xorshift, sync::Mutex, thread, time::Instant};
+use foreshore_base::{
+    Lsn, PageId, StorageError,
+    limits::{MAX_PAGES, PAGE_BYTES},
+};
+use foreshore_env::{
+    random::Xorshift,
+    sync::{Mutex, atomic::Ordering},
+    thread,
+    time::Instant,
+};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use proptest::prelude::*;
 
@@ -35,6 +43,33 @@ fn the_file_grows_over_spans() {
     assert!(pages.iter().all(|page| world.pool.is_allocated(*page).unwrap()));
     assert!(world.pool.is_allocated(PageId(129)).unwrap() && !world.pool.is_allocated(PageId(9999)).unwrap());
     assert!(world.pool.page_count() <= 512, "{} pages for 400", world.pool.page_count());
+    world.pool.verify_quiescent().unwrap();
+}
+
+/// Nobody has a disk for as many pages as there may be, so the file only says that it is so long; and it is full.
+#[test]
+fn a_file_has_no_more_pages_than_ids() {
+    let world = World::create(32);
+    let space = &world.pool.space;
+    let pages = world.pool.page_count();
+    world.disk.set_free_space(Some(0));
+    for lacking in [16, 8] {
+        space.pages.store(MAX_PAGES - lacking, Ordering::Release);
+        let error = space.grow(&world.pool, MAX_PAGES - lacking).unwrap_err();
+        // With one extent, if there is no room for more.
+        let wanted = format!("reserve {} pages", MAX_PAGES - lacking + 8);
+        assert!(matches!(&error, StorageError::Io { .. }) && error.to_string().contains(&wanted), "{error}");
+    }
+    space.pages.store(MAX_PAGES, Ordering::Release);
+    match space.grow(&world.pool, MAX_PAGES) {
+        Err(StorageError::LimitExceeded { limit, got, .. }) => {
+            assert_eq!((limit, got), (MAX_PAGES, MAX_PAGES + 1))
+        }
+        grown => panic!("{grown:?}"),
+    }
+    space.pages.store(pages, Ordering::Release);
+    world.disk.set_free_space(None);
+    (0..400).for_each(|number| _ = world.allocate(number).unwrap());
     world.pool.verify_quiescent().unwrap();
 }
 
