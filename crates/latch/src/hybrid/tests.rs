@@ -337,6 +337,56 @@ fn storm_of_many_threads() {
     storm(64, 1_500);
 }
 
+/// Who sleeps first in the queue, once somebody does.
+fn first_asleep(latch: &HybridLatch) -> parking::Wait {
+    let begin = Instant::now();
+    loop {
+        if let Some(wait) = parking::first(latch.address()) {
+            return wait;
+        }
+        assert!(begin.elapsed() < FAR, "does not sleep: {latch:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Who is given the latch while it panics gives it back, and panics.
+#[test]
+fn a_panic_of_whom_the_latch_was_given_frees_it() {
+    let latch = HybridLatch::new();
+    let [due, looking, released] = [const { AtomicBool::new(false) }; 3];
+    thread::scope(|scope| {
+        let held = latch.exclusive();
+        let waiter = scope.spawn(|| {
+            let mut look = || {
+                if !due.load(Relaxed) {
+                    return true;
+                }
+                looking.store(true, Relaxed);
+                while !released.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                panic!("planted");
+            };
+            catch_unwind(AssertUnwindSafe(|| drop(latch.exclusive_until(None, &mut look)))).is_err()
+        });
+        while !first_asleep(&latch).due {
+            parking::unpark_one(latch.address(), |_| {});
+        }
+        due.store(true, Relaxed);
+        let begin = Instant::now();
+        while !looking.load(Relaxed) {
+            assert!(begin.elapsed() < FAR, "does not look around: {latch:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(held);
+        let given = word(&latch);
+        released.store(true, Relaxed);
+        assert!(waiter.join().unwrap(), "the panic is lost");
+        assert_eq!(given, EXCLUSIVE, "not handed over");
+    });
+    assert_eq!(word(&latch), 0);
+}
+
 /// A woken thread that finds the latch taken goes back to the head of the queue; after `RACES` times it is due.
 #[test]
 fn a_waiter_that_keeps_losing_is_given_the_latch() {
@@ -351,19 +401,9 @@ fn a_waiter_that_keeps_losing_is_given_the_latch() {
             }
             entered.is_ok()
         });
-        let asleep = || {
-            let begin = Instant::now();
-            loop {
-                if let Some(wait) = parking::first(latch.address()) {
-                    return wait;
-                }
-                assert!(begin.elapsed() < FAR, "does not sleep: {latch:?}");
-                thread::sleep(Duration::from_millis(1));
-            }
-        };
         let waits: Vec<(bool, bool)> = (0..=RACES)
             .map(|losses| {
-                let wait = asleep();
+                let wait = first_asleep(&latch);
                 if losses < RACES {
                     parking::unpark_one(latch.address(), |_| {});
                 }

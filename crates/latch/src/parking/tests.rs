@@ -11,7 +11,8 @@ use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 
 use super::{
-    BATCH, Bed, LOOK_INTERVAL, Parked, Parker, Wait, Waiter, any, park, park_until, sleepers, space, unpark_all, unpark_one,
+    BATCH, Bed, LOOK_INTERVAL, Parked, Parker, Wait, Waiter, any, park, park_until, sleepers, space,
+    unpark_all, unpark_one,
 };
 
 /// Addresses of their own for each test: all share one lot.

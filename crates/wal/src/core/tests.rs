@@ -12,7 +12,7 @@ use foreshore_env::{
     thread,
     time::{Duration, Instant},
 };
-use foreshore_testkit::FaultyDisk;
+use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::*;
 use crate::{
@@ -208,5 +208,28 @@ fn closing_waits_for_a_stalled_append() {
         publish(late);
         assert!(matches!(core.flush(lsn, None), Err(StorageError::Closed)));
         assert_eq!(core.gate.load(Ordering::Relaxed), CLOSED);
+    }
+}
+
+/// WAL-13: what a segment or a spare is called is durable before it counts, in every way in which one comes to its name.
+#[test]
+fn names_of_segments_and_spares_outlive_a_crash() {
+    let disk = FaultyDisk::new();
+    disk.create_directory(Path::new("/log")).unwrap();
+    disk.sync_directory(Path::new("/")).unwrap();
+    let geometry = Geometry::new(LogOptions { segment_bytes: 128 << 10, ..LogOptions::default() }.segment());
+    let store =
+        Store::new(Arc::new(disk.clone()), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new());
+    let second = geometry.segment_bytes();
+    let steps: [(&str, usize, &dyn Fn()); 4] = [
+        ("a new segment", 1, &|| _ = store.make(0).unwrap()),
+        ("a new spare", 2, &|| store.reserve().unwrap()),
+        ("a segment from a spare", 2, &|| _ = store.make(second).unwrap()),
+        ("a spare from a segment", 2, &|| store.release_before(second).unwrap()),
+    ];
+    for (what, count, step) in steps {
+        step();
+        let (now, after) = (disk.files(), disk.after_crash(CrashMode::DropUnsynced).files());
+        assert_eq!((now.len(), &now), (count, &after), "{what}");
     }
 }

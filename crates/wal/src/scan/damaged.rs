@@ -107,3 +107,33 @@ impl Scan {
         Ok(first.map(|error| StorageError::io("read", &segment.path)(error)))
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_length_that_no_segment_has_is_believed_of_none() {
+        let disk = FaultyDisk::new();
+        let path = Path::new("/segment");
+        let least = MIN_SEGMENT_BYTES;
+        for (bytes, base, possible) in [
+            (least, 0, true),
+            (least, 3 * least, true),
+            (2 * least, 6 * least, true),
+            (2 * least, 3 * least, false),
+            (least / 2, 0, false),
+            (3 * least, 0, false),
+            (3 * least, 2 * least, false),
+            (least + 1, 0, false),
+            (0, 0, false),
+        ] {
+            disk.write_file(path, &vec![0; bytes as usize]).unwrap();
+            let found = by_length(&disk, path, base).map(|geometry| geometry.segment_bytes());
+            assert_eq!(found, possible.then_some(bytes), "{bytes} bytes from {base}");
+        }
+        assert!(by_length(&disk, Path::new("/absent"), 0).is_none());
+    }
+}
