@@ -165,9 +165,8 @@ impl Database {
     /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
     /// good order is recovered: what was committed is there, and of the rest nothing.
     ///
-    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. A fork of that process has not: its threads
-    /// are not there, and what it tries to write is refused. Anything that is no database is
-    /// left as it is: [`Error::NotADatabase`].
+    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: what that tries to
+    /// write is refused. Anything that is no database is left as it is: [`Error::NotADatabase`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
         Database::builder().open(directory)
     }
