@@ -17,6 +17,10 @@ pub enum LockTableKind {
     Latched,
     /// The baseline: the same queues under one mutex.
     GlobalMutex,
+    /// Another: the same, behind one queue of spinning threads (MCS).
+    GlobalMcs,
+    /// A latch for each bucket, which everybody takes, sharers and who is alone too: what `Latched` would be without LOCK-16.
+    AlwaysLatched,
     /// Jung et al. 2013: requests come and go beside the latch, which is for those who wait and for conversions; they are
     /// recycled in bulk. A thread of the lock manager keeps some ready.
     Staged,
@@ -24,8 +28,13 @@ pub enum LockTableKind {
 
 impl LockTableKind {
     /// All lock tables.
-    pub const ALL: [LockTableKind; 3] =
-        [LockTableKind::Latched, LockTableKind::GlobalMutex, LockTableKind::Staged];
+    pub const ALL: [LockTableKind; 5] = [
+        LockTableKind::Latched,
+        LockTableKind::GlobalMutex,
+        LockTableKind::GlobalMcs,
+        LockTableKind::AlwaysLatched,
+        LockTableKind::Staged,
+    ];
 }
 
 /// Which modes there are for keys and gaps.

@@ -4,7 +4,7 @@
 
 mod buckets;
 mod check;
-mod global;
+mod guarded;
 mod holds;
 mod latched;
 mod list;
@@ -25,7 +25,7 @@ use crate::options::{LockOptions, LockTableKind};
 use crate::request::Modes;
 use crate::request::{FreeRequests, RequestIndex, Requests};
 use crate::slot::{SlotId, Slots, WaitWord};
-use global::GlobalMutex;
+use guarded::Guarded;
 use latched::Latched;
 pub(crate) use look::SeenRequest;
 pub(crate) use queue::obstructs;
@@ -47,7 +47,7 @@ pub(crate) struct LockTable {
 #[derive(Debug)]
 enum Queues {
     Latched(Latched),
-    GlobalMutex(GlobalMutex),
+    Guarded(Guarded),
     Staged(Staged),
 }
 
@@ -60,7 +60,7 @@ macro_rules! alone {
                 $queue.check_state(&$table.requests, $name);
                 result
             }),
-            Queues::GlobalMutex(global) => global.alone($name, |$queue| {
+            Queues::Guarded(guarded) => guarded.alone($name, |$queue| {
                 let result = $operation;
                 $queue.check_state(&$table.requests, $name);
                 result
@@ -80,7 +80,7 @@ macro_rules! beside {
     ($table:expr, $name:expr, |$queue:ident| $operation:expr) => {
         match &$table.queues {
             Queues::Latched(latched) => latched.beside($name, |$queue| $operation),
-            Queues::GlobalMutex(global) => global.alone($name, |$queue| $operation),
+            Queues::Guarded(guarded) => guarded.alone($name, |$queue| $operation),
             Queues::Staged(staged) => staged.beside($name, |$queue| $operation),
         }
     };
@@ -102,7 +102,9 @@ impl LockTable {
         let buckets = options.buckets.clamp(1, 1 << 28).next_power_of_two();
         let queues = match options.table {
             LockTableKind::Latched => Queues::Latched(Latched::new(buckets)),
-            LockTableKind::GlobalMutex => Queues::GlobalMutex(GlobalMutex::new(buckets)),
+            LockTableKind::GlobalMutex => Queues::Guarded(Guarded::by_mutex(buckets)),
+            LockTableKind::GlobalMcs => Queues::Guarded(Guarded::by_mcs(buckets)),
+            LockTableKind::AlwaysLatched => Queues::Guarded(Guarded::by_latches(buckets)),
             LockTableKind::Staged => Queues::Staged(Staged::new(buckets)),
         };
         let staged = matches!(queues, Queues::Staged(_)).then_some(buckets);
@@ -161,7 +163,7 @@ impl LockTable {
         let requests = &self.requests;
         match &self.queues {
             Queues::Latched(latched) => latched.try_request(requests, name, slot, request, mode),
-            Queues::GlobalMutex(global) => global.alone(name, |queue| {
+            Queues::Guarded(guarded) => guarded.alone(name, |queue| {
                 let granted = queue.try_request(requests, name, slot, request, mode);
                 queue.check_state(requests, name);
                 granted
@@ -236,7 +238,7 @@ impl LockTable {
         let view = self.view(slots, name);
         match &self.queues {
             Queues::Latched(latched) => latched.release(&view, request, tag, &mut wakes),
-            Queues::GlobalMutex(global) => global.alone(name, |queue| {
+            Queues::Guarded(guarded) => guarded.alone(name, |queue| {
                 queue.release(&view, request, tag, &mut wakes);
                 queue.check_state(&self.requests, name);
             }),
@@ -273,7 +275,7 @@ impl LockTable {
     pub(crate) fn is_alone(&self, name: LockName, request: RequestIndex) -> bool {
         match &self.queues {
             Queues::Latched(latched) => latched.is_alone(&self.requests, name, request),
-            Queues::GlobalMutex(_) | Queues::Staged(_) => false,
+            Queues::Guarded(_) | Queues::Staged(_) => false,
         }
     }
 
@@ -291,7 +293,7 @@ impl LockTable {
     fn is_bucket_empty(&self, name: LockName) -> bool {
         match &self.queues {
             Queues::Latched(latched) => latched.is_bucket_empty(name),
-            Queues::GlobalMutex(_) => false,
+            Queues::Guarded(_) => false,
             Queues::Staged(staged) => staged.is_place_empty(staged.buckets.place(name)),
         }
     }
@@ -307,7 +309,7 @@ impl LockTable {
     pub(crate) fn tag(&self, name: LockName) -> Lsn {
         match &self.queues {
             Queues::Latched(latched) => latched.tag(name),
-            Queues::GlobalMutex(global) => global.alone(name, |queue| queue.tag()),
+            Queues::Guarded(guarded) => guarded.alone(name, |queue| queue.tag()),
             Queues::Staged(staged) => staged.tag(name),
         }
     }
@@ -372,7 +374,7 @@ impl LockTable {
         let requests = &self.requests;
         match &self.queues {
             Queues::Latched(latched) => latched.beside_place(place, |queue| queue.is_empty(requests)),
-            Queues::GlobalMutex(global) => global.alone_in_place(place, |queue| queue.is_empty(requests)),
+            Queues::Guarded(guarded) => guarded.alone_in_place(place, |queue| queue.is_empty(requests)),
             Queues::Staged(staged) => {
                 staged.is_place_empty(place) || staged.beside_place(place, |queue| queue.is_empty(requests))
             }

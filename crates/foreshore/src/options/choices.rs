@@ -95,6 +95,8 @@ impl Choice for LockTable {
         ("latched", LockTable::Latched),
         ("staged", LockTable::Staged),
         ("global_mutex", LockTable::GlobalMutex),
+        ("global_mcs", LockTable::GlobalMcs),
+        ("always_latched", LockTable::AlwaysLatched),
     ];
 }
 
@@ -133,6 +135,7 @@ impl Choice for FreeSpaceKind {
 impl Choice for LatchMode {
     const NAMED: &'static [(&'static str, LatchMode)] = &[
         ("hybrid", LatchMode::Hybrid),
+        ("optimistic", LatchMode::Optimistic),
         ("always_shared", LatchMode::AlwaysShared),
         ("always_exclusive", LatchMode::AlwaysExclusive),
     ];

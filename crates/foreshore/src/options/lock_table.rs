@@ -10,6 +10,10 @@ pub enum LockTable {
     Latched,
     /// One mutex for everything: a baseline to measure against.
     GlobalMutex,
+    /// The same behind one queue of spinning threads (MCS): another.
+    GlobalMcs,
+    /// A latch for each bucket, which whoever comes or goes takes, readers too: another.
+    AlwaysLatched,
     /// Jung et al. 2013: lock requests come and go without latches, and are recycled in bulk.
     Staged,
 }
@@ -19,6 +23,8 @@ impl From<LockTable> for LockTableKind {
         match table {
             LockTable::Latched => LockTableKind::Latched,
             LockTable::GlobalMutex => LockTableKind::GlobalMutex,
+            LockTable::GlobalMcs => LockTableKind::GlobalMcs,
+            LockTable::AlwaysLatched => LockTableKind::AlwaysLatched,
             LockTable::Staged => LockTableKind::Staged,
         }
     }

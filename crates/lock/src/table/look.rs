@@ -27,7 +27,7 @@ impl LockTable {
     pub(crate) fn places(&self) -> usize {
         match &self.queues {
             Queues::Latched(latched) => latched.buckets.all().len(),
-            Queues::GlobalMutex(global) => global.places(),
+            Queues::Guarded(guarded) => guarded.places(),
             Queues::Staged(staged) => staged.buckets.all().len(),
         }
     }
@@ -36,7 +36,7 @@ impl LockTable {
     pub(crate) fn place(&self, name: LockName) -> usize {
         match &self.queues {
             Queues::Latched(latched) => latched.buckets.place(name),
-            Queues::GlobalMutex(global) => global.place(name),
+            Queues::Guarded(guarded) => guarded.place(name),
             Queues::Staged(staged) => staged.buckets.place(name),
         }
     }
@@ -52,8 +52,8 @@ impl LockTable {
                     latched.is_place_empty(place)
                         || latched.beside_place(place, |queue| copy(queue, requests, slots, seen))
                 }
-                Queues::GlobalMutex(global) => {
-                    global.alone_in_place(place, |queue| copy(queue, requests, slots, seen))
+                Queues::Guarded(guarded) => {
+                    guarded.alone_in_place(place, |queue| copy(queue, requests, slots, seen))
                 }
                 Queues::Staged(staged) => {
                     staged.is_place_empty(place)

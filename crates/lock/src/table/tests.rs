@@ -15,7 +15,7 @@ use crate::options::{LockOptions, LockTableKind};
 use crate::request::{FreeRequests, Modes, RequestIndex};
 use crate::slot::{Identity, SlotId, Slots};
 
-const KINDS: [LockTableKind; 3] = LockTableKind::ALL;
+const KINDS: [LockTableKind; 5] = LockTableKind::ALL;
 const SLOTS: usize = 6;
 
 fn names() -> [LockName; 4] {

@@ -1,0 +1,91 @@
+//! The gallery: the road's queues behind other guards, so that a comparison shows the guard and nothing else. One mutex for all
+//! (MySQL's lock system in Jung et al. 2013); one MCS latch, in whose queue threads spin (Shore-MT with MCS locks, ibid. §5.2.3); and a
+//! latch for each bucket that whoever comes or goes takes, sharers too (the two-phase locking of Ren et al. 2016, §4).
+
+use foreshore_env::sync::Mutex;
+use foreshore_latch::baseline::{Latch, Mcs};
+use foreshore_latch::{HybridLatch, rank};
+
+use super::QUEUE_RANK;
+use super::list::Linked;
+use super::queue::Queue;
+use crate::name::LockName;
+
+/// Queues, and who guards them.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    guard: Guard,
+    places: usize,
+    shift: u32,
+}
+
+#[derive(Debug)]
+enum Guard {
+    Mutex(Mutex<Box<[Queue<Linked>]>>),
+    /// The queues are guarded by the latch.
+    Mcs(Box<Mcs>, Box<[Queue<Linked>]>),
+    Each(Box<[Bucket]>),
+}
+
+/// As on the road, two to a cache line.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Bucket {
+    latch: HybridLatch,
+    /// Guarded by the latch.
+    queue: Queue<Linked>,
+}
+
+impl Guarded {
+    /// Under one mutex. `buckets` is a power of two.
+    pub(super) fn by_mutex(buckets: usize) -> Guarded {
+        Guarded::new(buckets, Guard::Mutex(Mutex::new(all(buckets))))
+    }
+
+    /// Under one MCS latch.
+    pub(super) fn by_mcs(buckets: usize) -> Guarded {
+        Guarded::new(buckets, Guard::Mcs(Box::default(), all(buckets)))
+    }
+
+    /// Each queue under a latch of its own.
+    pub(super) fn by_latches(buckets: usize) -> Guarded {
+        Guarded::new(buckets, Guard::Each(all(buckets)))
+    }
+
+    fn new(buckets: usize, guard: Guard) -> Guarded {
+        Guarded { guard, places: buckets, shift: u64::BITS - buckets.ilog2() }
+    }
+
+    /// The number of a name's queue.
+    #[inline]
+    pub(super) fn place(&self, name: LockName) -> usize {
+        name.place(self.shift)
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.places
+    }
+
+    #[inline]
+    pub(super) fn alone<R>(&self, name: LockName, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+        self.alone_in_place(self.place(name), operation)
+    }
+
+    #[inline]
+    pub(super) fn alone_in_place<R>(&self, place: usize, operation: impl FnOnce(&Queue<Linked>) -> R) -> R {
+        let _rank = rank::enter(QUEUE_RANK);
+        match &self.guard {
+            Guard::Mutex(queues) => operation(&queues.lock()[place]),
+            Guard::Mcs(latch, queues) => latch.exclusive(|| operation(&queues[place])),
+            Guard::Each(buckets) => {
+                let Bucket { latch, queue } = &buckets[place];
+                let _guard = latch.exclusive();
+                operation(queue)
+            }
+        }
+    }
+}
+
+fn all<T: Default>(count: usize) -> Box<[T]> {
+    (0..count).map(|_| T::default()).collect()
+}
