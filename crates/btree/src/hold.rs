@@ -15,6 +15,8 @@ pub enum LatchMode {
     /// Optimistically, and shared when that keeps failing (Böttcher et al. 2020).
     #[default]
     Hybrid,
+    /// Optimistically, and exclusively when that keeps failing (there, Listing 1). A baseline.
+    Optimistic,
     /// Shared, hand over hand: each node on the way is written to. A baseline.
     AlwaysShared,
     /// Exclusively, hand over hand: one thread at a time passes the root. A baseline.
@@ -64,7 +66,7 @@ impl<'a> Tree<'a> {
     /// Whether nodes are read optimistically.
     #[inline]
     pub(crate) fn is_optimistic(&self) -> bool {
-        self.env.latch_mode == LatchMode::Hybrid
+        matches!(self.env.latch_mode, LatchMode::Hybrid | LatchMode::Optimistic)
     }
 
     /// Latches a node for reading.
@@ -73,7 +75,9 @@ impl<'a> Tree<'a> {
             LatchMode::Hybrid | LatchMode::AlwaysShared => {
                 Held::Shared(self.env.pool.shared_within(id, patience)?)
             }
-            LatchMode::AlwaysExclusive => Held::Exclusive(self.env.pool.exclusive_within(id, patience)?),
+            LatchMode::Optimistic | LatchMode::AlwaysExclusive => {
+                Held::Exclusive(self.env.pool.exclusive_within(id, patience)?)
+            }
         })
     }
 

@@ -22,8 +22,8 @@ use crate::{
 
 pub(super) const TABLE: TableId = TableId::FIRST_USER;
 
-pub(super) const LATCH_MODES: [LatchMode; 3] =
-    [LatchMode::Hybrid, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive];
+pub(super) const LATCH_MODES: [LatchMode; 4] =
+    [LatchMode::Hybrid, LatchMode::Optimistic, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive];
 
 /// A log, a pool, a tree and its overflow table, on a disk in memory.
 pub(super) struct Rig {

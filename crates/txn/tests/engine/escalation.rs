@@ -107,13 +107,16 @@ fn a_table_that_is_due_is_not_passed_over_for_a_larger_one() {
 /// when the lock on the table is.
 #[test]
 fn readers_escalate_in_all_latch_modes() {
-    for latch_mode in [LatchMode::Hybrid, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive] {
+    let modes =
+        [LatchMode::Hybrid, LatchMode::Optimistic, LatchMode::AlwaysShared, LatchMode::AlwaysExclusive];
+    for latch_mode in modes {
         let (engine, table) = engine_with(EngineOptions { escalation_locks: LIMIT, latch_mode, ..tiny() });
         let mut txn = begin(&engine);
         write(&mut txn, &table, 0..1000).unwrap();
         txn.commit(Durability::Lazy).unwrap();
         let scanned = locks_of(&engine, |txn| assert_eq!(scan(txn, &table).unwrap().len(), 1000));
-        let batch = if latch_mode == LatchMode::Hybrid { 1 } else { 66 };
+        let holds = matches!(latch_mode, LatchMode::AlwaysShared | LatchMode::AlwaysExclusive);
+        let batch = if holds { 66 } else { 1 };
         assert!((LIMIT..LIMIT + batch).contains(&(scanned as usize)), "{latch_mode:?}: {scanned}");
         let read = locks_of(&engine, |txn| {
             for key in 0..1000_u32 {
