@@ -53,6 +53,9 @@ pub struct YcsbOptions {
     pub touched: Option<u32>,
     /// Percent of the transactions that take them from so many partitions; the others from one.
     pub touched_percent: u32,
+    /// Whether the first of these is the worker's own: its number modulo that of the partitions. The threads of a partitioned
+    /// store (Ren et al. 2016, §4.3) have one each.
+    pub own_partition: bool,
     /// Whether each partition is a table of its own.
     pub split: bool,
     /// Of the records of a transaction, this many different ones from the hot set, and the rest from outside of it, in place
@@ -71,6 +74,7 @@ impl Default for YcsbOptions {
             partitions: 1,
             touched: None,
             touched_percent: 100,
+            own_partition: false,
             split: false,
             hot: None,
         }
@@ -93,6 +97,10 @@ impl Ycsb {
         limit("partitions", options.partitions.into(), 1, options.records.min(256))?;
         if let Some(touched) = options.touched {
             limit("partitions of a transaction", touched.into(), 1, options.partitions.into())?;
+        } else if options.own_partition {
+            return Err(BenchError::invalid(
+                "a partition of its own: say from how many a transaction takes its records",
+            ));
         }
         limit("read_percent", options.read_percent.into(), 0, 100)?;
         limit("touched_percent", options.touched_percent.into(), 0, 100)?;
@@ -186,6 +194,7 @@ impl Workload for Ycsb {
             ("distribution".to_owned(), distribution.into()),
             ("partitions_per_transaction".to_owned(), self.options.touched.into()),
             ("multi_partition_percent".to_owned(), self.options.touched_percent.into()),
+            ("own_partition".to_owned(), self.options.own_partition.into()),
             ("split".to_owned(), self.options.split.into()),
             ("hot_operations".to_owned(), self.options.hot.map(|hot| hot.count).into()),
             ("hot_position".to_owned(), self.options.hot.map(|hot| hot.position.name()).into()),
@@ -225,6 +234,7 @@ impl Workload for Ycsb {
             workload: self.clone(),
             random: Random::new(seed, (2 << 32) | thread as u64),
             operations: Vec::with_capacity(self.options.operations as usize),
+            own: thread as u64,
             touched: Vec::new(),
             row: Vec::new(),
             modifications: 0,
@@ -262,6 +272,8 @@ struct YcsbWorker {
     random: Random,
     /// Record, and whether it is modified.
     operations: Vec<(u64, bool)>,
+    /// Its number.
+    own: u64,
     /// The partitions that they are taken from, if that is not as it comes.
     touched: Vec<u64>,
     row: Vec<u8>,
@@ -330,10 +342,13 @@ impl Worker for YcsbWorker {
 impl YcsbWorker {
     /// Draws different partitions, as many as a transaction touches.
     fn choose_partitions(&mut self) {
-        let YcsbOptions { partitions, touched, touched_percent, .. } = self.workload.options;
+        let YcsbOptions { partitions, touched, touched_percent, own_partition, .. } = self.workload.options;
         self.touched.clear();
         let Some(most) = touched else { return };
         let touched = if touched_percent == 100 || self.random.percent(touched_percent) { most } else { 1 };
+        if own_partition {
+            self.touched.push(self.own % u64::from(partitions));
+        }
         while self.touched.len() < touched as usize {
             let partition = self.random.below(partitions.into());
             if !self.touched.contains(&partition) {
@@ -410,6 +425,36 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_has_a_partition_of_its_own() {
+        let drawn = |thread: usize, own_partition| {
+            let options = YcsbOptions {
+                records: 100,
+                partitions: 4,
+                touched: Some(2),
+                touched_percent: 50,
+                own_partition,
+                ..YcsbOptions::default()
+            };
+            let mut worker = Ycsb::new(options).unwrap().worker(thread, 8, 1);
+            let mut first = std::collections::BTreeSet::new();
+            let mut all = std::collections::BTreeSet::new();
+            for _ in 0..200 {
+                worker.next();
+                let mut records = Vec::new();
+                worker
+                    .foresee(&mut |_, key, _| records.push(u64::from_be_bytes(key.try_into().unwrap()) % 4));
+                first.insert(records[0]);
+                all.extend(records);
+            }
+            (first.into_iter().collect::<Vec<_>>(), all.len())
+        };
+        // The first is its own, the second any of the others.
+        assert_eq!(drawn(1, true), (vec![1], 4));
+        assert_eq!(drawn(6, true), (vec![2], 4));
+        assert_eq!(drawn(1, false), (vec![0, 1, 2, 3], 4));
+    }
+
+    #[test]
     fn a_percentage_of_transactions_has_several_partitions() {
         let shares = [0, 30, 100].map(|touched_percent| {
             let options = YcsbOptions {
@@ -478,6 +523,7 @@ mod tests {
         assert!(with(|options| options.read_percent = 101).is_err());
         assert!(with(|options| options.partitions = 0).is_err());
         assert!(with(|options| options.touched = Some(2)).is_err());
+        assert!(with(|options| options.own_partition = true).is_err());
         assert!(with(|options| options.distribution = Distribution::Zipf(1.0)).is_err());
         let hot =
             |options: &mut YcsbOptions| options.distribution = Distribution::HotSet { records: 0, share: 50 };

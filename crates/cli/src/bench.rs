@@ -183,6 +183,9 @@ pub(crate) struct YcsbArgs {
     /// Percent of the transactions that take them from so many partitions; the others, from one.
     #[arg(long, value_name = "P", default_value_t = 100, requires = "partitions_per_transaction")]
     multi_partition_percent: u32,
+    /// The first of these is the thread's own, by its number.
+    #[arg(long, requires = "partitions_per_transaction")]
+    own_partition: bool,
     /// Each partition is a table of its own.
     #[arg(long, requires = "partitions")]
     split: bool,
@@ -317,6 +320,7 @@ impl WorkloadArgs {
                     partitions: args.common.partitions.map_or(1, u32::from),
                     touched: args.partitions_per_transaction.0,
                     touched_percent: args.multi_partition_percent,
+                    own_partition: args.own_partition,
                     split: args.split,
                     hot: args.hot_operations.map(|count| HotRecords { count, position: args.hot_position }),
                 })?;
