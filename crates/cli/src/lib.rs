@@ -29,9 +29,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The commit that this program is built from (`build.rs`).
+pub(crate) const COMMIT: &str = env!("FORESHORE_COMMIT");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FORESHORE_COMMIT"), ")");
+
 /// A transactional storage manager: measure it, torture it, look inside a database.
 #[derive(Parser)]
-#[command(name = "foreshore", version, max_term_width = 110, after_help = EXAMPLES)]
+#[command(name = "foreshore", version = VERSION, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -22,7 +22,8 @@ pub struct Answer {
     pub program: String,
     /// The program's version.
     pub version: String,
-    /// The commit of the checkout that it ran in, `+` behind it if there were changes; empty elsewhere.
+    /// The commit that the program is built from, with `+` and a checksum of the sources if these had changed; `unknown` where
+    /// it was built outside a checkout.
     pub commit: String,
     /// Where.
     pub machine: Machine,

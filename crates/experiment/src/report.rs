@@ -215,10 +215,8 @@ fn provenance(out: &mut String, experiment: &Experiment, answers: &[Answer], sca
         });
     let mut told: Vec<String> = Vec::new();
     for Answer { machine, commit, version, program, .. } in answers {
-        let commit =
-            if commit.is_empty() { String::new() } else { format!(", run in a checkout of {commit}") };
         let text = format!(
-            "program {program} (version {version}){commit}, on {} processors ({}; {})",
+            "program {program} (version {version}, built from commit {commit}), on {} processors ({}; {})",
             machine.processors, machine.processor, machine.system
         );
         if !told.contains(&text) {
@@ -237,9 +235,10 @@ fn provenance(out: &mut String, experiment: &Experiment, answers: &[Answer], sca
         time(Spent::of(answers)),
         escape(&told.join("; ")),
     );
-    if Way::ALL.iter().any(|&way| programs(experiment, answers, way) > 1) {
+    let commits: BTreeSet<&str> = answers.iter().map(|answer| answer.commit.as_str()).collect();
+    if commits.len() > 1 || Way::ALL.iter().any(|&way| programs(experiment, answers, way) > 1) {
         out.push_str(
-            "<p class=\"source\"><strong>The answers are of different programs</strong>: run it again, so that all are of one.</p>\n",
+            "<p class=\"source\"><strong>The answers are of different programs</strong>: run it again, so that all are of one commit.</p>\n",
         );
     }
     out.push_str("<details><summary>commands</summary><pre>");

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
+    env, fmt,
     path::PathBuf,
     process::ExitCode,
 };
@@ -12,26 +12,34 @@ use foreshore_env::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    thread, time,
+    thread,
+    time::{self, Duration},
 };
 use foreshore_experiment::{Answer, Experiment, Machine, Run, Scale, Spent, Way, judge};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use serde_json::Value;
 
-use super::{RunArgs, process, simulator, store, store::Store, verdicts, verdicts::Outcome};
+use super::{
+    RunArgs, process, simulator, simulator::Simulator, store, store::Store, verdicts, verdicts::Outcome,
+};
 use crate::{
+    COMMIT,
     directory::Directory,
     output::{CliError, TROUBLE},
 };
 
 /// The exit status of a program that was interrupted, as shells have it.
 const INTERRUPTED: u8 = 130;
+/// How often the bar is drawn anew, whether a command has ended or not.
+const TICK: Duration = Duration::from_millis(500);
 
 /// A program that runs commands.
 #[derive(Clone)]
 struct Program {
     path: PathBuf,
     checksum: String,
+    /// The commit that it is built from.
+    commit: String,
 }
 
 /// What all runs share.
@@ -45,7 +53,6 @@ struct Runner {
     /// Set once the program is to end.
     stop: Arc<AtomicBool>,
     machine: Machine,
-    commit: String,
     bar: ProgressBar,
 }
 
@@ -81,9 +88,9 @@ pub(super) fn run(experiments: &[Experiment], scale: Scale, args: &RunArgs) -> R
 }
 
 impl Program {
-    fn at(path: PathBuf) -> Result<Program, CliError> {
+    fn at(path: PathBuf, commit: String) -> Result<Program, CliError> {
         let checksum = store::program(&path)?;
-        Ok(Program { path, checksum })
+        Ok(Program { path, checksum, commit })
     }
 }
 
@@ -95,9 +102,9 @@ impl Runner {
             experiments.iter().flat_map(|experiment| &experiment.runs).any(|run| run.way == Way::Simulated);
         // Without it the rest can be run; what cannot says why.
         let simulator = simulates.then(|| {
-            let found =
-                simulator::find(args.simulator.as_deref(), !args.json && !args.quiet).and_then(Program::at);
-            found.map_err(|error| error.to_string())
+            let found = simulator::find(args.simulator.as_deref(), !args.json && !args.quiet);
+            let program = found.and_then(|Simulator { path, commit }| Program::at(path, commit));
+            program.map_err(|error| error.to_string())
         });
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
@@ -105,19 +112,27 @@ impl Runner {
             .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
         let bar = if args.json || args.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
         // The template is a constant; were it wrong, the bar would be plain.
+        // What is left can be told once something is done; until then the time that has passed shows that it goes on.
         if let Ok(style) =
-            ProgressStyle::with_template("  {bar:30} {pos} of {len} commands, {eta} left  {wide_msg}")
+            ProgressStyle::with_template("  {bar:30} {pos} of {len} commands, {elapsed}{left}  {wide_msg}")
         {
-            bar.set_style(style);
+            bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
+                if state.pos() > 0 {
+                    // A bar has no way to tell of an error.
+                    let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
+                }
+            }));
+        }
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
         }
         Ok(Runner {
-            real: Program::at(own)?,
+            real: Program::at(own, COMMIT.to_owned())?,
             simulator,
             store,
             directory: Directory::beneath(None, "experiment")?,
             stop,
             machine: store::machine(),
-            commit: store::commit(),
             bar,
         })
     }
@@ -198,7 +213,7 @@ impl Runner {
             command: run.command(),
             program: program.checksum.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: self.commit.clone(),
+            commit: program.commit.clone(),
             machine: self.machine.clone(),
             began_unix_s,
             seconds: ended.seconds,

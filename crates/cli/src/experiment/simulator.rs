@@ -6,38 +6,62 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::output::{CliError, line};
+use crate::{
+    COMMIT,
+    output::{CliError, line},
+};
 
 /// Where `cargo sim` leaves it, in a checkout.
 const PLACE: &str = "target/sim/release/foreshore";
 
-/// The program of `--simulator`; or that of the checkout that this is, which is built if it is missing.
-pub(super) fn find(named: Option<&Path>, tell: bool) -> Result<PathBuf, CliError> {
+/// The simulating program.
+pub(super) struct Simulator {
+    pub(super) path: PathBuf,
+    /// The commit that it is built from.
+    pub(super) commit: String,
+}
+
+/// The program of `--simulator`, whatever it is built from; or that of the checkout that this is, which is built if it is missing or
+/// not of the same sources as this program.
+pub(super) fn find(named: Option<&Path>, tell: bool) -> Result<Simulator, CliError> {
     if let Some(path) = named {
         let program = path.canonicalize().map_err(CliError::io(format!("use {}", path.display())))?;
         return check(program);
     }
     let here = PathBuf::from(PLACE);
-    if let Ok(program) = here.canonicalize() {
-        return check(program);
+    let in_checkout =
+        Path::new(".cargo/config.toml").is_file() && Path::new("crates/cli/Cargo.toml").is_file();
+    // Else beside this program, whose folder is target/release or target/debug.
+    let beside = || {
+        env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.join("sim/release/foreshore")))
+    };
+    let found = here.canonicalize().ok().or_else(|| beside()?.canonicalize().ok());
+    let found = found.map(check).transpose()?;
+    match found {
+        Some(simulator) if simulator.commit == COMMIT => Ok(simulator),
+        _ if in_checkout => build(&here, tell).and_then(same_commit),
+        Some(simulator) => same_commit(simulator),
+        None => Err(CliError::usage(
+            "the simulating program is not here",
+            "run this in a checkout of the repository, where `cargo sim --version` makes it; or name it: --simulator PATH",
+        )),
     }
-    // Beside this program, whose folder is target/release or target/debug.
-    let beside =
-        env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.join("sim/release/foreshore")));
-    if let Some(program) = beside.and_then(|path| path.canonicalize().ok()) {
-        return check(program);
+}
+
+/// Refuses a program of other sources: its figures and those of this program would stand beside each other as if of one.
+fn same_commit(simulator: Simulator) -> Result<Simulator, CliError> {
+    if simulator.commit == COMMIT {
+        return Ok(simulator);
     }
-    if Path::new(".cargo/config.toml").is_file() && Path::new("crates/cli/Cargo.toml").is_file() {
-        return build(&here, tell);
-    }
+    let Simulator { path, commit } = simulator;
     Err(CliError::usage(
-        "the simulating program is not here",
-        "run this in a checkout of the repository, where `cargo sim --version` makes it; or name it: --simulator PATH",
+        format!("{} is built from commit {commit}, this program from {COMMIT}", path.display()),
+        "build both from one: cargo build --release, and cargo sim --version; or name the one that you mean: --simulator PATH",
     ))
 }
 
 /// Builds it in the checkout that is the working directory.
-fn build(program: &Path, tell: bool) -> Result<PathBuf, CliError> {
+fn build(program: &Path, tell: bool) -> Result<Simulator, CliError> {
     if tell {
         line("building the simulating program: cargo sim --version")?;
     }
@@ -48,7 +72,7 @@ fn build(program: &Path, tell: bool) -> Result<PathBuf, CliError> {
         .status()
         .map_err(CliError::io("run cargo"))?;
     match program.canonicalize() {
-        Ok(program) if built.success() => Ok(program),
+        Ok(program) if built.success() => check(program),
         _ => Err(CliError::usage(
             "the simulating program could not be built",
             "see what is wrong: cargo sim --version",
@@ -57,15 +81,43 @@ fn build(program: &Path, tell: bool) -> Result<PathBuf, CliError> {
 }
 
 /// Refuses a program that does not simulate.
-fn check(program: PathBuf) -> Result<PathBuf, CliError> {
-    let told =
-        Command::new(&program).args(["simulate", "--seeds", "0", "--json"]).stdin(Stdio::null()).output();
-    let told = told.map_err(CliError::io(format!("run {}", program.display())))?;
-    if told.status.success() {
-        return Ok(program);
+fn check(path: PathBuf) -> Result<Simulator, CliError> {
+    let run = |words: &[&str]| {
+        let told = Command::new(&path).args(words).stdin(Stdio::null()).output();
+        told.map_err(CliError::io(format!("run {}", path.display())))
+    };
+    if !run(&["simulate", "--seeds", "0", "--json"])?.status.success() {
+        return Err(CliError::usage(
+            format!("{} does not simulate", path.display()),
+            "name the program that `cargo sim --version` makes: target/sim/release/foreshore",
+        ));
     }
-    Err(CliError::usage(
-        format!("{} does not simulate", program.display()),
-        "name the program that `cargo sim --version` makes: target/sim/release/foreshore",
-    ))
+    let commit = commit_in(&String::from_utf8_lossy(&run(&["--version"])?.stdout)).to_owned();
+    Ok(Simulator { path, commit })
+}
+
+/// The commit in what `--version` prints.
+fn commit_in(version: &str) -> &str {
+    let told = version.trim_end().rsplit_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    told.unwrap_or("unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commit_is_told_by_the_version() {
+        assert_eq!(commit_in("foreshore 0.1.0 (0123456789ab+89abcdef)\n"), "0123456789ab+89abcdef");
+        assert_eq!(commit_in("foreshore 0.1.0\n"), "unknown");
+    }
+
+    #[test]
+    fn a_program_of_other_sources_is_refused() {
+        let simulator = |commit: &str| Simulator { path: PathBuf::from("sim"), commit: commit.to_owned() };
+        assert!(same_commit(simulator(COMMIT)).is_ok());
+        let refused = same_commit(simulator("0123456789ab")).err().map(|error| error.to_string());
+        let told = refused.unwrap_or_default();
+        assert!(told.contains("0123456789ab") && told.contains(COMMIT), "{told}");
+    }
 }

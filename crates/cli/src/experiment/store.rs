@@ -1,9 +1,8 @@
 //! Answers in files: one for each command, named by a checksum of the command, in the folder `answers` of a directory.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use foreshore_env::thread;
@@ -76,18 +75,6 @@ pub(super) fn machine() -> Machine {
     }
 }
 
-/// The commit of the checkout that is the working directory, `+` behind it if something was changed; empty if it is none.
-pub(super) fn commit() -> String {
-    let git = |words: &[&str]| -> io::Result<Option<String>> {
-        let output = Command::new("git").args(words).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
-        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Ok(output.status.success().then_some(text))
-    };
-    let Ok(Some(commit)) = git(&["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
-    let clean = git(&["status", "--porcelain", "--untracked-files=no"]).ok().flatten();
-    if clean.is_some_and(|changes| changes.is_empty()) { commit } else { format!("{commit}+") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +88,7 @@ mod tests {
             command: "foreshore bench x".to_owned(),
             program: "1".to_owned(),
             version: "0".to_owned(),
-            commit: commit(),
+            commit: "abc".to_owned(),
             machine: machine(),
             began_unix_s: 1,
             seconds: 0.5,

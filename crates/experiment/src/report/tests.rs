@@ -188,8 +188,13 @@ fn answers_of_different_programs_are_told_of() {
     let mut answers = made_up(&experiment);
     assert!(!page_of(answers.clone()).contains("different programs"));
     answers[1].program = "another".to_owned();
-    let page = page_of(answers);
+    let page = page_of(answers.clone());
     assert!(page.contains("different programs") && page.contains("program another (version"), "{page}");
+    // Of one program each for what is real and what is simulated, but not of one commit.
+    answers[1].program = answers[0].program.clone();
+    answers[1].commit = "def".to_owned();
+    let page = page_of(answers);
+    assert!(page.contains("different programs") && page.contains("commit def"), "{page}");
 }
 
 #[test]
