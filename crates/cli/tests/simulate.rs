@@ -158,7 +158,73 @@ fn figures_have_bands() {
     let bands = latches["results"][0]["bands"].as_array().unwrap();
     assert!(bands.len() == 6 && bands.iter().all(|band| band["ns"].as_f64().unwrap() > 0.0), "{latches}");
     let text = run(&format!("{latch} --bands"));
-    assert!(text.contains("the least and most on machines that are a little other"), "{text}");
+    assert!(text.contains("the least and the most on machines that are a little other"), "{text}");
+}
+
+/// Comparisons, too: each row has those of the other machines, in their order.
+#[cfg(foreshore_sim)]
+#[test]
+fn comparisons_have_bands() {
+    let tiny = "--seconds 0.002 --warm-up 0.001";
+    let insert = format!("--threads 1,12 --rounds 1 --set pool_bytes=4MiB {tiny}");
+    for (command, rows, figure) in [
+        (
+            format!(
+                "elr --elr off,shared_and_exclusive --accounts 50 --read-ratio 0 --log-latency 30us {tiny}"
+            ),
+            "/rows",
+            "commits_per_s",
+        ),
+        (
+            format!("killpolicy --policy youngest,shortest_pipeline --accounts 50 --log-latency 30us {tiny}"),
+            "/rows",
+            "commits_per_s",
+        ),
+        (format!("ladder --steps baseline,road --commit-every 5 {insert}"), "/ladder", "commits_per_s"),
+        (
+            format!(
+                "nodeadlock --policies dreadlocks,wait_die --tellers 20 --threads 2,12 --rounds 1 {tiny}"
+            ),
+            "/results",
+            "commits_per_s",
+        ),
+        (format!("keyrange --existing 0 --threads 12 --rounds 1 {tiny}"), "/results", "commits_per_s"),
+        (
+            "intent --kind in_table,private --absolute 0 --transactions 100 --threads 12".to_owned(),
+            "/results",
+            "elapsed_s",
+        ),
+        (
+            "granularity --latch hybrid,spin_rw --writes 10 --per-latch 10 --threads 12 --seconds 0.00003"
+                .to_owned(),
+            "/results",
+            "tuples_per_s",
+        ),
+        (
+            "locks --lock-tables latched,global_mutex --locks 10 --mix s --hot --threads 12 --seconds 0.0003"
+                .to_owned(),
+            "/results",
+            "locks_per_s",
+        ),
+    ] {
+        let words = format!("bench {command} --bands --json");
+        let output = simulate(&words.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        let whole: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = whole.pointer(rows).and_then(serde_json::Value::as_array).unwrap();
+        let mut other = 0;
+        for row in rows {
+            let bands = row["bands"].as_array().unwrap_or_else(|| panic!("{command}: {row}"));
+            assert_eq!(bands.len(), 6, "{command}");
+            assert!(bands.iter().all(|band| band[figure].as_f64().unwrap() > 0.0), "{command}: {row}");
+            other += bands.iter().filter(|band| band[figure] != row[figure]).count();
+            // A row's bands are of the same variant.
+            for name in ["side", "step", "variant", "kind", "latch", "table", "threads"] {
+                assert!(bands.iter().all(|band| band[name] == row[name]), "{command}: {row}");
+            }
+        }
+        assert!(rows.len() > 1 && other > 0, "{command}: all machines are the same");
+    }
 }
 
 /// The lock manager alone takes a simulated core some time, and two threads on two cores come to the same again.

@@ -15,7 +15,8 @@ use foreshore_bench::{BenchError, Durability, Length, Report, RunOptions, Silent
 use foreshore_env::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::report::{Outcome, Row, text};
+pub(crate) use self::report::Outcome;
+use self::report::{Row, text};
 pub(crate) use self::stage::{Stage, Trial};
 use crate::{
     bench::{names, parse_measured, parse_seconds, parse_setting},
@@ -133,6 +134,22 @@ fn setting(name: &str, value: &str) -> Result<String, String> {
     Options::default().set(name, value).map(|()| value.to_owned()).map_err(|error| error.to_string())
 }
 
+#[cfg(foreshore_sim)]
+impl ElrArgs {
+    /// Whether it is to be told to programs.
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
+#[cfg(foreshore_sim)]
+impl KillArgs {
+    /// Whether it is to be told to programs.
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
 impl SharedArgs {
     fn durability_name(&self) -> &'static str {
         if self.durability == Durability::Sync { "sync" } else { "pipelined" }
@@ -159,28 +176,39 @@ struct Cell<'a> {
 
 /// Runs `bench elr` on this machine.
 pub(super) fn run_elr(args: &ElrArgs) -> Result<ExitCode, CliError> {
-    on_this_machine(|stage| elr(args, stage))
+    on_this_machine(&args.common, |stage, tell| elr(args, stage, tell))
 }
 
 /// Runs `bench killpolicy` on this machine.
 pub(super) fn run_kill(args: &KillArgs) -> Result<ExitCode, CliError> {
-    on_this_machine(|stage| kill(args, stage))
+    on_this_machine(&args.common, |stage, tell| kill(args, stage, tell))
 }
 
 fn on_this_machine(
-    compare: impl FnOnce(&mut Stage<'_>) -> Result<ExitCode, CliError>,
+    common: &SharedArgs,
+    compare: impl FnOnce(&mut Stage<'_>, bool) -> Result<Outcome, CliError>,
 ) -> Result<ExitCode, CliError> {
     let directory = Directory::choose(None, "bench")?;
     directory.remove_when_interrupted()?;
-    compare(&mut |trial| {
+    let mut stage = |trial: &Trial| {
         let report = trial.run(directory.path(), &Silent)?;
         fs::remove_dir_all(directory.path()).map_err(CliError::io("remove the database"))?;
         Ok(report)
-    })
+    };
+    let outcome = compare(&mut stage, !common.json)?;
+    print(&outcome, common.json)
 }
 
-/// `bench elr`, on whatever stage.
-pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
+/// Prints what people have not been told yet: for programs, all of it.
+pub(crate) fn print(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
+    if json {
+        json_line(outcome)?;
+    }
+    Ok(if outcome.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// `bench elr`, on whatever stage; people are told of each row if `tell`.
+pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
     let experiment = Experiment {
         name: "elr",
         option: "early_lock_release",
@@ -189,11 +217,11 @@ pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>) -> Result<ExitCode, Cli
         fixed: vec![("victim_policy".to_owned(), "shortest_pipeline".to_owned())],
         common: &args.common,
     };
-    compare(&experiment, stage)
+    compare(&experiment, stage, tell)
 }
 
-/// `bench killpolicy`, on whatever stage.
-pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
+/// `bench killpolicy`, likewise.
+pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
     let experiment = Experiment {
         name: "killpolicy",
         option: "victim_policy",
@@ -202,49 +230,45 @@ pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>) -> Result<ExitCode, C
         fixed: vec![("early_lock_release".to_owned(), "off".to_owned())],
         common: &args.common,
     };
-    compare(&experiment, stage)
+    compare(&experiment, stage, tell)
 }
 
-fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>) -> Result<ExitCode, CliError> {
-    let SharedArgs { threads, branches, accounts, seconds, rounds, json, quiet, .. } = *experiment.common;
+fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
+    let SharedArgs { threads, branches, accounts, seconds, rounds, quiet, .. } = *experiment.common;
     if experiment.common.settings.iter().any(|(name, _)| name == experiment.option) {
         let message = format!("--set {}=… is what this compares", experiment.option);
         return Err(CliError::usage(message, "leave it out"));
     }
     let cells = experiment.cells();
-    let bar = if json || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let bar = if !tell || quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_length((cells.len() * experiment.sides.len() * usize::from(rounds)) as u64);
     if let Ok(style) = ProgressStyle::with_template("  measuring {bar:30} {pos} of {len} runs, {eta} left") {
         bar.set_style(style);
     }
-    if !json {
+    if tell {
         line(experiment.heading())?;
     }
     let mut rows = Vec::new();
     for cell in cells {
         let measured = experiment.measure(cell, stage, &bar)?;
-        if !json {
+        if tell {
             bar.suspend(|| measured.iter().try_for_each(|row| line(text(row))))?;
         }
         rows.extend(measured);
     }
     bar.finish_and_clear();
-    let consistent = rows.iter().all(|row| row.consistent);
-    if json {
-        json_line(&Outcome {
-            workload: experiment.name,
-            version: env!("CARGO_PKG_VERSION"),
-            threads,
-            durability: experiment.common.durability_name(),
-            rounds,
-            seconds: seconds.as_secs_f64(),
-            branches,
-            accounts_per_branch: accounts,
-            consistent,
-            rows: &rows,
-        })?;
-    }
-    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(Outcome {
+        workload: experiment.name,
+        version: env!("CARGO_PKG_VERSION"),
+        threads,
+        durability: experiment.common.durability_name(),
+        rounds,
+        seconds: seconds.as_secs_f64(),
+        branches,
+        accounts_per_branch: accounts,
+        consistent: rows.iter().all(|row| row.consistent),
+        rows,
+    })
 }
 
 impl<'a> Experiment<'a> {

@@ -68,7 +68,7 @@ impl ComparisonArgs {
         self.threads.iter().copied().max().map_or(1, usize::from)
     }
 
-    pub(super) fn json(&self) -> bool {
+    pub(crate) fn json(&self) -> bool {
         self.json
     }
 

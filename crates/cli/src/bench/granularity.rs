@@ -90,6 +90,12 @@ impl GranularityArgs {
         usize::from(self.threads)
     }
 
+    /// Whether it is to be told to programs.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &GranularityReport) -> Result<ExitCode, CliError> {
         self.common.print(report, text)?;

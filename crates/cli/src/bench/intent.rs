@@ -23,7 +23,7 @@ pub(crate) struct IntentArgs {
         default_value = "in_table,inherited,lightweight,private"
     )]
     kind: Vec<String>,
-    /// The lock table beneath in_table and inherited: latched, staged or global_mutex.
+    /// The lock table beneath in_table and inherited: latched, always_latched, staged, global_mutex or global_mcs.
     #[arg(long, value_name = "TABLE", default_value = "latched")]
     lock_table: String,
     /// Absolute locks during a run, each number measured by itself; at most a tenth of the transactions.
@@ -85,6 +85,12 @@ impl IntentArgs {
     #[cfg(foreshore_sim)]
     pub(crate) fn threads(&self) -> usize {
         usize::from(self.threads)
+    }
+
+    /// Whether it is to be told to programs.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
     }
 
     /// Prints what came of it.

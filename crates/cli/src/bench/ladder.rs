@@ -44,18 +44,25 @@ Examples:
 of before: commits/s relative to the step before. paper: the same in the text of Johnson et al. 2009, §7, by 1 and 32
 threads, where it has a number. scaled: relative to the fewest threads.";
 
+/// What came of it, step by step.
 #[derive(Serialize)]
-struct Outcome<'r> {
+pub(crate) struct Outcome {
     #[serde(flatten)]
-    comparison: &'r ComparisonReport,
-    steps: &'r [Step],
-    ladder: &'r [LadderRow],
+    comparison: ComparisonReport,
+    steps: &'static [Step],
+    ladder: Vec<LadderRow>,
+}
+
+/// The steps of a comparison.
+pub(crate) fn outcome(comparison: ComparisonReport) -> Outcome {
+    let ladder = climb(&comparison);
+    Outcome { comparison, steps: &STEPS, ladder }
 }
 
 /// Runs the subcommand.
 pub(super) fn run(args: &LadderArgs) -> Result<ExitCode, CliError> {
     let report = comparison::measure("ladder", &args.workload()?, args.variants(), &args.comparison)?;
-    print(args, &report)
+    print(args, &outcome(report))
 }
 
 impl LadderArgs {
@@ -76,14 +83,13 @@ impl LadderArgs {
 }
 
 /// Prints what came of it.
-pub(crate) fn print(args: &LadderArgs, report: &ComparisonReport) -> Result<ExitCode, CliError> {
-    let ladder = climb(report);
+pub(crate) fn print(args: &LadderArgs, outcome: &Outcome) -> Result<ExitCode, CliError> {
     if args.comparison.json() {
-        json_line(&Outcome { comparison: report, steps: &STEPS, ladder: &ladder })?;
+        json_line(outcome)?;
     } else {
-        line(text(report, &ladder).trim_end())?;
+        line(text(&outcome.comparison, &outcome.ladder).trim_end())?;
     }
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if outcome.comparison.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 fn text(report: &ComparisonReport, ladder: &[LadderRow]) -> String {

@@ -101,6 +101,12 @@ impl LocksArgs {
         self.common.measure(|progress| measure_locks(&options, progress))
     }
 
+    /// Whether it is to be told to programs.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &LocksReport) -> Result<ExitCode, CliError> {
         self.common.print(report, text)?;

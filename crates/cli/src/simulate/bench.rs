@@ -1,5 +1,6 @@
 //! `foreshore simulate bench`: a benchmark on a simulated machine.
 
+mod bands;
 mod comparisons;
 mod source;
 
@@ -22,15 +23,12 @@ use super::{
     speed::{cpu_seconds, tell_speed},
 };
 use crate::{
-    bench::{CommonArgs, commit, summary},
+    bench::{CommonArgs, summary},
     output::{CHECK_FAILED, CliError, json_line, line},
 };
 
 /// The longest that a run may take, in virtual time.
 const LIMIT: Duration = Duration::from_secs(7200);
-/// The machines of `--bands`: percent of a transfer, and percent of the costs beyond the own socket.
-const RETENTIONS: [u64; 2] = [0, 50];
-const REMOTE_COSTS: [u64; 3] = [50, 100, 150];
 /// Picoseconds in a second.
 const SECOND: f64 = 1e12;
 /// Places where threads slept that are named.
@@ -140,8 +138,8 @@ pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, Cl
         Parts::Latches(args) => comparisons::latches(&args, machine),
         Parts::Granularity(args) => comparisons::granularity(&args, machine),
         Parts::Locks(args) => comparisons::locks(&args, machine),
-        Parts::Elr(args) => commit::elr(&args, &mut |it| comparisons::trial(it, machine)),
-        Parts::Killpolicy(args) => commit::kill(&args, &mut |it| comparisons::trial(it, machine)),
+        Parts::Elr(args) => comparisons::elr(&args, machine),
+        Parts::Killpolicy(args) => comparisons::kill(&args, machine),
         Parts::Ladder(args) => comparisons::climb(&args, machine),
         Parts::Dreadlocks(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
         Parts::Nodeadlock(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
@@ -190,18 +188,6 @@ fn simulate(
     Ok((settings, report, machine_report))
 }
 
-/// The machines of `--bands`, if they are asked for.
-fn machines_of_bands(machine: &MachineArgs) -> Vec<MachineArgs> {
-    let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
-    let of = |(remote, retention)| MachineArgs {
-        retention: Some(retention),
-        remote,
-        bands: false,
-        ..machine.clone()
-    };
-    if machine.bands { all.map(of).collect() } else { Vec::new() }
-}
-
 /// The workload on the machines of `--bands`, in turn.
 fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> Result<Vec<Band>, CliError> {
     let run = |machine: &MachineArgs| {
@@ -210,7 +196,7 @@ fn bands(workload: &dyn Workload, args: &CommonArgs, machine: &MachineArgs) -> R
         let Simulation { retention_percent, remote_percent, .. } = simulation;
         Ok(Band { retention_percent, remote_percent, report, simulation })
     };
-    machines_of_bands(machine).iter().map(run).collect()
+    bands::machines(machine).iter().map(run).collect()
 }
 
 fn print_bands(bands: &[Band]) -> Result<(), CliError> {

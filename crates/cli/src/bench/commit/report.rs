@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// All of it, as JSON.
 #[derive(Serialize)]
-pub(super) struct Outcome<'a> {
+pub(crate) struct Outcome {
     pub(super) workload: &'static str,
     pub(super) version: &'static str,
     pub(super) threads: u16,
@@ -14,12 +14,12 @@ pub(super) struct Outcome<'a> {
     pub(super) branches: u32,
     pub(super) accounts_per_branch: u32,
     pub(super) consistent: bool,
-    pub(super) rows: &'a [Row],
+    pub(super) rows: Vec<Row>,
 }
 
 /// One side in one cell.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     pub(super) log_latency: String,
     pub(super) zipf: f64,
     pub(super) read_ratio: f64,

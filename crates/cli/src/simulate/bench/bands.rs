@@ -1,0 +1,164 @@
+//! The same on machines that are a little other (`--bands`): what all of them agree on may be believed.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    output::{CHECK_FAILED, CliError, json_line, line},
+    simulate::MachineArgs,
+};
+
+/// Percent of a transfer for which the old owner of a line keeps it.
+const RETENTIONS: [u64; 2] = [0, 50];
+/// Percent of the costs beyond the own socket.
+const REMOTE_COSTS: [u64; 3] = [50, 100, 150];
+
+/// The machines of `--bands`, if they are asked for.
+pub(super) fn machines(machine: &MachineArgs) -> Vec<MachineArgs> {
+    let all = REMOTE_COSTS.iter().flat_map(|&remote| RETENTIONS.map(|retention| (remote, retention)));
+    let of = |(remote, retention)| MachineArgs {
+        retention: Some(retention),
+        remote,
+        bands: false,
+        ..machine.clone()
+    };
+    if machine.bands { all.map(of).collect() } else { Vec::new() }
+}
+
+/// Where the rows of a report are, what tells them apart, and which of their figures people are shown.
+pub(super) struct Rows {
+    /// The array, as a JSON pointer.
+    pub(super) place: &'static str,
+    pub(super) names: &'static [&'static str],
+    pub(super) figure: &'static str,
+    pub(super) unit: &'static str,
+}
+
+/// Measures on the machine and prints what came of it; with `--bands` on the others, too, and each row has the rows of the others
+/// in it. `measure` is told whether what it says meanwhile is for people who read it.
+pub(super) fn show<R: Serialize>(
+    rows: &Rows,
+    machine: &MachineArgs,
+    json: bool,
+    mut measure: impl FnMut(&MachineArgs, bool) -> Result<R, CliError>,
+    print: impl FnOnce(&R) -> Result<ExitCode, CliError>,
+) -> Result<ExitCode, CliError> {
+    let report = measure(machine, !json)?;
+    let machines = machines(machine);
+    if machines.is_empty() {
+        return print(&report);
+    }
+    let mut whole = value(&report)?;
+    let mut consistent = is_consistent(&whole);
+    if !json {
+        print(&report)?;
+    }
+    for other in &machines {
+        let measured = value(&measure(other, false)?)?;
+        consistent &= is_consistent(&measured);
+        add(rows, &mut whole, &measured, other);
+    }
+    if json {
+        json_line(&whole)?;
+    } else {
+        let Rows { figure, unit, .. } = rows;
+        line(format!(
+            "\n  {unit} on this machine, and the least and the most on machines that are a little other"
+        ))?;
+        for row in whole.pointer(rows.place).and_then(Value::as_array).into_iter().flatten() {
+            line(text(rows.names, figure, row))?;
+        }
+    }
+    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn value(report: &impl Serialize) -> Result<Value, CliError> {
+    serde_json::to_value(report).map_err(|error| CliError::Other(error.to_string()))
+}
+
+/// What has no checks has none that fail.
+fn is_consistent(report: &Value) -> bool {
+    report.get("consistent").and_then(Value::as_bool) != Some(false)
+}
+
+/// Puts the rows of another machine into those of this one: they come in the same order.
+fn add(rows: &Rows, whole: &mut Value, measured: &Value, other: &MachineArgs) {
+    let theirs = measured.pointer(rows.place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let own = whole.pointer_mut(rows.place).and_then(Value::as_array_mut).into_iter().flatten();
+    for (row, theirs) in own.zip(theirs) {
+        let mut band = theirs.clone();
+        band["retention_percent"] = json!(other.retention);
+        band["remote_percent"] = json!(other.remote);
+        match row.get_mut("bands").and_then(Value::as_array_mut) {
+            Some(bands) => bands.push(band),
+            None => row["bands"] = json!([band]),
+        }
+    }
+}
+
+fn text(names: &[&str], figure: &str, row: &Value) -> String {
+    let number = |row: &Value| row[figure].as_f64().unwrap_or(f64::NAN);
+    let bands = row["bands"].as_array().map_or(&[][..], Vec::as_slice).iter().map(number);
+    let (least, most) =
+        bands.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| (least.min(it), most.max(it)));
+    let name = |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
+    let names: Vec<String> = names.iter().map(name).collect();
+    let digits = if number(row).abs() < 100.0 { 4 } else { 0 };
+    format!("  {:<48}{:>16.digits$} ({least:.digits$} to {most:.digits$})", names.join(", "), number(row),)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: Rows = Rows { place: "/rows", names: &["kind", "threads"], figure: "rate", unit: "/s" };
+
+    fn machine(bands: bool) -> MachineArgs {
+        MachineArgs {
+            cores: None,
+            profile: "vm2".to_owned(),
+            device: "plp".to_owned(),
+            retention: None,
+            remote: 100,
+            bands,
+        }
+    }
+
+    #[test]
+    fn six_other_machines_are_measured_where_they_are_asked_for() {
+        assert!(machines(&machine(false)).is_empty());
+        let machines: Vec<_> = machines(&machine(true)).iter().map(|it| (it.retention, it.remote)).collect();
+        assert_eq!(machines.len(), 6);
+        assert!(machines.contains(&(Some(0), 150)) && machines.contains(&(Some(50), 50)));
+    }
+
+    #[test]
+    fn each_row_has_those_of_the_other_machines() {
+        let mut whole = json!({"rows": [{"kind": "a", "threads": 1, "rate": 200.0}, {"kind": "b", "threads": 1, "rate": 0.5}]});
+        for (rate, other) in [(100.0, 0.25), (400.0, 0.75)] {
+            let measured = json!({"rows": [{"kind": "a", "rate": rate}, {"kind": "b", "rate": other}]});
+            add(&ROWS, &mut whole, &measured, &machine(true));
+        }
+        assert_eq!(whole["rows"][0]["bands"][1]["rate"], 400.0);
+        assert_eq!(whole["rows"][1]["bands"][0]["remote_percent"], 100);
+        let told = |row: usize| text(ROWS.names, ROWS.figure, &whole["rows"][row]);
+        assert!(told(0).contains("a, 1") && told(0).contains("200 (100 to 400)"), "{}", told(0));
+        assert!(told(1).contains("0.5000 (0.2500 to 0.7500)"), "{}", told(1));
+    }
+
+    #[test]
+    fn a_check_that_fails_on_another_machine_fails_all() {
+        let run = |bands| {
+            let measure = |on: &MachineArgs, _: bool| {
+                Ok(
+                    json!({"consistent": on.retention != Some(50), "rows": [{"kind": "a", "threads": 1, "rate": 1}]}),
+                )
+            };
+            show(&ROWS, &machine(bands), true, measure, |_| Ok(ExitCode::SUCCESS)).ok()
+        };
+        assert_eq!(run(false), Some(ExitCode::SUCCESS));
+        assert_eq!(run(true), Some(ExitCode::from(CHECK_FAILED)));
+    }
+}
