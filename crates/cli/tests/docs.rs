@@ -209,3 +209,84 @@ fn check_words(page: &Path, words: &[&str]) {
         assert!(told.contains(option), "{}: {path:?} has no {option}", page.display());
     }
 }
+
+/// What stands outside of fences and of code in a line.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fence && !fenced
+    });
+    let lines: Vec<&str> = lines.collect();
+    lines.join("\n").split('`').step_by(2).collect()
+}
+
+/// Where a link may go within a page: its headings, as the book and the usual sites name them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let headings = text.lines().filter(|line| {
+        fenced ^= line.trim_start().starts_with("```");
+        !fenced && line.starts_with('#')
+    });
+    let letters = |letter: char| match letter {
+        letter if letter.is_alphanumeric() || "_-".contains(letter) => Some(letter.to_ascii_lowercase()),
+        letter if letter.is_whitespace() => Some('-'),
+        _ => None,
+    };
+    let name = |heading: &str| heading.trim_start_matches('#').trim().chars().filter_map(letters).collect();
+    let mut names: Vec<String> = Vec::new();
+    for name in headings.map(name) {
+        let name: String = name;
+        let same = names.iter().filter(|other| **other == name).count();
+        names.push(if same == 0 { name } else { format!("{name}-{same}") });
+    }
+    names
+}
+
+/// What is wrong with the links of a page that lies in `folder`: each goes to a file of the repository, and to a heading that is in it.
+fn broken_links(text: &str, own: &Path) -> Vec<String> {
+    let prose = prose(text);
+    let links = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let broken = |link: &str| {
+        let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+        let path = if file.is_empty() { own.to_owned() } else { own.parent().unwrap().join(file) };
+        let Some(anchor) = anchor else { return !path.exists() };
+        fs::read_to_string(path).map_or(true, |text| !anchors(&text).iter().any(|name| name == anchor))
+    };
+    links.filter(|link| !link.starts_with("http") && broken(link)).map(str::to_owned).collect()
+}
+
+/// Every link within the book and within the READMEs, and every anchor.
+#[test]
+fn links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = pages();
+    documents.extend(["README.md", "ARCHITECTURE.md"].map(|name| root.join(name)));
+    let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for folder in crates.filter(|path| path.join("README.md").exists()) {
+        let pages = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        documents.extend(pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    assert!(documents.len() > 20, "{documents:?}");
+    let mut links = 0;
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        links += prose(&text).matches("](").count();
+        let broken = broken_links(&text, &document);
+        assert!(broken.is_empty(), "{}: {broken:?} lead nowhere", document.display());
+    }
+    assert!(links > 10, "{links} links");
+}
+
+#[test]
+fn a_broken_link_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("page.md");
+    let other = "# One `thing`: and more\n```text\n# Not this\n```\n## Twice\n## Twice\n";
+    fs::write(directory.path().join("other.md"), other).unwrap();
+    let text = "# Own\n[a](other.md) [b](other.md#one-thing-and-more) [c](#own) [d](other.md#twice-1) [e](https://there)\n\
+                `[f](code.md)` [g](none.md) [h](other.md#not-this) [i](#other)\n```text\n[j](fenced.md)\n```\n";
+    fs::write(&page, text).unwrap();
+    assert_eq!(broken_links(text, &page), ["none.md", "other.md#not-this", "#other"]);
+}
