@@ -89,12 +89,15 @@ mod tests {
             Check::Ratio { of, to, .. } => vec![of.clone(), to.clone()],
             Check::Order(all) => all.clone(),
         };
-        all.into_iter()
-            .flat_map(|one| match one {
-                Quantity::Best(several) => several,
-                one => vec![one],
-            })
-            .collect()
+        all.into_iter().flat_map(parts).collect()
+    }
+
+    fn parts(one: Quantity) -> Vec<Quantity> {
+        match one {
+            Quantity::Best(several) => several.into_iter().flat_map(parts).collect(),
+            Quantity::Ratio(both) => [parts(both.0), parts(both.1)].concat(),
+            one => vec![one],
+        }
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub enum Quantity {
     },
     /// The largest of several.
     Best(Vec<Quantity>),
+    /// The first divided by the second.
+    Ratio(Box<(Quantity, Quantity)>),
     /// A number.
     Is(f64),
 }
@@ -115,6 +117,7 @@ impl Quantity {
     pub fn value(&self, data: &Data) -> Option<f64> {
         match self {
             Quantity::Is(number) => Some(*number),
+            Quantity::Ratio(both) => Some(both.0.value(data)? / both.1.value(data)?),
             Quantity::Best(several) => {
                 let figures: Option<Vec<f64>> = several.iter().map(|one| one.value(data)).collect();
                 figures?.into_iter().max_by(f64::total_cmp)
@@ -137,6 +140,7 @@ impl Quantity {
     pub(crate) fn name(&self) -> String {
         match self {
             Quantity::Is(number) => number.to_string(),
+            Quantity::Ratio(both) => format!("{} by {}", both.0.name(), both.1.name()),
             Quantity::Best(several) => several.iter().map(Quantity::name).collect::<Vec<_>>().join(" or "),
             Quantity::Spot { series, at, .. } => match at {
                 At::X(x) => format!("{series} at {x}"),

@@ -19,6 +19,9 @@ const GIVING_WAY_IS_CHEAP: &str = "giving way costs little here: by 60 threads s
 const ALL_ARE_INHERITED: &str = "every intent lock is inherited here, not only hot ones, so that without absolute locks nothing \
     is touched that others change: 1.4 ms for all, 9.3 with lightweight ones, whose counters all share, and 65 in the table";
 
+/// Why some give way although nobody deadlocks.
+const BLOOM: &str = "BLOOMREASON";
+
 const ABORTED: &str = "share of attempts aborted";
 
 pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
@@ -256,7 +259,8 @@ fn waiting(scale: Scale) -> Experiment {
                 0.0005,
                 0.01,
                 "no false deadlocks",
-            ),
+            )
+            .because(Cause::Technique, BLOOM),
         ],
         remark: "The number of cores is this machine's: where it has two, the paper's six are two here. A branch has 5,000 accounts, the paper's 100,000.",
     }
@@ -305,7 +309,8 @@ fn no_deadlock(scale: Scale) -> Experiment {
                 0.001,
                 0.01,
                 "almost none",
-            ),
+            )
+            .because(Cause::Technique, BLOOM),
             Claim::at_least(
                 "with wound-wait and wait-die many do",
                 Quantity::Best(vec![aborted("wound_wait"), aborted("wait_die")]),

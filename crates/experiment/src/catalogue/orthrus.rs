@@ -4,6 +4,7 @@
 
 mod contention;
 mod partitions;
+mod reading;
 mod tpcc;
 
 use super::{PARTS, RATE, TIME, bars, lines, log_lines};
@@ -11,7 +12,7 @@ use crate::experiment::{Experiment, Run, Scale, Take};
 
 pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
     vec![
-        contention::reads(scale),
+        reading::reads(scale),
         contention::deadlock_handling(scale),
         partitions::execution_threads(scale),
         partitions::partitions_of_a_transaction(scale),
@@ -19,20 +20,26 @@ pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
         tpcc::warehouses(scale),
         tpcc::cores(scale),
         tpcc::breakdown(scale),
-        contention::read_only_uniform(scale),
-        contention::read_only_hot(scale),
+        reading::read_only_uniform(scale),
+        reading::read_only_hot(scale),
         contention::updates(scale),
         contention::positions(scale),
     ]
 }
 
 const PLOT: &str = "commits/s";
+/// A lock table with a latch for each bucket that everybody takes.
+const LATCHING: &str = "--set lock_table=always_latched";
 
 /// A way of running transactions, as options of the program.
 #[derive(Clone, Copy)]
 enum System {
     /// Two-phase locking with this policy against deadlocks.
     Locking(&'static str),
+    /// The same, and the lock table is as the paper's: each bucket has a latch, which sharers take, too.
+    Latching(&'static str),
+    /// All locks first, in one order, in such a table.
+    LatchingDeadlockFree,
     /// All locks first, in one order.
     DeadlockFree,
     /// Control and execution threads, one in five controls; from so many partitions; `None`: as it comes.
@@ -46,6 +53,8 @@ impl System {
     fn name(self) -> String {
         match self {
             System::Locking(policy) => format!("2PL, {policy}"),
+            System::Latching(policy) => format!("2PL, {policy}, sharers latch"),
+            System::LatchingDeadlockFree => "deadlock-free, sharers latch".to_owned(),
             System::DeadlockFree => "deadlock-free".to_owned(),
             System::Orthrus(Some(1)) => "ORTHRUS, single".to_owned(),
             System::Orthrus(Some(2)) => "ORTHRUS, dual".to_owned(),
@@ -69,6 +78,8 @@ impl System {
                 )
             }
             System::DeadlockFree => format!("--cores {cores} --threads {cores} --execution planned"),
+            System::Latching(policy) => format!("{} {LATCHING}", System::Locking(policy).options(cores)),
+            System::LatchingDeadlockFree => format!("{} {LATCHING}", System::DeadlockFree.options(cores)),
             System::Orthrus(touched) => {
                 let control = System::control(cores);
                 let touched = touched

@@ -40,7 +40,7 @@ fn txbench(scale: Scale, table: &str, rows: u32, cores: u32, threads: u32) -> St
 }
 
 fn threads(scale: Scale) -> &'static [u32] {
-    scale.pick(&[4, 32, 200], &[1, 4, 8, 16, 32, 64, 128, 200, 500])
+    scale.pick(&[2, 32, 200], &[1, 2, 4, 8, 16, 32, 64, 128, 200, 500])
 }
 
 fn rate(series: &str, at: At) -> Quantity {
@@ -95,8 +95,7 @@ fn collapse(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Experiment,
-                "the peak is that of 4 threads, on any number of cores: the quick run has no point \
-                 between 4 and 32",
+                "the peak is that of 2 threads, whatever the number of cores: a transaction of ten locks is short here, and two fill the mutex",
             ),
         ],
         remark: "MySQL is not here: its lock system is the lock table with one mutex for everything, under the same engine. How deep the \
@@ -104,12 +103,18 @@ fn collapse(scale: Scale) -> Experiment {
     }
 }
 
+/// Why a little is lost with 100 rows.
+const MANY_REQUESTS: &str = "200 threads have 20,000 requests at a time, and 32 have 3,200: the stack of free segments, on which \
+    they meet, takes 4 % of their time, and switches between them, four in a transaction, 5 %";
+
 fn all_sizes(scale: Scale) -> Experiment {
     let mut runs = Vec::new();
     for table in ["staged", "global_mutex"] {
         for rows in [10, 100] {
             for &cores in scale.pick(&[4, 32][..], &[4, 8, 16, 32][..]) {
-                for &threads in scale.pick(&[32, 200][..], threads(scale)) {
+                // One mutex has its peak with few threads.
+                let few: &[u32] = if table == "staged" { &[32, 200] } else { &[2, 32, 200] };
+                for &threads in scale.pick(few, threads(scale)) {
                     let series = format!("{table}, {rows} rows, {cores} cores");
                     let take = Take::whole(PLOT, series, threads, RATE);
                     runs.push(Run::simulated(txbench(scale, table, rows, cores, threads), [take]));
@@ -123,14 +128,15 @@ fn all_sizes(scale: Scale) -> Experiment {
         (100, "S = 100: 32 cores keep their peak under load", "S = 100: 32 cores do more than 4"),
     ] {
         let ours = |cores: u32, at| rate(&format!("staged, {rows} rows, {cores} cores"), at);
-        claims.push(Claim::at_least(
+        let kept = Claim::at_least(
             kept,
             ours(32, At::Last),
             ours(32, At::Peak),
             0.85,
             0.6,
             "at worst a small degradation",
-        ));
+        );
+        claims.push(if rows == 100 { kept.because(Cause::Technique, MANY_REQUESTS) } else { kept });
         claims.push(Claim::at_least(
             more,
             ours(32, At::Peak),
@@ -139,6 +145,14 @@ fn all_sizes(scale: Scale) -> Experiment {
             1.1,
             "every added core raises the peak",
         ));
+    }
+    for (rows, falls, lower) in [
+        (10, "S = 10: with one mutex 32 cores collapse under load", "and their peak is below that of 4"),
+        (100, "S = 100: with one mutex 32 cores collapse under load", "and their peak is below that of 4"),
+    ] {
+        let theirs = |cores: u32, at| rate(&format!("global_mutex, {rows} rows, {cores} cores"), at);
+        claims.push(Claim::at_most(falls, theirs(32, At::Last), theirs(32, At::Peak), 0.5, 0.8, "collapses"));
+        claims.push(Claim::at_most(lower, theirs(32, At::Peak), theirs(4, At::Peak), 0.97, 1.03, "below"));
     }
     claims.push(Claim::at_least(
         "never behind the lock table that it replaces",
@@ -169,21 +183,29 @@ fn all_sizes(scale: Scale) -> Experiment {
 }
 
 fn normalised(scale: Scale) -> Experiment {
+    const LITTLE: &str = "32 threads, commits/s";
+    const LARGE: &str = "100 rows, commits/s";
     let load = scale.pick(200, 500);
+    let points = scale.pick(&[1, 4, 16, 32][..], &[1, 2, 4, 8, 16, 24, 32][..]);
     let mut runs = Vec::new();
     for table in ["staged", "global_mutex", "latched"] {
-        for &cores in scale.pick(&[1, 4, 16, 32][..], &[1, 2, 4, 8, 16, 24, 32][..]) {
-            let take = Take::whole(PLOT, table, cores, RATE);
-            runs.push(Run::simulated(txbench(scale, table, 10, cores, load), [take]));
+        for &cores in points {
+            let take = |plot| Take::whole(plot, table, cores, RATE);
+            runs.push(Run::simulated(txbench(scale, table, 10, cores, load), [take(PLOT)]));
+            if table != "latched" {
+                runs.push(Run::simulated(txbench(scale, table, 10, cores, 32), [take(LITTLE)]));
+                runs.push(Run::simulated(txbench(scale, table, 100, cores, load), [take(LARGE)]));
+            }
         }
     }
+    let on = |plot, table: &str, cores: f64| Quantity::spot(plot, table, At::X(cores));
     Experiment {
         id: "2.3",
         paper: Paper::StagedLocks,
         figure: "Figure 11",
-        title: "The same under much load, by the number of cores",
+        title: "The same by the number of cores, under much load and under little, 10 rows and 100",
         runs,
-        plots: vec![lines(PLOT, "cores")],
+        plots: vec![lines(PLOT, "cores"), lines(LARGE, "cores"), lines(LITTLE, "cores")],
         claims: vec![
             Claim::at_least(
                 "almost perfect scaling to 16 cores",
@@ -209,25 +231,65 @@ fn normalised(scale: Scale) -> Experiment {
                 1.0,
                 "falls",
             ),
+            Claim::at_least(
+                "100 rows: saturation starts earlier",
+                Quantity::Ratio(Box::new((rate("staged", At::X(16.0)), rate("staged", At::X(1.0))))),
+                Quantity::Ratio(Box::new((on(LARGE, "staged", 16.0), on(LARGE, "staged", 1.0)))),
+                1.05,
+                0.97,
+                "starts earlier",
+            ),
+            Claim::at_least(
+                "and nothing is lost then, either",
+                on(LARGE, "staged", 32.0),
+                on(LARGE, "staged", 16.0),
+                0.9,
+                0.75,
+                "does not degrade",
+            ),
+            Claim::at_most(
+                "100 rows: one mutex falls",
+                on(LARGE, "global_mutex", 32.0),
+                on(LARGE, "global_mutex", 4.0),
+                0.9,
+                1.0,
+                "falls",
+            ),
+            Claim::at_least(
+                "32 threads are benign: one mutex loses little from 4 cores on",
+                on(LITTLE, "global_mutex", 32.0),
+                on(LITTLE, "global_mutex", 4.0),
+                0.8,
+                0.5,
+                "a small degradation at worst",
+            ),
         ],
-        remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside. Ten rows, and one load for each scale; the paper also \
-                 has 100 rows, and little load.",
+        remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside. Much load is 500 threads in the paper, 200 when quick; \
+                 the paper also has both.",
     }
 }
 
 fn breakdown(scale: Scale) -> Experiment {
     let run = |table: &str, x: u32| {
         let takes = PARTS.map(|(name, place)| Take::whole(TIME, name, x, Value::Of(place)));
-        Run::simulated(txbench(scale, table, 10, 32, scale.pick(200, 500)), takes)
+        let takes = takes
+            .into_iter()
+            .chain((table == "global_mutex").then(|| Take::whole(PLOT, "all threads", x, RATE)));
+        Run::simulated(txbench(scale, table, 10, 32, scale.pick(200, 500)), takes.collect::<Vec<_>>())
     };
+    let mut mcs = run("global_mcs", 4);
+    mcs.takes.push(Take::whole(PLOT, "all threads", 4, RATE));
     let part = |name: &str, x| Quantity::spot(TIME, name, At::X(x));
     Experiment {
         id: "2.4",
         paper: Paper::StagedLocks,
         figure: "Figure 12",
-        title: "Where the time goes on 32 cores: 1 the staged lock table, 2 one mutex, 3 a latch for each bucket",
-        runs: vec![run("staged", 1), run("global_mutex", 2), run("latched", 3)],
-        plots: vec![bars(TIME, "1 staged, 2 global mutex, 3 latched")],
+        title: "Where the time goes on 32 cores: 1 the staged lock table, 2 one mutex, 3 a latch for each bucket, 4 one MCS latch",
+        runs: vec![run("staged", 1), run("global_mutex", 2), run("latched", 3), mcs],
+        plots: vec![
+            bars(TIME, "1 staged, 2 global mutex, 3 latched, 4 MCS"),
+            bars(PLOT, "2 global mutex, 4 MCS"),
+        ],
         claims: vec![
             Claim::at_most(
                 "no time for mutexes in the staged lock table",

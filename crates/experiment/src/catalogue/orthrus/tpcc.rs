@@ -78,7 +78,7 @@ pub(super) fn warehouses(scale: Scale) -> Experiment {
 }
 
 pub(super) fn cores(scale: Scale) -> Experiment {
-    let points = scale.pick(&[10_u32, 80][..], &[10, 20, 40, 60, 80][..]);
+    let points = scale.pick(&[10_u32, 40, 80][..], &[10, 20, 40, 60, 80][..]);
     let mut runs = Vec::new();
     for system in systems(scale) {
         runs.extend(points.iter().map(|&cores| point(tpcc(scale, system, cores, 16), system, cores)));
@@ -100,6 +100,15 @@ pub(super) fn cores(scale: Scale) -> Experiment {
                 1.15,
                 "identical",
             ),
+            Claim::at_most(
+                "2PL falls as cores are added",
+                rate(locking, eighty),
+                rate(locking, At::X(40.0)),
+                0.9,
+                1.0,
+                "begins to drop from 10 on",
+            ),
+            Claim::at_least("ORTHRUS scales", rate(orthrus, eighty), rate(orthrus, ten), 2.0, 1.1, "scales"),
             Claim::times(
                 "80 cores: ORTHRUS is twice deadlock-free locking",
                 rate(orthrus, eighty),
@@ -122,18 +131,19 @@ pub(super) fn cores(scale: Scale) -> Experiment {
 }
 
 pub(super) fn breakdown(scale: Scale) -> Experiment {
-    let runs = systems(scale).into_iter().enumerate().map(|(number, system)| {
+    let runs = [16, 128].into_iter().flat_map(|many| systems(scale).map(|system| (many, system)));
+    let runs = runs.enumerate().map(|(number, (many, system))| {
         let takes = PARTS.map(|(part, place)| Take::whole(TIME, part, number + 1, Value::Of(place)));
-        Run::simulated(tpcc(scale, system, 80, 16), takes)
+        Run::simulated(tpcc(scale, system, 80, many), takes)
     });
     let useful = |x| Quantity::spot(TIME, "useful", At::X(x));
     Experiment {
         id: "5.8",
         paper: Paper::Orthrus,
         figure: "Figure 10",
-        title: "Where the time goes, 80 cores, 16 warehouses: 1 ORTHRUS, 2 deadlock-free locking, 3 2PL with dreadlocks",
+        title: "Where the time goes on 80 cores, 16 warehouses: 1 ORTHRUS, 2 deadlock-free locking, 3 2PL with dreadlocks; 4 to 6 with 128",
         runs: runs.collect(),
-        plots: vec![bars(TIME, "1 ORTHRUS, 2 deadlock-free, 3 2PL")],
+        plots: vec![bars(TIME, "1 ORTHRUS, 2 deadlock-free, 3 2PL; 4 to 6 likewise")],
         claims: vec![
             Claim::times(
                 "ORTHRUS computes 2.5 times as much of its time as deadlock-free locking",
@@ -143,6 +153,17 @@ pub(super) fn breakdown(scale: Scale) -> Experiment {
                 1.6,
             ),
             Claim::times("and 5 times as much as 2PL", useful(1.0), useful(3.0), 18.0 / 3.7, 1.6),
+            Claim::alike("ORTHRUS: 18 % of its time", useful(1.0), Quantity::Is(0.18), 1.6, "18 %"),
+            Claim::alike("deadlock-free locking: 7.2 %", useful(2.0), Quantity::Is(0.072), 1.6, "7.2 %"),
+            Claim::alike("2PL: 3.7 %", useful(3.0), Quantity::Is(0.037), 1.6, "3.7 %"),
+            Claim::at_least(
+                "with 128 warehouses ORTHRUS computes more of its time, too",
+                useful(4.0),
+                Quantity::Best(vec![useful(5.0), useful(6.0)]),
+                1.05,
+                0.97,
+                "more",
+            ),
         ],
         remark: "The paper counts execution threads only; here control threads count, too.",
     }
