@@ -37,7 +37,8 @@ impl<'r> Harassed<'r> {
 
     fn check(&self, mode: LatchMode, what: &str) {
         assert!(self.granted >= usize::from(KEYS), "{what}: a lock for each key at least");
-        let optimistic = if mode == LatchMode::Hybrid { RESTARTS as usize } else { 0 };
+        let is_optimistic = matches!(mode, LatchMode::Hybrid | LatchMode::Optimistic);
+        let optimistic = if is_optimistic { RESTARTS as usize } else { 0 };
         let bound = optimistic * self.granted + self.refused.len();
         assert_eq!(self.in_vain, bound, "{mode:?}, {what}: {} locks", self.granted);
     }
