@@ -216,7 +216,7 @@ fn comparisons_have_bands() {
         for row in rows {
             let bands = row["bands"].as_array().unwrap_or_else(|| panic!("{command}: {row}"));
             assert_eq!(bands.len(), 6, "{command}");
-            assert!(bands.iter().all(|band| band[figure].as_f64().unwrap() > 0.0), "{command}: {row}");
+            assert!(bands.iter().all(|band| band[figure].is_number()), "{command}: {row}");
             other += bands.iter().filter(|band| band[figure] != row[figure]).count();
             // A row's bands are of the same variant.
             for name in ["side", "step", "variant", "kind", "latch", "table", "threads"] {
