@@ -38,7 +38,9 @@ enum System {
     Locking(&'static str),
     /// The same, and the lock table is as the paper's: each bucket has a latch, which sharers take, too.
     Latching(&'static str),
-    /// All locks first, in one order, in such a table.
+    /// The same, and all share a lock on the table that is in the lock table, whose queue each request changes.
+    SharingTheTable(&'static str),
+    /// All locks first, in one order, in a table with latches for sharers.
     LatchingDeadlockFree,
     /// All locks first, in one order.
     DeadlockFree,
@@ -54,6 +56,7 @@ impl System {
         match self {
             System::Locking(policy) => format!("2PL, {policy}"),
             System::Latching(policy) => format!("2PL, {policy}, sharers latch"),
+            System::SharingTheTable(policy) => format!("2PL, {policy}, a lock that all share"),
             System::LatchingDeadlockFree => "deadlock-free, sharers latch".to_owned(),
             System::DeadlockFree => "deadlock-free".to_owned(),
             System::Orthrus(Some(1)) => "ORTHRUS, single".to_owned(),
@@ -79,6 +82,10 @@ impl System {
             }
             System::DeadlockFree => format!("--cores {cores} --threads {cores} --execution planned"),
             System::Latching(policy) => format!("{} {LATCHING}", System::Locking(policy).options(cores)),
+            System::SharingTheTable(policy) => {
+                let rest = "--set lock_table=staged --set intent_locks=in_table";
+                format!("{} {rest}", System::Locking(policy).options(cores))
+            }
             System::LatchingDeadlockFree => format!("{} {LATCHING}", System::DeadlockFree.options(cores)),
             System::Orthrus(touched) => {
                 let control = System::control(cores);

@@ -1,9 +1,10 @@
 //! Jung et al. 2013. The machine there: four sockets of eight cores, so `r810` here; what was MySQL's lock manager under one
 //! mutex is the lock table `global_mutex`, theirs is `staged`.
 
+mod breakdown;
 mod updates;
 
-use super::{PARTS, RATE, TIME, bars, lines, log_lines};
+use super::{RATE, bars, lines, log_lines};
 use crate::{
     claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
@@ -16,7 +17,7 @@ pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
         collapse(scale),
         all_sizes(scale),
         normalised(scale),
-        breakdown(scale),
+        breakdown::breakdown(scale),
         updates::aborts(scale),
         updates::lifetimes(scale),
         updates::hotspot(scale),
@@ -266,53 +267,6 @@ fn normalised(scale: Scale) -> Experiment {
         ],
         remark: "`latched`, a latch for each bucket, is this engine's own choice; it is drawn beside. Much load is 500 threads in the paper, 200 when quick; \
                  the paper also has both.",
-    }
-}
-
-fn breakdown(scale: Scale) -> Experiment {
-    let run = |table: &str, x: u32| {
-        let takes = PARTS.map(|(name, place)| Take::whole(TIME, name, x, Value::Of(place)));
-        let takes = takes
-            .into_iter()
-            .chain((table == "global_mutex").then(|| Take::whole(PLOT, "all threads", x, RATE)));
-        Run::simulated(txbench(scale, table, 10, 32, scale.pick(200, 500)), takes.collect::<Vec<_>>())
-    };
-    let mut mcs = run("global_mcs", 4);
-    mcs.takes.push(Take::whole(PLOT, "all threads", 4, RATE));
-    let part = |name: &str, x| Quantity::spot(TIME, name, At::X(x));
-    Experiment {
-        id: "2.4",
-        paper: Paper::StagedLocks,
-        figure: "Figure 12",
-        title: "Where the time goes on 32 cores: 1 the staged lock table, 2 one mutex, 3 a latch for each bucket, 4 one MCS latch",
-        runs: vec![run("staged", 1), run("global_mutex", 2), run("latched", 3), mcs],
-        plots: vec![
-            bars(TIME, "1 staged, 2 global mutex, 3 latched, 4 MCS"),
-            bars(PLOT, "2 global mutex, 4 MCS"),
-        ],
-        claims: vec![
-            Claim::at_most(
-                "no time for mutexes in the staged lock table",
-                Quantity::Best(vec![part("spinning", 1.0), part("waiting for locks", 1.0)]),
-                Quantity::Is(1.0),
-                0.05,
-                0.15,
-                "virtually none",
-            ),
-            Claim::at_least(
-                "with one mutex more than half of the time is spent for it",
-                Quantity::Best(vec![
-                    part("spinning", 2.0),
-                    part("waiting for locks", 2.0),
-                    part("system", 2.0),
-                ]),
-                Quantity::Is(1.0),
-                0.5,
-                0.25,
-                "over 50 %, and idle at 32 cores",
-            ),
-        ],
-        remark: "Spinning, sleeping for the mutex and the system's part of that sleep are one thing in three places; the largest of them counts.",
     }
 }
 

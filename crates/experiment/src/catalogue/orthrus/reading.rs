@@ -13,6 +13,12 @@ use crate::{
 /// What carries the locks of a transaction.
 const MESSAGES: &str = "messages for the locks of a transaction";
 const READING: &str = "--read-percent 100";
+/// Why a latch for each bucket does not keep anybody from scaling.
+const LATCHES_ARE_BRIEF: &str = "a latch for each bucket, which sharers take as there, is held too briefly: 40 cores do 1,313,000 commits/s, 80 do 2,427,000, \
+    and wait for latches 0.6 % of their time. Each of the 64 hot buckets is then visited once in 6.6 µs. Why the paper's falls was not found \
+    out; a lock that all share falls";
+/// Each transaction shares a lock on the table, too.
+const SHARING: System = System::SharingTheTable("wait_die");
 /// As the paper's lock table is.
 const WAIT_DIE_LATCHING: System = System::Latching("wait_die");
 
@@ -23,7 +29,7 @@ pub(super) fn reads(scale: Scale) -> Experiment {
         paper: Paper::Orthrus,
         figure: "Figure 1",
         title: "Ten reads, two of 64 hot records among them, under two-phase locking: no conflict, and yet no scaling",
-        runs: by_cores(scale, &[WAIT_DIE_LATCHING, WAIT_DIE], cores, &format!("{READING} {HOT_64}")),
+        runs: by_cores(scale, &[WAIT_DIE_LATCHING, WAIT_DIE, SHARING], cores, &format!("{READING} {HOT_64}")),
         plots: vec![lines(PLOT, "cores")],
         claims: vec![
             Claim::at_most(
@@ -33,18 +39,20 @@ pub(super) fn reads(scale: Scale) -> Experiment {
                 1.0,
                 1.6,
                 "falls from 40 on",
-            ),
-            Claim::at_least(
-                "ours: where sharers need no latch, it goes on",
-                rate(WAIT_DIE, At::X(80.0)),
-                rate(WAIT_DIE, At::X(40.0)),
-                1.6,
-                1.1,
+            )
+            .because(Cause::Technique, LATCHES_ARE_BRIEF),
+            Claim::at_most(
+                "ours: what all share, in a lock table whose queues each request changes, does not",
+                rate(SHARING, At::X(80.0)),
+                rate(SHARING, At::X(40.0)),
+                0.9,
+                1.0,
                 "not in the paper",
             ),
         ],
         remark: "The paper's lock table has a latch for each bucket, which sharers take, and no intent locks: so has \
-                 `lock_table=always_latched`. The engine's own is drawn beside: there, sharers come and go without that latch. \
+                 `lock_table=always_latched`. Two are drawn beside: the engine's own, where sharers come and go without that latch; and \
+                 one in which each transaction also shares a lock on the table (`lock_table=staged`, `intent_locks=in_table`). \
                  Where the knee lies depends on how long the old owner of a cache line keeps it, and on the window: the collapse sets in late. \
                  Read-only transactions of this engine lock what they read, as the paper's do. 10,000 records when quick, 200,000 \
                  otherwise; the paper has 10 million.",
@@ -171,7 +179,8 @@ pub(super) fn read_only_hot(scale: Scale) -> Experiment {
                 1.0,
                 1.03,
                 "decreases",
-            ),
+            )
+            .because(Cause::Technique, LATCHES_ARE_BRIEF),
             Claim::at_most(
                 "and so does deadlock-free locking",
                 rate(FREE_LATCHING, at),
@@ -179,7 +188,8 @@ pub(super) fn read_only_hot(scale: Scale) -> Experiment {
                 1.0,
                 1.03,
                 "decreases",
-            ),
+            )
+            .because(Cause::Technique, LATCHES_ARE_BRIEF),
             Claim::alike(
                 "nearly the same for both",
                 rate(FREE_LATCHING, at),
@@ -194,9 +204,10 @@ pub(super) fn read_only_hot(scale: Scale) -> Experiment {
                 1.2,
                 1.0,
                 "ahead",
-            ),
+            )
+            .because(Cause::Technique, LATCHES_ARE_BRIEF),
         ],
         remark: "The lock table of locking is as the paper's, with a latch for each bucket that sharers take; the engine's own, where they do \
-                 not, is drawn beside, and is ahead of ORTHRUS. 10,000 records when quick, 200,000 otherwise; the paper has 10 million.",
+                 not, is drawn beside. 10,000 records when quick, 200,000 otherwise; the paper has 10 million.",
     }
 }
