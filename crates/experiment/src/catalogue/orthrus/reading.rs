@@ -36,7 +36,7 @@ pub(super) fn reads(scale: Scale) -> Experiment {
                 "it does not scale beyond 40 cores",
                 rate(WAIT_DIE_LATCHING, At::X(80.0)),
                 rate(WAIT_DIE_LATCHING, At::X(40.0)),
-                1.0,
+                1.1,
                 1.6,
                 "falls from 40 on",
             )
