@@ -195,7 +195,7 @@ enum Parts {
 #[derive(Args, Clone)]
 #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
 struct MachineArgs {
-    /// Cores of the machine [default: as many as threads].
+    /// Cores of the machine [default: as many as threads]. More than it has are further sockets of the same kind.
     #[arg(long, global = true, value_name = "N")]
     cores: Option<usize>,
     /// The machine: niagara32, r810, xeon2x10, westmere8x10, epyc2x96, gnr2x128, mesh1024 or vm2.
@@ -205,10 +205,11 @@ struct MachineArgs {
     #[arg(long, global = true, value_name = "NAME", default_value = "plp")]
     device: String,
     /// How long the old owner of a cache line keeps hitting it, in percent of a transfer [default: the machine's].
-    #[arg(long, global = true, value_name = "P")]
+    #[arg(long, global = true, value_name = "P", value_parser = clap::value_parser!(u64).range(..=100))]
     retention: Option<u64>,
     /// The cost of everything beyond the own socket, in percent of the machine's.
-    #[arg(long, global = true, value_name = "P", default_value_t = 100)]
+    #[arg(long, global = true, value_name = "P", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(..=10_000))]
     remote: u64,
     /// Run it on six more machines, with retention of 0 and 50 % and remote costs of half, one and one and a half times, and
     /// print the least and the most beside each figure: what all agree on may be believed.
@@ -223,10 +224,10 @@ struct CampaignArgs {
     #[arg(long, required = true, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Option<std::ops::Range<u64>>,
     /// Runs at the same time [default: as many as processors].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_or_more)]
     jobs: Option<usize>,
     /// End the campaign when so many runs have failed.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_or_more)]
     stop_after: Option<usize>,
     /// Look for a smaller run that fails, for each that fails.
     #[arg(long)]
@@ -238,13 +239,13 @@ struct CampaignArgs {
     #[arg(long)]
     without_locking: bool,
     /// Plant this fault, which the campaign must find; `all` for one after the other, until each is found.
-    #[arg(long, value_name = "FAULT")]
+    #[arg(long, value_name = "FAULT", conflicts_with = "without_locking")]
     plant: Option<String>,
     /// No more threads than this.
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
     most_threads: Option<u64>,
     /// No more transactions of a thread than this, from one opening to the next.
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
     most_transactions: Option<u64>,
     /// The schedule in this file instead of the seed's.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
@@ -257,6 +258,10 @@ struct CampaignArgs {
     only_outcome: bool,
 }
 
+fn one_or_more(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "give a number of 1 or more".to_owned())
+}
+
 fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
     let wrong = || "give one seed, or a range such as 0..100".to_owned();
     let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
@@ -267,7 +272,11 @@ fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
             seed..seed.checked_add(1).ok_or_else(wrong)?
         }
     };
-    if seeds.is_empty() { Err(wrong()) } else { Ok(seeds) }
+    if seeds.is_empty() {
+        Err("there is no seed in this range: it ends before its second number".to_owned())
+    } else {
+        Ok(seeds)
+    }
 }
 
 /// Why the simulating program does nothing but simulate.

@@ -29,6 +29,8 @@ use crate::{
 
 /// The longest that a run may take, in virtual time.
 const LIMIT: Duration = Duration::from_secs(7200);
+/// The longest that a workload is measured, warm-up included: the rest is for what is done before and after.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// Picoseconds in a second.
 const SECOND: f64 = 1e12;
 /// Places where threads slept that are named.
@@ -179,12 +181,22 @@ fn simulate(
     }
     let cores = machine.cores.unwrap_or_else(|| args.computing_threads());
     let settings = settings(machine, cores, args.seed)?;
+    if let Length::Time { warm_up, measured } = args.length()
+        && warm_up + measured > LONGEST
+    {
+        let most = LONGEST.as_secs();
+        return Err(CliError::usage(
+            format!("a simulated run takes {most} s at most"),
+            "virtual time is dear: a hundredth of a second says much",
+        ));
+    }
     let options = args.engine_options(workload, Path::new("/bench"))?;
+    let begun = cpu_seconds();
     let simulated =
         sim::simulate(&settings, || measure(workload, args, &options).map_err(|error| error.to_string()));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     let (report, machine_report, prepared) = simulated.result.map_err(CliError::Other)?;
-    tell_speed(simulated.accesses, prepared);
+    tell_speed(simulated.accesses, begun, prepared);
     Ok((settings, report, machine_report))
 }
 

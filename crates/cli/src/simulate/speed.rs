@@ -148,11 +148,11 @@ fn touch(word: &AtomicU64, number: u64) {
     }
 }
 
-/// Tells a person how fast the simulator was, but for what it `prepared` in so many seconds. Not part of the output, which
-/// is the same on every machine.
-pub(super) fn tell_speed(accesses: u64, prepared: f64) {
+/// Tells a person how fast the simulator was since it had used so many seconds of CPU, but for what it `prepared` in so many. Not
+/// part of the output, which is the same on every machine.
+pub(super) fn tell_speed(accesses: u64, begun: f64, prepared: f64) {
     let millions = accesses as f64 / 1e6;
-    let seconds = cpu_seconds() - prepared;
+    let seconds = cpu_seconds() - begun - prepared;
     // Standard error may be closed; nobody misses it then.
     let _ = writeln!(
         io::stderr().lock(),

@@ -20,7 +20,10 @@ use crate::{
         locks::LocksArgs,
     },
     output::{CliError, json_line, line},
-    simulate::{MachineArgs, speed::tell_speed},
+    simulate::{
+        MachineArgs,
+        speed::{cpu_seconds, tell_speed},
+    },
 };
 
 /// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was said.
@@ -40,9 +43,10 @@ fn on_machine<R: Clone>(
     measure: impl FnOnce() -> Result<R, BenchError>,
 ) -> Result<R, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(threads), seed)?;
+    let begun = cpu_seconds();
     let simulated = sim::simulate(&settings, || measure().map_err(|error| error.to_string()));
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    tell_speed(simulated.accesses, 0.0);
+    tell_speed(simulated.accesses, begun, 0.0);
     simulated.result.map_err(CliError::Other)
 }
 
@@ -124,6 +128,12 @@ pub(super) fn locks(args: &LocksArgs, machine: &MachineArgs) -> Result<ExitCode,
 
 /// Latches by themselves, all on one machine.
 pub(super) fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    if args.iterations.is_some() {
+        return Err(CliError::usage(
+            "instructions are counted on the real machine",
+            "leave out --iterations, or use the usual build under callgrind",
+        ));
+    }
     let rows = Rows { place: "/results", names: &["latch", "mix", "threads"], figure: "ns", unit: "ns" };
     let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), 1, || latch::measure(args));
     bands::show(&rows, machine, args.json(), measure, |report| {

@@ -85,7 +85,12 @@ impl Run {
     pub(super) fn start(request: &Request) -> Result<Run, CliError> {
         let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
         let mut command = Command::new(program);
-        command.args(request.arguments()).arg("--json");
+        // Backtraces would stand where the message of a panic is looked for.
+        command
+            .args(request.arguments())
+            .arg("--json")
+            .env_remove("RUST_BACKTRACE")
+            .env_remove("RUST_LIB_BACKTRACE");
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let process = process.map_err(CliError::io("start a run"))?;
         Ok(Run { seed: request.seed, process, began: Instant::now() })
