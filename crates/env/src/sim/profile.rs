@@ -11,9 +11,9 @@
 //!
 //! Computation is not seen by the simulator. Between two accesses to different lines it charges a time that depends on the part of
 //! the engine: none in latches, whose few instructions overlap with their accesses, little in locks and messages, which go from one
-//! link to the next, and the rest of the engine several times as much. The times of `vm2` are measured (`scripts/calibrate`). Its
-//! predecessor took twice as many cycles for TPC-B and YCSB, and so does whatever is as old; older machines need half as many more,
-//! in-order ones twice as many.
+//! link to the next, and the rest of the engine several times as much. The times of `vm2` are measured (`scripts/calibrate`). For TPC-B and
+//! YCSB an older EPYC was measured, too: nearly twice as long. How that divides into locks and the rest is estimated from `vm2`. Older
+//! machines are taken to need half as many cycles more for the same instructions, in-order ones twice as many.
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer locks take
 //! 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40 threads at a time), half
@@ -21,7 +21,7 @@
 //! follow each other. There an access that has waited pays half of its latency at least. Of the other machines no source tells.
 //!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
-//! a transfer (measured: 3.8 operations for each change of owner with two threads that add to one word); costs of the
+//! a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one word); costs of the
 //! operating system are Linux's on hardware without virtualization, in nanoseconds.
 
 /// How many distances there are.
