@@ -3,8 +3,6 @@
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-#[cfg(foreshore_sim)]
-use foreshore_bench::Silent;
 use foreshore_bench::{
     BenchError, ComparisonOptions, ComparisonReport, ComparisonRow, Durability, EngineOptions, Isolation,
     Observer, Variant, Workload, compare,
@@ -128,9 +126,9 @@ impl SideBySide<'_> {
 
     /// Compares them in the world that the caller is in.
     #[cfg(foreshore_sim)]
-    pub(crate) fn measure(&self) -> Result<ComparisonReport, BenchError> {
+    pub(crate) fn measure(&self, observer: &dyn Observer) -> Result<ComparisonReport, BenchError> {
         let SideBySide { experiment, workload, variants, args } = self;
-        args.compare(experiment, workload.as_ref(), variants.clone(), "/bench".into(), &Silent)
+        args.compare(experiment, workload.as_ref(), variants.clone(), "/bench".into(), observer)
     }
 }
 

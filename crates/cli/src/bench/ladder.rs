@@ -3,8 +3,6 @@
 use std::{fmt::Write, process::ExitCode};
 
 use clap::Args;
-#[cfg(foreshore_sim)]
-use foreshore_bench::Silent;
 use foreshore_bench::{
     BenchError, ComparisonReport, Insert, Variant,
     ladder::{LadderRow, STEPS, Step, climb, settings, variants},
@@ -77,8 +75,11 @@ impl LadderArgs {
 
     /// Measures in the world that the caller is in.
     #[cfg(foreshore_sim)]
-    pub(crate) fn measure(&self) -> Result<ComparisonReport, BenchError> {
-        self.comparison.compare("ladder", &self.workload()?, self.variants(), "/bench".into(), &Silent)
+    pub(crate) fn measure(
+        &self,
+        observer: &dyn foreshore_bench::Observer,
+    ) -> Result<ComparisonReport, BenchError> {
+        self.comparison.compare("ladder", &self.workload()?, self.variants(), "/bench".into(), observer)
     }
 }
 

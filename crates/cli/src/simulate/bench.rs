@@ -102,6 +102,32 @@ struct Sleep {
     seconds: f64,
 }
 
+/// Loading is not charged, and neither are the checks: what runs between them is.
+struct Charged(Cell<bool>);
+
+impl Charged {
+    /// Nothing is charged from here on, until something runs.
+    fn loads() -> Charged {
+        sim::set_charging(false);
+        Charged(Cell::new(false))
+    }
+}
+
+impl Observer for Charged {
+    fn loading(&self, _rows: u64, _of: u64) {}
+
+    fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {
+        if !self.0.replace(true) {
+            sim::set_charging(true);
+        }
+    }
+
+    fn checking(&self) {
+        self.0.set(false);
+        sim::set_charging(false);
+    }
+}
+
 /// Counts from the end of the warm-up to the end of the measured time; without one, to the beginning of the checks.
 struct Watch {
     warm_up: Duration,

@@ -170,7 +170,10 @@ pub(super) fn start(
     body: Box<dyn FnOnce()>,
 ) -> io::Result<()> {
     turn();
-    let started = with(|kernel| kernel.start(number, name, stack_bytes, body));
+    let started = with(|kernel| {
+        kernel.spend(Spent::System, kernel.scheduler.costs().spawn);
+        kernel.start(number, name, stack_bytes, body)
+    });
     started.unwrap_or_else(|| Err(io::Error::other("threads start inside of a simulation only")))
 }
 

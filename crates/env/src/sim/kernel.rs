@@ -277,13 +277,6 @@ impl Kernel {
         });
         let thread = &mut self.threads[number];
         (thread.name, thread.fiber, thread.over) = (name, Some(Box::new(fiber)), false);
-        let spawn = self.scheduler.costs().spawn;
-        if number == 0 {
-            // Nobody starts the first thread: no core has spent that time.
-            self.clock += spawn;
-        } else {
-            self.spend(Spent::System, spawn);
-        }
         arena::outside(|| self.scheduler.ready(number, self.clock));
         self.look_around();
         Ok(())

@@ -58,6 +58,8 @@ struct Core {
     running: Option<ThreadNumber>,
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
+    /// Threads that are not over and ran here last, or will begin here.
+    residents: usize,
     slice_began: u64,
     slice_end: u64,
     /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
@@ -183,8 +185,10 @@ impl Machine {
 
     pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {
         while self.homes.len() <= thread {
-            // New threads are dealt out to all cores.
-            self.homes.push(self.homes.len() % self.cores.len());
+            // A new thread goes where fewest live.
+            let home = (0..self.cores.len()).min_by_key(|&core| self.cores[core].residents).unwrap_or(0);
+            self.cores[home].residents += 1;
+            self.homes.push(home);
             self.spun.push(0);
         }
         let home = self.homes[thread];
@@ -231,8 +235,10 @@ impl Machine {
     }
 
     fn give(&mut self, core: usize, thread: ThreadNumber) {
+        self.cores[self.homes[thread]].residents -= 1;
         self.homes[thread] = core;
         let core = &mut self.cores[core];
+        core.residents += 1;
         core.running = Some(thread);
         (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
@@ -305,6 +311,9 @@ impl Machine {
             Leave::Yield => self.rotate(),
             Leave::Sleep | Leave::Over => {
                 self.cores[here].running = None;
+                if matches!(leave, Leave::Over) {
+                    self.cores[here].residents -= 1;
+                }
                 match self.waiting() {
                     Some(thread) => {
                         self.switch_to(thread);

@@ -2,10 +2,11 @@
 
 use std::{path::Path, process::ExitCode};
 
-use foreshore_bench::{BenchError, LatchReport, Report, Silent};
+use foreshore_bench::{BenchError, LatchReport, Report};
 use foreshore_env::sim::{self, World};
 
 use super::{
+    Charged,
     bands::{self, Rows},
     settings,
 };
@@ -29,7 +30,7 @@ use crate::{
 /// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was said.
 fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Report, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(trial.threads()), trial.seed())?;
-    let run = || trial.run(Path::new("/bench"), &Silent).map_err(|error| error.to_string());
+    let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(|error| error.to_string());
     let simulated = sim::simulate(&settings, run);
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
     simulated.result.map_err(CliError::Other)
@@ -75,7 +76,8 @@ pub(super) fn climb(args: &LadderArgs, machine: &MachineArgs) -> Result<ExitCode
         Rows { place: "/ladder", names: &["threads", "step"], figure: "commits_per_s", unit: "commits/s" };
     let comparison = &args.comparison;
     let measure = |on: &MachineArgs, _| {
-        on_machine(on, comparison.most_threads(), comparison.seed(), || args.measure()).map(ladder::outcome)
+        on_machine(on, comparison.most_threads(), comparison.seed(), || args.measure(&Charged::loads()))
+            .map(ladder::outcome)
     };
     bands::show(&rows, machine, comparison.json(), measure, |outcome| ladder::print(args, outcome))
 }
@@ -89,8 +91,9 @@ pub(super) fn side_by_side(compared: &SideBySide<'_>, machine: &MachineArgs) -> 
         unit: "commits/s",
     };
     let args = compared.args();
-    let measure =
-        |on: &MachineArgs, _| on_machine(on, args.most_threads(), args.seed(), || compared.measure());
+    let measure = |on: &MachineArgs, _| {
+        on_machine(on, args.most_threads(), args.seed(), || compared.measure(&Charged::loads()))
+    };
     bands::show(&rows, machine, args.json(), measure, |report| comparison::print(report, args))
 }
 

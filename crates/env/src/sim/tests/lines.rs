@@ -57,3 +57,27 @@ fn lines_move_faster_when_many_want_them() {
     let ratio = took(50) / took(100);
     assert!((0.45..0.65).contains(&ratio), "{ratio}");
 }
+
+/// Threads that are over leave their place: who comes later lies as the first ones did.
+#[test]
+fn new_threads_go_where_fewest_live() {
+    let far_lines = |before| {
+        let simulated = simulate(&machine(80), || {
+            thread::scope(|scope| (0..before).for_each(|_| drop(scope.spawn(|| ()))));
+            let word = AtomicU64::new(0);
+            count_anew();
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| (0..20_000).for_each(|_| _ = word.fetch_add(1, SeqCst)));
+                }
+            });
+            report().unwrap().lines_from_elsewhere
+        });
+        simulated.unwrap().result
+    };
+    // One socket has ten cores.
+    for before in [0, 5, 16, 80] {
+        let far = far_lines(before);
+        assert!(far < 50, "{far} lines from another socket, after {before} threads");
+    }
+}
