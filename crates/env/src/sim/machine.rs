@@ -2,7 +2,8 @@
 //!
 //! The core with the smallest clock runs. More threads than cores share them in slices: each core has a queue, a thread
 //! goes on after its slice when nobody else waits, and a core without work takes it from the longest queue. A woken
-//! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue.
+//! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue, unless
+//! another is shorter by two and more.
 
 mod order;
 mod report;
@@ -209,11 +210,15 @@ impl Machine {
                 self.order.set(core, key(clock, core));
             }
             None => {
-                let core = &mut self.cores[home];
+                let waiting = |core: usize| self.cores[core].queue.len();
+                let shortest = (0..self.cores.len()).min_by_key(|&core| waiting(core)).unwrap_or(home);
+                let place = if waiting(home) > waiting(shortest) + 1 { shortest } else { home };
+                self.settle_in(place, thread);
+                let core = &mut self.cores[place];
                 core.queue.push_back(thread);
                 // Who runs there gives way soon.
                 core.slice_end = core.slice_end.min(core.slice_began + LEAST_SLICE).max(now);
-                self.look_at_slice(home);
+                self.look_at_slice(place);
             }
         }
         let home = &mut self.cores[home];
@@ -234,11 +239,16 @@ impl Machine {
         self.cores[core].running.is_none()
     }
 
-    fn give(&mut self, core: usize, thread: ThreadNumber) {
+    /// The thread lives there from here on.
+    fn settle_in(&mut self, core: usize, thread: ThreadNumber) {
         self.cores[self.homes[thread]].residents -= 1;
+        self.cores[core].residents += 1;
         self.homes[thread] = core;
+    }
+
+    fn give(&mut self, core: usize, thread: ThreadNumber) {
+        self.settle_in(core, thread);
         let core = &mut self.cores[core];
-        core.residents += 1;
         core.running = Some(thread);
         (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
