@@ -95,11 +95,16 @@ struct Stack(AtomicU64);
 
 impl Stack {
     fn push(&self, requests: &Requests, segment: u32) {
-        let link = &requests.segment(segment).link;
+        self.push_all(requests, segment, segment);
+    }
+
+    /// Segments that are linked from the first to the last.
+    fn push_all(&self, requests: &Requests, first: u32, last: u32) {
+        let link = &requests.segment(last).link;
         let mut top = self.0.load(Relaxed);
         loop {
             link.next.store(top as u32, Relaxed);
-            let new = (top & !0xFFFF_FFFF).wrapping_add(1 << 32) | u64::from(segment + 1);
+            let new = (top & !0xFFFF_FFFF).wrapping_add(1 << 32) | u64::from(first + 1);
             match self.0.compare_exchange_weak(top, new, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
@@ -234,6 +239,8 @@ impl Requests {
         fence(SeqCst);
         let oldest = staging.oldest_look();
         let mut recycled = 0;
+        // What has to wait goes back in one piece: while somebody who looks is not running, that is nearly all.
+        let mut kept = None;
         while let Some(segment) = next.checked_sub(1) {
             let link = &self.segment(segment).link;
             next = link.next.load(Relaxed);
@@ -241,8 +248,15 @@ impl Requests {
                 self.make_ready(segment);
                 recycled += 1;
             } else {
-                staging.retired.push(self, segment);
+                let first = kept.map_or(segment, |(first, last)| {
+                    self.segment(last).link.next.store(segment + 1, Relaxed);
+                    first
+                });
+                kept = Some((first, segment));
             }
+        }
+        if let Some((first, last)) = kept {
+            staging.retired.push_all(self, first, last);
         }
         recycled
     }
