@@ -211,7 +211,7 @@ fn comparisons_have_bands() {
         ),
         (format!("keyrange --existing 0 --threads 12 --rounds 1 {tiny}"), "/results", "commits_per_s"),
         (
-            "intent --kind in_table,private --absolute 0 --transactions 100 --threads 12".to_owned(),
+            "intent --kind in_table,private --absolute 0 --transactions 3000 --threads 12".to_owned(),
             "/results",
             "elapsed_s",
         ),

@@ -2,22 +2,19 @@
 
 mod bands;
 mod comparisons;
+mod observers;
 mod source;
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    path::Path,
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
-use foreshore_bench::{BenchError, EngineOptions, Length, Observer, Report, RunOptions, Workload, engines};
+use foreshore_bench::{BenchError, EngineOptions, Length, Report, RunOptions, Workload, engines};
 use foreshore_env::{
     sim::{self, Device, HotLine, MachineReport, Profile, Settings, World},
     time::Duration,
 };
 use serde::Serialize;
 
+use self::observers::Watch;
 use super::{
     MachineArgs, Parts, Simulated,
     speed::{cpu_seconds, tell_speed},
@@ -100,64 +97,6 @@ struct Sleep {
     place: String,
     count: u64,
     seconds: f64,
-}
-
-/// Loading is not charged, and neither are the checks: what runs between them is.
-struct Charged(Cell<bool>);
-
-impl Charged {
-    /// Nothing is charged from here on, until something runs.
-    fn loads() -> Charged {
-        sim::set_charging(false);
-        Charged(Cell::new(false))
-    }
-}
-
-impl Observer for Charged {
-    fn loading(&self, _rows: u64, _of: u64) {}
-
-    fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {
-        if !self.0.replace(true) {
-            sim::set_charging(true);
-        }
-    }
-
-    fn checking(&self) {
-        self.0.set(false);
-        sim::set_charging(false);
-    }
-}
-
-/// Counts from the end of the warm-up to the end of the measured time; without one, to the beginning of the checks.
-struct Watch {
-    warm_up: Duration,
-    /// Seconds of CPU when the threads of the workload began, once they have.
-    began: Cell<Option<f64>>,
-    counting: Cell<bool>,
-    seen: RefCell<Option<MachineReport>>,
-}
-
-impl Observer for Watch {
-    fn loading(&self, _rows: u64, _of: u64) {}
-
-    fn running(&self, elapsed: Duration, _of: Duration, _commits: u64) {
-        if self.began.get().is_none() {
-            sim::set_charging(true);
-            self.began.set(Some(cpu_seconds()));
-        }
-        if elapsed >= self.warm_up && !self.counting.replace(true) {
-            sim::count_anew();
-        }
-    }
-
-    fn measured(&self) {
-        *self.seen.borrow_mut() = sim::report();
-    }
-
-    fn checking(&self) {
-        self.seen.borrow_mut().get_or_insert_with(|| sim::report().expect("a machine is simulated"));
-        sim::set_charging(false);
-    }
 }
 
 pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, CliError> {
@@ -283,8 +222,7 @@ fn measure(
     };
     let engine = engines::open(args.engine, &workload.tables(), options)?;
     let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };
-    let watch =
-        Watch { warm_up, began: Cell::new(None), counting: Cell::new(false), seen: RefCell::new(None) };
+    let watch = Watch::new(warm_up);
     let mut report = foreshore_bench::run(engine.as_ref(), workload, &run, &watch)?;
     engine.close()?;
     report.options.extend(options.describe());

@@ -6,8 +6,8 @@ use foreshore_bench::{BenchError, LatchReport, Report};
 use foreshore_env::sim::{self, World};
 
 use super::{
-    Charged,
     bands::{self, Rows},
+    observers::Charged,
     settings,
 };
 use crate::{

@@ -29,7 +29,7 @@ pub(super) fn free_space(scale: Scale) -> Experiment {
             let arguments = format!(
                 "bench insert --profile niagara32 --cores {threads} --threads {threads} --commit-every 5 --value-bytes 2000 \
                  --durability lazy --set free_space={kind} --set pool_bytes=64MiB {}",
-                scale.pick("--seconds 0.008 --warm-up 0.002", "--seconds 0.03 --warm-up 0.01")
+                scale.pick("--seconds 0.012 --warm-up 0.002", "--seconds 0.03 --warm-up 0.01")
             );
             runs.push(Run::simulated(arguments, [Take::whole(EACH, name, threads, PER_THREAD)]));
         }
