@@ -59,7 +59,7 @@ struct Core {
     running: Option<ThreadNumber>,
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
-    /// Threads that are not over and ran here last, or will begin here.
+    /// Threads that are not over, and ran here last or wait to.
     residents: usize,
     slice_began: u64,
     slice_end: u64,
