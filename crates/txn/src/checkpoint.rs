@@ -8,7 +8,8 @@
 //! 5. What of the log nobody needs any more is released.
 //!
 //! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of every
-//! open transaction, and only when the control file that says so is durable in both slots.
+//! open transaction, and only when the control file that says so is durable in both slots. No checkpoint asks for what an earlier
+//! one has released.
 
 mod target;
 
@@ -266,7 +267,10 @@ impl Core {
         self.growth.restart(redo);
         let seen = self.transactions.capture();
         let analysis = if planted(Fault::OpenForgotten) { redo } else { redo.min(seen.pending) };
-        let log_from = analysis.min(seen.first);
+        // Who took his slot late tells of a tail that is long past. He has no record below what an earlier checkpoint released, because
+        // that had looked for him.
+        let released = self.log.low_water();
+        let (analysis, log_from) = (analysis.max(released), analysis.min(seen.first).max(released));
         let record = Checkpoint {
             redo,
             analysis,
@@ -292,3 +296,6 @@ impl Core {
         self.log.release_before(self.backups.keep(needed, self.log.capacity_bytes()))
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests;

@@ -1,0 +1,37 @@
+use std::path::Path;
+
+use foreshore_env::disk::Disk;
+use foreshore_testkit::{CrashMode, FaultyDisk};
+
+use super::*;
+use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions};
+
+/// Who was preempted between his look at the log's tail and his first slot announces a place that a checkpoint has released
+/// meanwhile. The next checkpoint made recovery begin there, and the database could not be opened again: "… is not in the log".
+#[test]
+fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
+    let options = EngineOptions {
+        log: LogOptions { segment_bytes: 128 << 10, buffer_bytes: 256 << 10, ..LogOptions::default() },
+        ..EngineOptions::default()
+    };
+    let disk = FaultyDisk::new();
+    let open = |disk: &FaultyDisk| {
+        Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, Path::new("db"), &options).unwrap()
+    };
+    let engine = open(&disk);
+    let table = engine.create_table("t", b"").unwrap();
+    let core = engine.core();
+    let (txn, tail) = (core.transactions.draw(), core.log.tail());
+    for number in 0..400_u32 {
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, &(number % 8).to_be_bytes(), &[7; 2000]).unwrap();
+        txn.commit(Durability::Sync).unwrap();
+    }
+    engine.checkpoint().unwrap();
+    assert!(core.log.low_water() > tail, "nothing was released");
+    let slot = core.transactions.claim(txn, tail).unwrap();
+    core.transactions.begin_change(slot, tail);
+    engine.checkpoint().unwrap();
+    let again = open(&disk.after_crash(CrashMode::DropUnsynced));
+    assert!(again.table("t").unwrap().is_some());
+}
