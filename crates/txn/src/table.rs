@@ -5,7 +5,7 @@
 //! cannot tell the slot of each at once. So it announces its *changes* (operations that may append) instead:
 //!
 //! ```text
-//!            claim                    begin_change (tail S)
+//!            claim                    begin_change (from S)
 //!   FREE ------------> CLAIMED, idle --------------------> CLAIMED, changing since S
 //!    ^                   |      ^                               |
 //!    |      release      |      |     end_change (last L)       |
@@ -18,7 +18,7 @@
 //! word, so one of them is refused; he who has it writes the slot from then on.
 //!
 //! ```text
-//!                       rest (last L)             resume_change (owner), or take (another), tail S
+//!                       rest (last L)             resume_change (owner), or take (another), from S
 //!   changing since S  ---------------->  RESTING  -------------------------------------------->  changing since S
 //! ```
 //!
@@ -173,10 +173,10 @@ impl TxnTable {
         Ok(index)
     }
 
-    /// The owner may append records from `tail` on.
+    /// The owner may append records from `from` on: the end of a record, no earlier than its own first one.
     #[inline]
-    pub(crate) fn begin_change(&self, slot: SlotNumber, tail: Lsn) {
-        self.slot(slot).pending.store(tail.0, Ordering::Release);
+    pub(crate) fn begin_change(&self, slot: SlotNumber, from: Lsn) {
+        self.slot(slot).pending.store(from.0, Ordering::Release);
     }
 
     /// The change is over; `last` is the owner's newest record.
@@ -197,8 +197,8 @@ impl TxnTable {
 
     /// As [`TxnTable::begin_change`], for a transaction that rests; false: another has it.
     #[inline]
-    pub(crate) fn resume_change(&self, slot: SlotNumber, txn: TxnId, tail: Lsn) -> bool {
-        self.slot(slot).replace_rest(txn, tail.0)
+    pub(crate) fn resume_change(&self, slot: SlotNumber, txn: TxnId, from: Lsn) -> bool {
+        self.slot(slot).replace_rest(txn, from.0)
     }
 
     /// Ends its rest: nobody takes it any more; false: another has it.
@@ -206,7 +206,7 @@ impl TxnTable {
         self.slot(slot).replace_rest(txn, IDLE)
     }
 
-    /// Takes over a transaction that rests, to undo it from its newest record on, which is given. `tail`: as for
+    /// Takes over a transaction that rests, to undo it from its newest record on, which is given. `tail`: as `from` for
     /// [`TxnTable::begin_change`]. `None`: it is in the middle of a change, or has ended, or is not to be ended by others.
     pub(crate) fn take(&self, txn: TxnId, tail: Lsn) -> Option<(SlotNumber, Lsn)> {
         let index = self.index_of(txn)?;

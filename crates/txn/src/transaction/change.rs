@@ -47,18 +47,21 @@ impl TxnSession {
         let core = self.engine.core();
         // TXN-32.
         core.check_writable()?;
-        let tail = core.log.tail();
-        let slot = match self.slot {
-            Some(slot) => slot,
+        let (slot, from) = match self.slot {
+            // What it appends lies behind what it has appended, and behind what is durable. The tail itself is the line that all who
+            // append want: to look at it costs as much as to append.
+            Some(slot) if self.has_records() => (slot, self.chain.last.max(core.log.durable())),
+            Some(slot) => (slot, core.log.tail()),
             None => {
+                let tail = core.log.tail();
                 let slot = core.transactions.claim(self.chain.txn, tail)?;
                 self.company.begin_share(tail, core.log.work_bytes());
-                *self.slot.insert(slot)
+                (*self.slot.insert(slot), tail)
             }
         };
         if !self.resting {
-            core.transactions.begin_change(slot, tail);
-        } else if core.transactions.resume_change(slot, self.chain.txn, tail) {
+            core.transactions.begin_change(slot, from);
+        } else if core.transactions.resume_change(slot, self.chain.txn, from) {
             self.resting = false;
         } else {
             return Ok(false);
