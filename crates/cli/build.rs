@@ -1,6 +1,7 @@
 //! Tells the program which commit it is built from, as the environment variable `FORESHORE_COMMIT` of its compilation: the twelve
 //! digits of the last commit that changed the sources, and if these have changed since, `+` and a checksum of them; `unknown`
-//! outside a checkout. No path of the machine gets into the program.
+//! outside a checkout. The simulating program has the sources themselves, too, because it names hot lines by what their text says.
+//! No path of the machine gets into the program.
 
 use std::{
     env, fs,
@@ -22,6 +23,21 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     println!("cargo::rustc-env=FORESHORE_COMMIT={}", commit(&root).unwrap_or_else(|| "unknown".to_owned()));
+    if env::var_os("CARGO_CFG_FORESHORE_SIM").is_some() {
+        let list = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("sources.rs");
+        fs::write(list, sources(&root).unwrap_or_else(|| "&[]".to_owned()))
+            .expect("cargo's own directory can be written to");
+    }
+}
+
+/// An array of the engine's sources: for each file its path in the repository, and its text. `None` outside a checkout.
+fn sources(root: &Path) -> Option<String> {
+    let root = root.canonicalize().ok()?;
+    let is_there =
+        |file: &PathBuf| file.extension().is_some_and(|kind| kind == "rs") && root.join(file).exists();
+    let files = files(&root)?.into_iter().filter(is_there);
+    let entry = |file: PathBuf| format!("({file:?}, include_str!({:?})),", root.join(&file));
+    Some(format!("&[{}]", files.map(entry).collect::<String>()))
 }
 
 fn commit(root: &Path) -> Option<String> {

@@ -302,7 +302,7 @@ fn line_name(hot: &HotLine) -> String {
         (Some(name), Some(field)) => format!("{name}, {field}"),
         (Some(name), None) => name.clone(),
         (None, Some(field)) => field,
-        (None, None) => "unnamed".to_owned(),
+        (None, None) => hot.places.first().map_or_else(|| "unnamed".to_owned(), |(place, _)| place.clone()),
     }
 }
 

@@ -16,6 +16,7 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::SpeedArgs;
 use crate::output::{CliError, json_line, line};
@@ -78,7 +79,7 @@ pub(super) fn run(args: &SpeedArgs) -> Result<ExitCode, CliError> {
         }
     }
     if args.json {
-        json_line(&speeds)?;
+        json_line(&json!({ "speeds": speeds }))?;
     }
     Ok(ExitCode::SUCCESS)
 }

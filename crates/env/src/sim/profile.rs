@@ -11,8 +11,8 @@
 //!
 //! Computation is not seen by the simulator. Between two accesses to different lines it charges a time that depends on the part of
 //! the engine: none in latches, whose few instructions overlap with their accesses, little in locks and messages, which go from one
-//! link to the next, and the rest of the engine several times as much. The times of `vm2` are measured (`scripts/calibrate`). For TPC-B and
-//! YCSB an older EPYC was measured, too: nearly twice as long. How that divides into locks and the rest is estimated from `vm2`. Older
+//! link to the next, and the rest of the engine several times as much. The times of `vm2` and `vm2-zen4` are measured (`scripts/calibrate`). For TPC-B and
+//! YCSB an older EPYC was measured, too: nearly twice as long as `vm2`. How that divides into locks and the rest is estimated from `vm2`. Older
 //! machines are taken to need half as many cycles more for the same instructions, in-order ones twice as many.
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer locks take
@@ -242,6 +242,24 @@ pub const PROFILES: &[Profile] = &[
         cache_bytes: 32 << 20,
         computation: 19,
         lock_computation: 4,
+        ..COMMON
+    },
+    Profile {
+        name: "vm2-zen4",
+        description: "the same with Zen 4: atomic changes cost less than half as much, computation half as much again; measured (scripts/calibrate)",
+        cores_per_socket: 128,
+        cores_per_cluster: 128,
+        gigahertz: 3.7,
+        hit: 0.25,
+        load_modified: even(60),
+        load_shared: even(50),
+        own: even(62),
+        change: 7,
+        memory: even(300),
+        occupancy: even(12),
+        cache_bytes: 32 << 20,
+        computation: 29,
+        lock_computation: 6,
         ..COMMON
     },
 ];

@@ -65,7 +65,7 @@ pub(super) fn show<R: Serialize>(
     } else {
         let Rows { figure, unit, .. } = rows;
         line(format!(
-            "\n  {unit} on this machine, and the least and the most on machines that are a little other"
+            "\n  {unit} on this machine, and the least and the most on it and on machines that are a little other"
         ))?;
         for row in whole.pointer(rows.place).and_then(Value::as_array).into_iter().flatten() {
             line(text(rows.names, figure, row))?;
@@ -101,12 +101,12 @@ fn add(rows: &Rows, whole: &mut Value, measured: &Value, other: &MachineArgs) {
 fn text(names: &[&str], figure: &str, row: &Value) -> String {
     let number = |row: &Value| row[figure].as_f64().unwrap_or(f64::NAN);
     let bands = row["bands"].as_array().map_or(&[][..], Vec::as_slice).iter().map(number);
-    let (least, most) =
-        bands.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| (least.min(it), most.max(it)));
+    let own = number(row);
+    let (least, most) = bands.fold((own, own), |(least, most), it| (least.min(it), most.max(it)));
     let name = |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
     let names: Vec<String> = names.iter().map(name).collect();
-    let digits = if number(row).abs() < 100.0 { 4 } else { 0 };
-    format!("  {:<48}{:>16.digits$} ({least:.digits$} to {most:.digits$})", names.join(", "), number(row),)
+    let digits = if own.abs() < 100.0 { 4 } else { 0 };
+    format!("  {:<48}{:>16.digits$} ({least:.digits$} to {most:.digits$})", names.join(", "), own)
 }
 
 #[cfg(test)]
@@ -143,9 +143,11 @@ mod tests {
         }
         assert_eq!(whole["rows"][0]["bands"][1]["rate"], 400.0);
         assert_eq!(whole["rows"][1]["bands"][0]["remote_percent"], 100);
+        // Within the band whatever the others say.
+        whole["rows"][1]["rate"] = json!(1.5);
         let told = |row: usize| text(ROWS.names, ROWS.figure, &whole["rows"][row]);
         assert!(told(0).contains("a, 1") && told(0).contains("200 (100 to 400)"), "{}", told(0));
-        assert!(told(1).contains("0.5000 (0.2500 to 0.7500)"), "{}", told(1));
+        assert!(told(1).contains("1.5000 (0.2500 to 1.5000)"), "{}", told(1));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The field is the name before the first atomic operation of the line; the structure, the one of the `impl` around it. A
 //! guess by the text, which this repository's formatting makes a good one.
 
-use std::path::Path;
+/// The sources that this program was built from: path in the repository, and text. Empty if that was no checkout.
+static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
 /// What is done to atomics and cells.
 const OPERATIONS: [&str; 9] = [
@@ -18,12 +19,12 @@ const OPERATIONS: [&str; 9] = [
     ".get_or_init(",
 ];
 
-/// `Structure.field` for a place such as `crates/latch/src/hybrid.rs:120`, in the repository that this program was built
-/// from. `None` when the source is not there, or says nothing of the kind.
+/// `Structure.field` for a place such as `crates/latch/src/hybrid.rs:120`. `None` when the source is not there, or says nothing of
+/// the kind.
 pub(super) fn field(place: &str) -> Option<String> {
     let (file, number) = place.rsplit_once(':')?;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-    field_in(&std::fs::read_to_string(path).ok()?, number.parse().ok()?)
+    let (_, source) = SOURCES.iter().find(|(path, _)| *path == file)?;
+    field_in(source, number.parse().ok()?)
 }
 
 fn field_in(source: &str, number: usize) -> Option<String> {

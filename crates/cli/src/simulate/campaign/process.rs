@@ -4,6 +4,7 @@ use std::{
     io::Read,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -70,6 +71,8 @@ impl Request {
 pub(super) struct Run {
     seed: u64,
     process: Child,
+    output: JoinHandle<String>,
+    errors: JoinHandle<String>,
     began: Instant,
 }
 
@@ -92,32 +95,37 @@ impl Run {
             .env_remove("RUST_BACKTRACE")
             .env_remove("RUST_LIB_BACKTRACE");
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let process = process.map_err(CliError::io("start a run"))?;
-        Ok(Run { seed: request.seed, process, began: Instant::now() })
+        let mut process = process.map_err(CliError::io("start a run"))?;
+        let (output, errors) = (read(process.stdout.take()), read(process.stderr.take()));
+        Ok(Run { seed: request.seed, process, output, errors, began: Instant::now() })
     }
 
     pub(super) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What came of it, when it is over.
-    pub(super) fn ended(&mut self) -> Result<Option<Ended>, CliError> {
-        let Some(status) = self.process.try_wait().map_err(CliError::io("look after a run"))? else {
-            if self.began.elapsed() < PATIENCE {
-                return Ok(None);
-            }
-            self.process.kill().map_err(CliError::io("end a run"))?;
-            self.process.wait().map_err(CliError::io("end a run"))?;
-            let failure = format!("not over after {} s", PATIENCE.as_secs());
-            return Ok(Some(Ended { told: None, failure: Some(failure) }));
-        };
-        let (mut out, mut errors) = (String::new(), String::new());
-        if let (Some(mut stdout), Some(mut stderr)) = (self.process.stdout.take(), self.process.stderr.take())
-        {
-            // What cannot be read is not shown; that the run failed is.
-            let _ = stdout.read_to_string(&mut out);
-            let _ = stderr.read_to_string(&mut errors);
+    /// Whether it is over, or takes too long.
+    pub(super) fn is_over(&mut self) -> Result<bool, CliError> {
+        let status = self.process.try_wait().map_err(CliError::io("look after a run"))?;
+        Ok(status.is_some() || self.began.elapsed() >= PATIENCE)
+    }
+
+    /// Waits for its end, and says what came of it. A run that takes too long is ended.
+    pub(super) fn wait(mut self) -> Result<Ended, CliError> {
+        while !self.is_over()? {
+            thread::sleep(super::LOOK_EVERY);
         }
+        let late = self.process.try_wait().map_err(CliError::io("look after a run"))?.is_none();
+        if late {
+            self.process.kill().map_err(CliError::io("end a run"))?;
+        }
+        let status = self.process.wait().map_err(CliError::io("end a run"))?;
+        if late {
+            let failure = format!("not over after {} s", PATIENCE.as_secs());
+            return Ok(Ended { told: None, failure: Some(failure) });
+        }
+        // What cannot be read is not shown; that the run failed is.
+        let (out, errors) = (self.output.join().unwrap_or_default(), self.errors.join().unwrap_or_default());
         let told: Option<Told> = serde_json::from_str(out.trim()).ok();
         let lines: Vec<&str> = errors.trim().lines().collect();
         let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ");
@@ -128,16 +136,17 @@ impl Run {
                 .map(|why| if last.is_empty() { why.clone() } else { format!("{why}\n  {last}") }),
             None => Some(format!("{status}: {last}")),
         };
-        Ok(Some(Ended { told, failure }))
+        Ok(Ended { told, failure })
     }
+}
 
-    /// Waits for its end.
-    pub(super) fn wait(mut self) -> Result<Ended, CliError> {
-        loop {
-            if let Some(ended) = self.ended()? {
-                return Ok(ended);
-            }
-            std::thread::sleep(super::LOOK_EVERY);
+/// Reads along, so that whoever writes much is not kept waiting: what came until there was no more.
+fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
         }
-    }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }

@@ -8,7 +8,7 @@ use crate::{
 
 /// Why many threads gain little.
 const BITMAP_LATCH: &str = "the mutex is not what 32 threads wait for: behind it is the latch of one bitmap \
-    page, which takes two thirds of their time whatever the mutex is. The road has run \
+    page, which takes four fifths of their time whatever the mutex is. The road has run \
     lists for each thread instead";
 
 /// Why one thread gains little.
