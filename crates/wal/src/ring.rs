@@ -134,6 +134,32 @@ impl Ring {
         self.words[start].store(first_word, Ordering::Release);
     }
 
+    /// As [`Ring::write`], for a record with its payload in one piece.
+    #[inline]
+    pub(crate) fn write_whole(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[u8]) {
+        let start = self.index(position);
+        let (words, rest) = payload.as_chunks::<WORD>();
+        let behind = start + 1 + header.len();
+        let places = self.words.get(start + 1..behind + words.len() + usize::from(!rest.is_empty()));
+        // Around the end of the ring.
+        let Some((head, body)) = places.and_then(|places| places.split_at_checked(header.len())) else {
+            return self.write(position, first_word, header, &[payload]);
+        };
+        for (place, word) in head.iter().zip(header) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        for (place, word) in body.iter().zip(words) {
+            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+        }
+        if let (false, Some(place)) = (rest.is_empty(), body.last()) {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            place.store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+        // Pairs with the acquire in `first_word`.
+        self.words[start].store(first_word, Ordering::Release);
+    }
+
     /// The first word of the record at a position; 0 if it is not published.
     #[inline]
     pub(crate) fn first_word(&self, position: u64) -> u64 {
@@ -240,14 +266,19 @@ mod tests {
         fn any_pieces_come_out_as_they_went_in(
             pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6),
             start in 0u64..64,
+            whole: bool,
         ) {
             let ring = Ring::new(512, 0);
             let at = start * 8 + 512;
             let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             let expected = pieces.concat();
-            ring.write(at, 7, &[1, 2, 3], &slices);
             let end = at + 32 + expected.len().next_multiple_of(8) as u64;
             let mut out = Vec::new();
+            if whole {
+                ring.write_whole(at, 7, &[1, 2, 3], &expected);
+            } else {
+                ring.write(at, 7, &[1, 2, 3], &slices);
+            }
             ring.copy_out(at, end, &mut out);
             prop_assert_eq!(ring.first_word(at), 7);
             prop_assert_eq!(out[8..32].to_vec(), [1u64, 2, 3].map(u64::to_le_bytes).concat());

@@ -44,7 +44,7 @@ impl Claim<'_> {
         }
         if let Some(gathered) = Gathered::new(length, header, payload) {
             let first_word = frame::first_word(length, core.seal.checksum_gathered(&gathered));
-            core.ring.write(self.start(), first_word, header, &[gathered.payload()]);
+            core.ring.write_whole(self.start(), first_word, header, gathered.payload());
         } else {
             let first_word = frame::first_word(length, core.seal.checksum(length, header, payload));
             core.ring.write(self.start(), first_word, header, payload);
