@@ -132,10 +132,15 @@ impl<'p> Image<'p> {
     /// Appends the node's records to a page.
     pub(crate) fn push_all(&self, builder: &mut PageBuilder) -> Result<(), PageFull> {
         let prefix = self.header.low.map_or(&[][..], |low| &low[..self.header.prefix_len()]);
+        let as_it_is = builder.prefix_len() == prefix.len();
         let mut key = prefix.to_vec();
         let mut reader = self.records;
         for _ in 0..self.count {
             let record = record(&mut reader).ok_or(PageFull)?;
+            if as_it_is {
+                builder.push_suffix(record.0, record.1, record.2)?;
+                continue;
+            }
             key.truncate(prefix.len());
             key.extend_from_slice(record.0);
             builder.push(&key, record.1, record.2)?;
@@ -150,22 +155,6 @@ fn record<'p>(reader: &mut Reader<'p>) -> Option<(&'p [u8], &'p [u8], RecordFlag
     Some((reader.bytes(usize::from(suffix))?, reader.bytes(usize::from(value))?, flags))
 }
 
-/// Appends the records in `slots` of `view` to a page.
-pub(crate) fn copy_records(
-    builder: &mut PageBuilder,
-    view: SlottedView<'_>,
-    slots: std::ops::Range<u16>,
-) -> Result<(), PageFull> {
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    for slot in slots.map(SlotIndex) {
-        view.key_into(slot, &mut key);
-        value.clear();
-        view.value_into(slot, &mut value);
-        builder.push(&key, &value, view.slot(slot).flags())?;
-    }
-    Ok(())
-}
-
 /// The left half of a split: the first `kept` records, up to the new node's low fence.
 pub(crate) fn left_half(
     view: SlottedView<'_>,
@@ -175,7 +164,7 @@ pub(crate) fn left_half(
 ) -> Result<PageBuilder, PageFull> {
     let outline = Outline { foster, high: separator.map(<[u8]>::to_vec), ..Outline::of(view) };
     let mut builder = PageBuilder::new(&outline.header())?;
-    copy_records(&mut builder, view, 0..kept.min(view.slot_count()))?;
+    builder.push_all_from(view, 0..kept.min(view.slot_count()))?;
     Ok(builder)
 }
 
@@ -187,7 +176,7 @@ pub(crate) fn joined(left: SlottedView<'_>, right: &Image<'_>) -> Result<PageBui
         ..Outline::of(left)
     };
     let mut builder = PageBuilder::new(&outline.header())?;
-    copy_records(&mut builder, left, 0..left.slot_count())?;
+    builder.push_all_from(left, 0..left.slot_count())?;
     if outline.level > 0 {
         let separator = right.header.low.unwrap_or(&[]);
         builder.push(separator, &child_value(right.header.leftmost), RecordFlags::default())?;

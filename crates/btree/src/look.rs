@@ -30,7 +30,18 @@ pub(crate) enum Place {
 impl Place {
     #[inline]
     pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
-        match view.find(key) {
+        Place::found(view, view.find(key))
+    }
+
+    /// The same for a key that may well come after all others of the leaf.
+    #[inline]
+    pub(crate) fn from_end(view: SlottedView<'_>, key: &[u8]) -> Place {
+        Place::found(view, view.find_from_end(key))
+    }
+
+    #[inline]
+    fn found(view: SlottedView<'_>, found: std::result::Result<SlotIndex, SlotIndex>) -> Place {
+        match found {
             Ok(slot) if view.is_ghost(slot) => Place::Ghost(slot),
             Ok(slot) => Place::Live(slot),
             Err(slot) => Place::Absent(slot),

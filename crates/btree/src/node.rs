@@ -169,11 +169,11 @@ pub(crate) fn record_bytes(view: SlottedView<'_>, key: &[u8], value_bytes: usize
 /// A page that needs compaction is inspected before: on one of nonsense it would fail after the change was logged.
 #[inline]
 pub(crate) fn has_room(view: SlottedView<'_>, bytes: usize) -> Result<bool, StorageError> {
-    let free = view.free_bytes();
-    if free < bytes {
-        return Ok(false);
-    }
-    if free - view.garbage_bytes() < bytes {
+    let (free, without_compaction) = view.room();
+    if without_compaction < bytes {
+        if free < bytes {
+            return Ok(false);
+        }
         inspect(view)?;
     }
     Ok(true)

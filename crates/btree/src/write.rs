@@ -75,13 +75,17 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = Name::new();
         loop {
-            let landing = match self.leaf_at_finger(session, key) {
-                Some(landing) => landing,
-                None => self.leaf(session.patience(), target)?,
+            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was. Who
+            // adds record after record does it in ascending order, as a rule.
+            let (landing, seen) = match self.leaf_at_finger(session, key) {
+                Some(landing) if verb.may_add() => (landing, Place::from_end(landing.page.view(), key)),
+                Some(landing) => (landing, Place::of(landing.page.view(), key)),
+                None => {
+                    let landing = self.leaf(session.patience(), target)?;
+                    (landing, Place::of(landing.page.view(), key))
+                }
             };
             session.point(self.table, landing.page.id());
-            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was.
-            let seen = Place::of(landing.page.view(), key);
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
                 // reading: two that did would wait for each other.
@@ -151,10 +155,9 @@ impl<'a> Tree<'a> {
                 }
                 (Verb::Insert | Verb::Put, Place::Absent(slot)) => {
                     gap.set_below(page.view(), slot, key);
-                    let held = session.held(self.table, gap.key())?;
                     // Who holds the gap exclusively need not ask whether others wait for it.
-                    let asks = !held.covers(Mode::NX) && !planted(Fault::InsertIgnoresGap);
-                    if asks && !session.check(self.table, gap.key(), Mode::NX) {
+                    let (held, free) = session.held_and_check(self.table, gap.key(), Mode::NX)?;
+                    if !free && !planted(Fault::InsertIgnoresGap) {
                         return Ok(Attempt::AwaitGap);
                     }
                     // The new key cuts the gap in two. If this transaction has locked the gap, it must hold both halves

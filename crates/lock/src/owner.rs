@@ -113,9 +113,8 @@ impl LockOwner {
     /// [`LockError::Partitioner`] only.
     #[inline]
     pub fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
-        let held = &self.state().held;
         let name = self.manager.name(table, key)?;
-        Ok(held.find(name).map_or(Mode::N, |place| held.get(place).mode))
+        Ok(self.state().held.of(name).map_or(Mode::N, |lock| lock.mode))
     }
 
     /// Whether [`LockOwner::acquire`] would have nothing to do: what is held covers `mode`. No access to shared memory.
@@ -173,10 +172,31 @@ impl LockOwner {
     /// name it is false: whoever asks for the lock then is told why.
     pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
         let Ok(name) = self.manager.name(table, key) else { return false };
+        self.check_beside(name, self.state().held.of(name), mode)
+    }
+
+    /// What it holds on a key, and whether that covers `mode` or [`LockOwner::check`] answers `true`.
+    ///
+    /// # Errors
+    /// [`LockError::Partitioner`] only.
+    #[inline]
+    pub fn held_and_check(
+        &self,
+        table: TableId,
+        key: KeyRef<'_>,
+        mode: Mode,
+    ) -> Result<(Mode, bool), LockError> {
+        let name = self.manager.name(table, key)?;
+        let held = self.state().held.of(name);
+        let has = held.map_or(Mode::N, |lock| lock.mode);
+        Ok((has, has.covers(mode) || self.check_beside(name, held, mode)))
+    }
+
+    #[inline]
+    fn check_beside(&self, name: LockName, held: Option<HeldLock>, mode: Mode) -> bool {
         let mode = self.manager.key_ranges.widen_check(mode);
-        let held = &self.state().held;
         let table = &self.manager.table;
-        match held.find(name).map(|place| held.get(place)) {
+        match held {
             Some(held) => {
                 held.mode.covers(mode)
                     || table.is_alone(name, held.request)

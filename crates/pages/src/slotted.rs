@@ -77,6 +77,17 @@ fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
+/// The first eight bytes of `suffix` as a number that sorts as they do, zeros where it is shorter.
+#[inline]
+fn sort_key_of(suffix: &[u8]) -> u64 {
+    match suffix.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            suffix.iter().fold(0, |key, byte| key << 8 | u64::from(*byte)) << (64 - 8 * suffix.len().max(1))
+        }
+    }
+}
+
 /// How many first bytes two keys share.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()

@@ -193,21 +193,29 @@ impl PageWords {
 
     fn compare_words(&self, offset: usize, length: usize, other: &[u8]) -> Order {
         let common = length.min(other.len());
-        let mut next = self.words_from(offset);
-        let (chunks, rest) = other[..common].as_chunks::<WORD_BYTES>();
+        let (chunks, _) = other[..common].as_chunks::<WORD_BYTES>();
+        let mut at = offset;
         for chunk in chunks {
-            let (mine, theirs) = (next().swap_bytes(), u64::from_be_bytes(*chunk));
+            let (mine, theirs) = (self.u64(at).swap_bytes(), u64::from_be_bytes(*chunk));
             if mine != theirs {
                 return mine.cmp(&theirs);
             }
+            at += WORD_BYTES;
         }
+        let rest = &other[chunks.len() * WORD_BYTES..common];
         if !rest.is_empty() {
-            let (mine, theirs) = (next() & first_bytes(rest.len()), word_of(rest));
+            let (mine, theirs) = (self.u64(at) & first_bytes(rest.len()), word_of(rest));
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
         }
         length.cmp(&other.len())
+    }
+
+    /// The first eight bytes of the `length` at `offset` as a number that sorts as they do, with zeros where there are fewer.
+    #[inline]
+    pub(crate) fn sort_key(&self, offset: usize, length: usize) -> u64 {
+        (self.u64(offset) & first_bytes(length.min(WORD_BYTES))).swap_bytes()
     }
 
     /// Fills `target` from `offset` on; with zeros past the page's end.
@@ -271,19 +279,30 @@ impl PageWords {
     /// Stores four bytes. Needs the latch exclusively.
     #[inline]
     pub fn set_u32(&self, offset: usize, value: u32) {
-        self.write(offset, &value.to_le_bytes());
+        self.set_number(offset, &value.to_le_bytes());
     }
 
     /// Stores two bytes. Needs the latch exclusively.
     #[inline]
     pub fn set_u16(&self, offset: usize, value: u16) {
-        self.write(offset, &value.to_le_bytes());
+        self.set_number(offset, &value.to_le_bytes());
     }
 
     /// Stores a byte. Needs the latch exclusively.
     #[inline]
     pub fn set_u8(&self, offset: usize, value: u8) {
-        self.write(offset, &[value]);
+        self.set_number(offset, &[value]);
+    }
+
+    /// Stores a number of less than a word, mostly within one.
+    #[inline]
+    fn set_number<const N: usize>(&self, offset: usize, bytes: &[u8; N]) {
+        let skip = offset % WORD_BYTES;
+        if skip + N <= WORD_BYTES {
+            self.merge(offset / WORD_BYTES, skip, bytes);
+        } else {
+            self.write(offset, bytes);
+        }
     }
 
     /// Stores `bytes` at `offset`; those past the page's end are dropped. Needs the latch exclusively: a word of
@@ -292,19 +311,19 @@ impl PageWords {
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let bytes = &bytes[..clamp(offset, bytes.len())];
         let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
-        let (head, body) =
-            if skip == 0 { bytes.split_at(0) } else { bytes.split_at(bytes.len().min(WORD_BYTES - skip)) };
+        let (head, body) = bytes.split_at(bytes.len().min((WORD_BYTES - skip) % WORD_BYTES));
         if !head.is_empty() {
             self.merge(index, skip, head);
             index += 1;
         }
-        let mut chunks = body.chunks_exact(WORD_BYTES);
-        for chunk in &mut chunks {
-            self.store(index, word_of(chunk));
-            index += 1;
+        // One check for all words that are written whole.
+        let words = self.0.get(index..).unwrap_or(&[]);
+        let (chunks, rest) = body.as_chunks::<WORD_BYTES>();
+        for (word, chunk) in words.iter().zip(chunks) {
+            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
         }
-        if !chunks.remainder().is_empty() {
-            self.merge(index, 0, chunks.remainder());
+        if !rest.is_empty() {
+            self.merge(index + chunks.len(), 0, rest);
         }
     }
 
@@ -315,13 +334,21 @@ impl PageWords {
         self.store(index, self.load(index) & !mask | value);
     }
 
-    /// Moves `count` aligned words at `from` to `to`; the two may overlap. Needs the latch exclusively.
-    pub(crate) fn move_words(&self, from: usize, to: usize, count: usize) {
-        let (from, to) = (from / WORD_BYTES, to / WORD_BYTES);
-        if to > from {
-            (0..count).rev().for_each(|word| self.store(to + word, self.load(from + word)));
-        } else {
-            (0..count).for_each(|word| self.store(to + word, self.load(from + word)));
+    /// Moves the `count` words from the aligned offset `from` on one word up. Needs the latch exclusively.
+    pub(crate) fn move_up(&self, from: usize, count: usize) {
+        let first = from / WORD_BYTES;
+        let words = self.0.get(first..=first + count).unwrap_or(&[]);
+        for pair in words.windows(2).rev() {
+            pair[1].store(pair[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Moves the `count` words behind the one at the aligned offset `to` one word down. Needs the latch exclusively.
+    pub(crate) fn move_down(&self, to: usize, count: usize) {
+        let first = to / WORD_BYTES;
+        let words = self.0.get(first..=first + count).unwrap_or(&[]);
+        for pair in words.windows(2) {
+            pair[0].store(pair[1].load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
@@ -410,11 +437,19 @@ mod tests {
     fn words_move_over_each_other() {
         let words = PageWords::default();
         (0..8).for_each(|word| words.set_u64(64 + word * 8, word as u64));
-        words.move_words(64, 72, 8);
+        words.move_up(64, 8);
+        assert_eq!(words.u64(64), 0);
         assert_eq!(words.u64(72), 0);
         assert_eq!(words.u64(128), 7);
-        words.move_words(72, 64, 8);
+        words.move_down(64, 8);
         assert_eq!(words.u64(64), 0);
         assert_eq!(words.u64(120), 7);
+        assert_eq!(words.u64(128), 7);
+        // What would leave the page stays as it is.
+        words.set_u64(PAGE_BYTES - 8, 5);
+        words.move_up(PAGE_BYTES - 8, 1);
+        words.move_down(PAGE_BYTES - 8, 1);
+        words.move_up(PAGE_BYTES, 0);
+        assert_eq!(words.u64(PAGE_BYTES - 8), 5);
     }
 }

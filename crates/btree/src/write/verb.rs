@@ -16,6 +16,12 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether it may add a record.
+    #[inline]
+    pub(crate) fn may_add(self) -> bool {
+        matches!(self, Verb::Insert | Verb::Put)
+    }
+
     /// Whether nothing is to be done, and the presence or absence of the key is the answer.
     #[inline]
     pub(crate) fn is_answered_by(self, live: bool) -> bool {

@@ -85,6 +85,12 @@ impl HeldLocks {
         }
     }
 
+    /// The lock on a name.
+    #[inline]
+    pub(super) fn of(&self, name: LockName) -> Option<HeldLock> {
+        self.find(name).map(|place| self.locks[place])
+    }
+
     #[inline]
     pub(super) fn get(&self, place: usize) -> HeldLock {
         self.locks[place]

@@ -98,20 +98,41 @@ impl PageBuilder {
 
     /// Appends a record. `key` is the whole key, above all before it and between the fences.
     pub fn push(&mut self, key: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
-        let suffix = key.get(self.prefix..).unwrap_or(&[]);
-        if self.count == MAX_SLOTS || key.len() > MAX_KEY_BYTES {
+        if key.len() > MAX_KEY_BYTES {
             return Err(PageFull);
         }
-        let offset = self.take(SLOT_BYTES, suffix.len() + RECORD_LENGTH_BYTES + value.len())?;
-        let record = &mut self.page.0[offset..];
-        let (key_part, rest) = record.split_at_mut(suffix.len());
+        self.push_suffix(key.get(self.prefix..).unwrap_or(&[]), value, flags)
+    }
+
+    /// As [`PageBuilder::push`], with what of the key is behind the node's prefix.
+    pub fn push_suffix(&mut self, suffix: &[u8], value: &[u8], flags: RecordFlags) -> Result<(), PageFull> {
+        if self.prefix + suffix.len() > MAX_KEY_BYTES {
+            return Err(PageFull);
+        }
+        let place = self.add(suffix.len() + RECORD_LENGTH_BYTES + value.len())?;
+        let (key_part, rest) = self.page.0[place..].split_at_mut(suffix.len());
         key_part.copy_from_slice(suffix);
         let (length_part, rest) = rest.split_at_mut(RECORD_LENGTH_BYTES);
         length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
         rest[..value.len()].copy_from_slice(value);
-        self.put(slot_offset(self.count), Slot::new(suffix, offset, flags).0.to_le_bytes());
-        self.count += 1;
+        self.name(Slot::new(suffix, place, flags));
         Ok(())
+    }
+
+    /// Takes the bytes of another record.
+    #[inline]
+    fn add(&mut self, bytes: usize) -> Result<usize, PageFull> {
+        if self.count == MAX_SLOTS {
+            return Err(PageFull);
+        }
+        self.take(SLOT_BYTES, bytes)
+    }
+
+    /// Gives the record that was added last its slot.
+    #[inline]
+    fn name(&mut self, slot: Slot) {
+        self.put(slot_offset(self.count), slot.0.to_le_bytes());
+        self.count += 1;
     }
 
     /// Appends a record of another page, whatever that page's prefix is.
@@ -120,6 +141,33 @@ impl PageBuilder {
         view.key_into(slot, &mut key);
         view.value_into(slot, &mut value);
         self.push(&key, &value, view.slot(slot).flags())
+    }
+
+    /// Appends records of another page, as [`PageBuilder::push_from`] does with each of them. Where the prefix here is that page's
+    /// or longer, a record has what it needs in one piece: what is left of its key, and its value.
+    pub fn push_all_from(
+        &mut self,
+        view: SlottedView<'_>,
+        slots: std::ops::Range<u16>,
+    ) -> Result<(), PageFull> {
+        let before = view.prefix_len();
+        for index in slots.map(SlotIndex) {
+            let slot = view.slot(index);
+            let cut = self.prefix.checked_sub(before).filter(|cut| *cut <= slot.suffix_len());
+            let value = usize::from(view.words().u16(slot.offset() + slot.suffix_len()));
+            let (start, end) = (slot.offset() + cut.unwrap_or(0), slot.value_offset() + value);
+            match cut {
+                Some(cut) if end <= PAGE_BYTES && before + slot.suffix_len() <= MAX_KEY_BYTES => {
+                    let place = self.add(end - start)?;
+                    let record = &mut self.page.0[place..place + (end - start)];
+                    view.words().copy_to(start, record);
+                    let slot = Slot::new(&record[..slot.suffix_len() - cut], place, slot.flags());
+                    self.name(slot);
+                }
+                _ => self.push_from(view, index)?,
+            }
+        }
+        Ok(())
     }
 
     /// Records pushed so far.

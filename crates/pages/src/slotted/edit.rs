@@ -60,12 +60,12 @@ impl<'a> SlottedMut<'a> {
         if slot.0 > count || usize::from(count) == MAX_SLOTS {
             return Err(PageFull);
         }
-        let offset = self.reserve(SLOT_BYTES, record)?;
+        let offset = self.make_hole(SLOT_BYTES, record)?;
         self.write_record(offset, suffix, value);
         let place = slot_offset(usize::from(slot.0));
-        self.words.move_words(place, place + SLOT_BYTES, usize::from(count - slot.0));
+        self.words.move_up(place, usize::from(count - slot.0));
         self.words.set_u64(place, Slot::new(suffix, offset, flags).0);
-        self.words.set_u16(SLOT_COUNT, count + 1);
+        self.words.set_u64(SLOT_COUNT, view.extent().with_record(offset));
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl<'a> SlottedMut<'a> {
         }
         let bytes = view.slot(slot).suffix_len() + RECORD_LENGTH_BYTES + view.value_len(slot);
         let place = slot_offset(usize::from(slot.0));
-        self.words.move_words(place + SLOT_BYTES, place, usize::from(count - slot.0 - 1));
+        self.words.move_down(place, usize::from(count - slot.0 - 1));
         self.words.set_u16(SLOT_COUNT, count - 1);
         self.add_garbage(bytes);
     }
@@ -222,24 +222,31 @@ impl<'a> SlottedMut<'a> {
         true
     }
 
-    /// Makes room for `slots` bytes of slots and `record` bytes of heap; returns where the heap bytes are.
+    /// Makes room for `slots` bytes of slots and `record` bytes of heap, and takes the latter; returns where they are.
     fn reserve(&mut self, slots: usize, record: usize) -> Result<usize, PageFull> {
-        let view = self.view();
-        let needed = slots + record;
-        if view.hole().1 < needed {
-            if view.free_bytes() < needed {
-                return Err(PageFull);
-            }
-            self.compact();
-            if self.view().hole().1 < needed {
-                return Err(PageFull);
-            }
-        }
-        let offset = self.view().heap_start() - record;
+        let offset = self.make_hole(slots, record)?;
         self.words.set_u16(HEAP_START, offset as u16);
         Ok(offset)
     }
 
+    /// As [`SlottedMut::reserve`], but takes nothing yet.
+    #[inline]
+    fn make_hole(&mut self, slots: usize, record: usize) -> Result<usize, PageFull> {
+        let (end, hole) = self.view().hole();
+        if hole >= slots + record { Ok(end + hole - record) } else { self.make_hole_slowly(slots, record) }
+    }
+
+    #[cold]
+    fn make_hole_slowly(&mut self, slots: usize, record: usize) -> Result<usize, PageFull> {
+        if self.view().free_bytes() < slots + record {
+            return Err(PageFull);
+        }
+        self.compact();
+        let (end, hole) = self.view().hole();
+        if hole < slots + record { Err(PageFull) } else { Ok(end + hole - record) }
+    }
+
+    #[inline]
     fn write_record(&mut self, offset: usize, suffix: &[u8], value: &[u8]) {
         self.words.write(offset, suffix);
         self.words.set_u16(offset + suffix.len(), value.len() as u16);

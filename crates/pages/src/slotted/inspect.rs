@@ -5,7 +5,7 @@ use foreshore_base::{
     limits::{MAX_KEY_BYTES, PAGE_BYTES},
 };
 
-use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, SlottedView, head_of};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, Slot, SlottedView, head_of};
 use crate::layout::{GARBAGE, HEAP_START, HIGH_FENCE, LOW_FENCE, PREFIX_LENGTH, SLOT_COUNT};
 
 impl SlottedView<'_> {
@@ -36,22 +36,13 @@ impl SlottedView<'_> {
         if prefix > if low == 0 { 0 } else { low_length } {
             return Err(format!("its prefix of {prefix} bytes is longer than its low fence"));
         }
-        let (mut key, mut before) = (Vec::new(), Vec::new());
         for index in 0..stored_count {
             let slot = self.slot(SlotIndex(index));
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
             places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value));
-            self.key_into(SlotIndex(index), &mut key);
-            if slot.head() != head_of(&key[prefix.min(key.len())..]) {
-                return Err(format!("slot {index} has a wrong key head"));
-            }
-            if index > 0 && before >= key {
-                return Err(format!("slots {} and {index} are out of order", index - 1));
-            }
-            if !self.encloses(&key) {
-                return Err(format!("slot {index} lies outside the fences"));
-            }
-            std::mem::swap(&mut key, &mut before);
+        }
+        if !self.keys_look_sound(stored_count) {
+            self.inspect_keys(stored_count, prefix)?;
         }
         places.sort_unstable();
         let mut end = heap_start;
@@ -66,6 +57,55 @@ impl SlottedView<'_> {
         let (garbage, stored_garbage) = (PAGE_BYTES - heap_start - used, self.words().u16(GARBAGE));
         if garbage != usize::from(stored_garbage) {
             return Err(format!("it counts {stored_garbage} bytes of garbage, there are {garbage}"));
+        }
+        Ok(())
+    }
+    /// Whether each slot has the head of its key, each key is above the one before, and the first and the last lie between the
+    /// fences, as the others then do: what [`SlottedView::inspect_keys`] asks for, without putting keys together.
+    fn keys_look_sound(&self, count: u16) -> bool {
+        let Some(last) = count.checked_sub(1) else { return true };
+        let mut key = Vec::new();
+        let mut encloses = |slot| {
+            self.key_into(SlotIndex(slot), &mut key);
+            self.encloses(&key)
+        };
+        if !encloses(0) || !encloses(last) {
+            return false;
+        }
+        let mut before = None::<(u64, Slot)>;
+        let mut suffix = Vec::new();
+        (0..count).all(|index| {
+            let slot = self.slot(SlotIndex(index));
+            let first = self.words().sort_key(slot.offset(), slot.suffix_len());
+            let above = before.is_none_or(|(key, before)| {
+                key < first
+                    || key == first && {
+                        suffix.clear();
+                        self.words().append_to(before.offset(), before.suffix_len(), &mut suffix);
+                        self.compare_suffix(slot, &suffix).is_gt()
+                    }
+            });
+            before = Some((first, slot));
+            above && slot.head() == (first >> 32) as u32
+        })
+    }
+
+    /// The same with words for what is wrong.
+    #[cold]
+    fn inspect_keys(&self, count: u16, prefix: usize) -> Result<(), String> {
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        for index in 0..count {
+            self.key_into(SlotIndex(index), &mut key);
+            if self.slot(SlotIndex(index)).head() != head_of(&key[prefix.min(key.len())..]) {
+                return Err(format!("slot {index} has a wrong key head"));
+            }
+            if index > 0 && before >= key {
+                return Err(format!("slots {} and {index} are out of order", index - 1));
+            }
+            if !self.encloses(&key) {
+                return Err(format!("slot {index} lies outside the fences"));
+            }
+            std::mem::swap(&mut key, &mut before);
         }
         Ok(())
     }

@@ -145,6 +145,7 @@ fn run(words: &PageWords, model: &mut Model, step: &Step) {
             let found = view.find(key);
             assert_eq!(found.unwrap_or_else(|slot| slot), SlotIndex(expected));
             assert_eq!(found.is_ok(), model.contains_key(key));
+            assert_eq!(view.find_from_end(key), found);
         }
         Step::Compact => page.compact(),
     }
@@ -186,6 +187,34 @@ proptest! {
         prop_assert_eq!(SlottedView::new(&target).free_bytes(), free);
         prop_assert_eq!((target.page_id(), count), (PageId(3), model.len()));
         assert_same(&target, &model);
+    }
+
+    /// Records that are copied in pieces make the very page that they make one by one: what is redone is what was done.
+    #[test]
+    fn copies_in_pieces_are_the_same_page(
+        steps in prop::collection::vec(step(), 1..60),
+        fences in prop::sample::select(vec![
+            (None, None),
+            (Some(&b"key"[..]), None),
+            (Some(&b"key"[..]), Some(&b"kez"[..])),
+            (Some(&b"key"[..]), Some(&b"key\xff\xff\xff\xff\xff\xff"[..])),
+        ]),
+        from in prop::sample::select(vec![(None, None), (Some(&b"key"[..]), Some(&b"key\xff\xff\xff\xff\xff\xff"[..]))]),
+    ) {
+        let source = node(from.0, from.1);
+        let mut model = Model::new();
+        for step in &steps {
+            run(&source, &mut model, step);
+        }
+        let view = SlottedView::new(&source);
+        let header = NodeHeader { low: fences.0, high: fences.1, ..NodeHeader::default() };
+        let pages = [PageWords::default(), PageWords::default()];
+        let (mut one_by_one, mut in_pieces) = (PageBuilder::new(&header).unwrap(), PageBuilder::new(&header).unwrap());
+        let pushed = (0..view.slot_count()).try_for_each(|slot| one_by_one.push_from(view, SlotIndex(slot)));
+        prop_assert_eq!(in_pieces.push_all_from(view, 0..view.slot_count()), pushed);
+        one_by_one.store(&pages[0]);
+        in_pieces.store(&pages[1]);
+        prop_assert!(pages[0].snapshot().0 == pages[1].snapshot().0);
     }
 
     /// PAGE-2: a page of random bytes, of random bytes under a plausible header, and a good page with damage: every
@@ -382,7 +411,7 @@ fn inspection_finds_what_a_checksum_does_not() {
         ("slots", |words| words.set_u16(SLOT_COUNT, 5000)),
         ("heap", |words| words.set_u16(crate::layout::HEAP_START, 3)),
         ("prefix", |words| words.set_u16(PREFIX_LENGTH, 9)),
-        ("order", |words| words.move_words(slot_offset(0), slot_offset(1), 1)),
+        ("order", |words| words.move_up(slot_offset(0), 1)),
         ("head", |words| words.set_u8(slot_offset(1), 200)),
         ("garbage", |words| words.set_u16(crate::layout::GARBAGE, 1)),
         ("overlap", |words| words.set_u16(slot_offset(2) + 4, words.u16(slot_offset(1) + 4))),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, head_of, slot_offset};
+use super::{MAX_SLOTS, RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, head_of, slot_offset, sort_key_of};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
@@ -78,6 +78,13 @@ impl<'a> SlottedView<'a> {
         self.words.u64(TABLE) & looked_at == expected
     }
 
+    /// The word of the header that says what is where.
+    #[inline]
+    pub(super) fn extent(&self) -> Extent {
+        const { assert!(SLOT_COUNT.is_multiple_of(8)) };
+        Extent(self.words.u64(SLOT_COUNT))
+    }
+
     /// The tree's flags.
     #[inline]
     pub fn flags(&self) -> u16 {
@@ -87,7 +94,7 @@ impl<'a> SlottedView<'a> {
     /// Records in the page, ghosts too; never more than a page has room for.
     #[inline]
     pub fn slot_count(&self) -> u16 {
-        self.words.u16(SLOT_COUNT).min(MAX_SLOTS as u16)
+        self.extent().slot_count()
     }
 
     /// How many first bytes every key of the node shares with its low fence; they are stored there only. Never more than the
@@ -95,12 +102,18 @@ impl<'a> SlottedView<'a> {
     /// scan that is led by the one and remembers the other would else go round in circles.
     #[inline]
     pub fn prefix_len(&self) -> usize {
-        let stored = usize::from(self.words.u16(PREFIX_LENGTH));
+        self.prefix_in(self.extent()).1
+    }
+
+    /// Where the prefix is, and its length.
+    #[inline]
+    fn prefix_in(&self, extent: Extent) -> (usize, usize) {
+        let stored = extent.prefix_bytes();
         if stored == 0 {
-            return 0;
+            return (0, 0);
         }
         let (offset, length) = self.fence(LOW_FENCE);
-        stored.min(length).min(PAGE_BYTES.saturating_sub(offset))
+        (offset, stored.min(length).min(PAGE_BYTES.saturating_sub(offset)))
     }
 
     /// The foster child, or [`PageId::NONE`].
@@ -162,14 +175,13 @@ impl<'a> SlottedView<'a> {
         self.compare_low(key).is_ge() && self.compare_high(key).is_lt()
     }
 
-    /// How the first bytes of `key` compare to the node's prefix, of this length.
+    /// How the first bytes of `key` compare to the node's prefix, at this place and of this length.
     #[inline]
-    fn compare_prefix(&self, prefix: usize, key: &[u8]) -> Ordering {
-        if prefix == 0 {
+    fn compare_prefix(&self, (offset, length): (usize, usize), key: &[u8]) -> Ordering {
+        if length == 0 {
             return Ordering::Equal;
         }
-        let (offset, _) = self.fence(LOW_FENCE);
-        self.words.compare(offset, prefix, &key[..prefix.min(key.len())]).reverse()
+        self.words.compare(offset, length, &key[..length.min(key.len())]).reverse()
     }
 
     /// Slot `slot`; nonsense when there is none.
@@ -181,16 +193,17 @@ impl<'a> SlottedView<'a> {
     /// The slot that holds `key`, or the slot before which it belongs.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        let (count, prefix) = (self.slot_count(), self.prefix_len());
+        let extent = self.extent();
+        let (count, prefix) = (extent.slot_count(), self.prefix_in(extent));
         match self.compare_prefix(prefix, key) {
             Ordering::Less => return Err(SlotIndex(0)),
             Ordering::Greater => return Err(SlotIndex(count)),
             Ordering::Equal => {}
         }
         // Under a torn header the prefix may be longer than the key.
-        let suffix = key.get(prefix..).unwrap_or(&[]);
+        let suffix = key.get(prefix.1..).unwrap_or(&[]);
         let head = head_of(suffix);
-        let low = self.first_head(0, count, |other| other < head);
+        let low = self.first_slot(0, count, |slot| slot.head() < head);
         let slot = self.slot(SlotIndex(low));
         if low == count || slot.head() != head {
             return Err(SlotIndex(low));
@@ -200,18 +213,31 @@ impl<'a> SlottedView<'a> {
         match self.compare_suffix(slot, suffix) {
             Ordering::Equal => Ok(SlotIndex(low)),
             Ordering::Greater => Err(SlotIndex(low)),
-            Ordering::Less => {
-                let high = self.first_head(low + 1, count, |other| other <= head);
-                let low = self.first_slot(low + 1, high, |slot| self.compare_suffix(slot, suffix).is_lt());
-                let found = low < high && self.compare_suffix(self.slot(SlotIndex(low)), suffix).is_eq();
-                if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
-            }
+            Ordering::Less => self.find_beside(low + 1, count, head, suffix),
         }
     }
 
+    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
     #[inline]
-    fn first_head(&self, low: u16, high: u16, before: impl Fn(u32) -> bool) -> u16 {
-        self.first_slot(low, high, |slot| before(slot.head()))
+    pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        match self.slot_count() {
+            count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
+            _ => self.find(key),
+        }
+    }
+
+    /// The rest of a search among `low..count`, whose first slots may have the same head.
+    fn find_beside(&self, low: u16, count: u16, head: u32, suffix: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        // Without a prefix all slots have the same head, often.
+        let all = count > 0 && self.slot(SlotIndex(count - 1)).head() == head;
+        let high = if all { count } else { self.first_slot(low, count, |slot| slot.head() <= head) };
+        let first = sort_key_of(suffix);
+        let low = self.first_slot(low, high, |slot| {
+            let other = self.words.sort_key(slot.offset(), slot.suffix_len());
+            if other == first { self.compare_suffix(slot, suffix).is_lt() } else { other < first }
+        });
+        let found = low < high && self.compare_suffix(self.slot(SlotIndex(low)), suffix).is_eq();
+        if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
     }
 
     /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the slots
@@ -224,14 +250,15 @@ impl<'a> SlottedView<'a> {
     }
 
     #[inline]
-    fn compare_suffix(&self, slot: Slot, suffix: &[u8]) -> Ordering {
+    pub(super) fn compare_suffix(&self, slot: Slot, suffix: &[u8]) -> Ordering {
         self.words.compare(slot.offset(), slot.suffix_len(), suffix)
     }
 
     /// How the key of `slot` compares to `key`.
+    #[inline]
     pub fn compare_key(&self, slot: SlotIndex, key: &[u8]) -> Ordering {
-        let prefix = self.prefix_len();
-        let suffix = key.get(prefix..).unwrap_or(&[]);
+        let prefix = self.prefix_in(self.extent());
+        let suffix = key.get(prefix.1..).unwrap_or(&[]);
         self.compare_prefix(prefix, key).reverse().then_with(|| self.compare_suffix(self.slot(slot), suffix))
     }
 
@@ -318,30 +345,90 @@ impl<'a> SlottedView<'a> {
     }
 
     pub(super) fn slots_end(&self) -> usize {
-        slot_offset(usize::from(self.slot_count()))
+        self.extent().slots_end()
     }
 
     /// Where the heap begins; the page's end when the field makes no sense.
     pub(super) fn heap_start(&self) -> usize {
-        match usize::from(self.words.u16(HEAP_START)) {
+        self.extent().heap_start()
+    }
+
+    /// Bytes in one piece between the slots and the heap.
+    #[inline]
+    pub(crate) fn hole(&self) -> (usize, usize) {
+        self.extent().hole()
+    }
+
+    /// Bytes of the heap that no record uses.
+    #[inline]
+    pub fn garbage_bytes(&self) -> usize {
+        self.extent().garbage_bytes()
+    }
+
+    /// Bytes that new slots and records could take, after compaction.
+    #[inline]
+    pub fn free_bytes(&self) -> usize {
+        self.room().0
+    }
+
+    /// Bytes that new slots and records could take, and how many of them without compaction.
+    #[inline]
+    pub fn room(&self) -> (usize, usize) {
+        let extent = self.extent();
+        let hole = extent.hole().1;
+        (hole + extent.garbage_bytes(), hole)
+    }
+}
+
+/// The word of the header that says what is where: slots, start of the heap, garbage, prefix; 16 bits each. Read at once, so that
+/// they are of one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent(u64);
+
+const _: () =
+    assert!(HEAP_START == SLOT_COUNT + 2 && GARBAGE == SLOT_COUNT + 4 && PREFIX_LENGTH == SLOT_COUNT + 6);
+
+impl Extent {
+    /// Never more than a page has room for.
+    #[inline]
+    pub(super) fn slot_count(self) -> u16 {
+        (self.0 as u16).min(MAX_SLOTS as u16)
+    }
+
+    /// As stored, whatever it is.
+    #[inline]
+    fn prefix_bytes(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
+    #[inline]
+    fn slots_end(self) -> usize {
+        slot_offset(usize::from(self.slot_count()))
+    }
+
+    /// The page's end when the field makes no sense.
+    #[inline]
+    fn heap_start(self) -> usize {
+        match usize::from((self.0 >> 16) as u16) {
             start if (self.slots_end()..=PAGE_BYTES).contains(&start) => start,
             _ => PAGE_BYTES,
         }
     }
 
-    /// Bytes in one piece between the slots and the heap.
-    pub(crate) fn hole(&self) -> (usize, usize) {
+    #[inline]
+    fn hole(self) -> (usize, usize) {
         let end = self.slots_end();
         (end, self.heap_start() - end)
     }
 
-    /// Bytes of the heap that no record uses.
-    pub fn garbage_bytes(&self) -> usize {
-        usize::from(self.words.u16(GARBAGE)).min(PAGE_BYTES - self.heap_start())
+    #[inline]
+    fn garbage_bytes(self) -> usize {
+        usize::from((self.0 >> 32) as u16).min(PAGE_BYTES - self.heap_start())
     }
 
-    /// Bytes that new slots and records could take, after compaction.
-    pub fn free_bytes(&self) -> usize {
-        self.hole().1 + self.garbage_bytes()
+    /// The same with one more slot, and the heap from `heap_start` on.
+    #[inline]
+    pub(super) fn with_record(self, heap_start: usize) -> u64 {
+        self.0 & !0xFFFF_FFFF | (heap_start as u64 & 0xFFFF) << 16 | u64::from(self.slot_count() + 1)
     }
 }

@@ -294,6 +294,14 @@ impl Session for TxnSession {
         self.owner.held(table, key)
     }
 
+    #[inline]
+    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+        if self.covered(table, mode) || matches!(self.protocol, Protocol::Reconnaissance(_)) {
+            return Ok((self.owner.held(table, key)?, true));
+        }
+        self.owner.held_and_check(table, key, mode)
+    }
+
     /// TXN-6: a name is in use while anybody asks for it, and while the commit that last changed what it stands for is
     /// not durable. Without its name a reader would find the tag of that commit nowhere.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
