@@ -172,7 +172,7 @@ impl TableCache {
     fn places(name: &str) -> impl Iterator<Item = usize> {
         let (words, rest) = name.as_bytes().as_chunks::<8>();
         let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let rest = rest.iter().map(|byte| u64::from(*byte));
+        let rest = (!rest.is_empty()).then(|| rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         let hash = words.chain(rest).fold(0xCBF2_9CE4_8422_2325_u64, |hash, part| {
             // The upper half into the lower one: of a product the upper bits depend on all of both factors.
             let mixed = (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
