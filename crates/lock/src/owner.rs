@@ -1,6 +1,7 @@
 //! A transaction as the lock manager sees it: what it holds, and how it asks for more.
 
 mod asked;
+mod check;
 mod coarse;
 mod held;
 mod pipeline;
@@ -164,45 +165,6 @@ impl LockOwner {
                 self.give_back(request);
                 Ok(false)
             }
-        }
-    }
-
-    /// Whether [`LockOwner::try_acquire`] would answer `true` at this moment. Takes nothing. (Under
-    /// [`crate::KeyRangeModes::Lomet`] a check of a gap alone is for an insert, and finds fewer in its way.) Of a key without a
-    /// name it is false: whoever asks for the lock then is told why.
-    pub fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        let Ok(name) = self.manager.name(table, key) else { return false };
-        self.check_beside(name, self.state().held.of(name), mode)
-    }
-
-    /// What it holds on a key, and whether that covers `mode` or [`LockOwner::check`] answers `true`.
-    ///
-    /// # Errors
-    /// [`LockError::Partitioner`] only.
-    #[inline]
-    pub fn held_and_check(
-        &self,
-        table: TableId,
-        key: KeyRef<'_>,
-        mode: Mode,
-    ) -> Result<(Mode, bool), LockError> {
-        let name = self.manager.name(table, key)?;
-        let held = self.state().held.of(name);
-        let has = held.map_or(Mode::N, |lock| lock.mode);
-        Ok((has, has.covers(mode) || self.check_beside(name, held, mode)))
-    }
-
-    #[inline]
-    fn check_beside(&self, name: LockName, held: Option<HeldLock>, mode: Mode) -> bool {
-        let mode = self.manager.key_ranges.widen_check(mode);
-        let table = &self.manager.table;
-        match held {
-            Some(held) => {
-                held.mode.covers(mode)
-                    || table.is_alone(name, held.request)
-                    || table.check(name, self.slot, mode, true)
-            }
-            None => table.check(name, self.slot, mode, false),
         }
     }
 

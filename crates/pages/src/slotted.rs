@@ -26,6 +26,7 @@
 
 mod build;
 mod edit;
+mod extent;
 mod inspect;
 mod records;
 mod slot;
