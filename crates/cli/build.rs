@@ -13,7 +13,7 @@ use std::{
 const SOURCES: [&str; 6] = [
     ":(glob)crates/*/src/**",
     ":(glob)crates/*/Cargo.toml",
-    "crates/cli/build.rs",
+    ":(glob)crates/*/build.rs",
     "Cargo.toml",
     "Cargo.lock",
     ".cargo",

@@ -1,5 +1,7 @@
 //! The engines that can run a workload.
 
+#[cfg(feature = "bdb")]
+pub mod bdb;
 pub mod btreemap;
 #[cfg(feature = "fjall")]
 pub mod fjall;
@@ -9,9 +11,18 @@ pub mod lmdb;
 mod partitioned_store;
 #[cfg(feature = "redb")]
 pub mod redb;
-#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+#[cfg(any(
+    feature = "bdb",
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "rocksdb",
+    feature = "sqlite"
+))]
 #[cfg_attr(not(feature = "rivals"), allow(dead_code, reason = "no rival needs all of it"))]
 mod rival;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -35,11 +46,16 @@ pub enum EngineKind {
     Lmdb,
     /// SQLite: B-tree and write-ahead log, one writer. Needs the feature `sqlite`.
     Sqlite,
+    /// RocksDB: log-structured merge tree, locks on keys. Needs the feature `rocksdb` and Debian's library.
+    Rocksdb,
+    /// Berkeley DB: B-tree and write-ahead log, locks on pages. Needs the feature `bdb` and Debian's library.
+    Bdb,
 }
 
 impl EngineKind {
     /// The names of all engines, also of those that this build leaves out.
-    pub const NAMES: [&str; 6] = ["foreshore", "btreemap", "redb", "fjall", "lmdb", "sqlite"];
+    pub const NAMES: [&str; 8] =
+        ["foreshore", "btreemap", "redb", "fjall", "lmdb", "sqlite", "rocksdb", "bdb"];
 
     /// Its name on the command line; that of its feature, too, if it has one.
     pub fn name(self) -> &'static str {
@@ -50,6 +66,8 @@ impl EngineKind {
             EngineKind::Fjall => "fjall",
             EngineKind::Lmdb => "lmdb",
             EngineKind::Sqlite => "sqlite",
+            EngineKind::Rocksdb => "rocksdb",
+            EngineKind::Bdb => "bdb",
         }
     }
 
@@ -61,6 +79,8 @@ impl EngineKind {
             EngineKind::Fjall => cfg!(feature = "fjall"),
             EngineKind::Lmdb => cfg!(feature = "lmdb"),
             EngineKind::Sqlite => cfg!(feature = "sqlite"),
+            EngineKind::Rocksdb => cfg!(feature = "rocksdb"),
+            EngineKind::Bdb => cfg!(feature = "bdb"),
         }
     }
 
@@ -82,19 +102,26 @@ impl FromStr for EngineKind {
             "fjall" => EngineKind::Fjall,
             "lmdb" => EngineKind::Lmdb,
             "sqlite" => EngineKind::Sqlite,
+            "rocksdb" => EngineKind::Rocksdb,
+            "bdb" => EngineKind::Bdb,
             _ => {
                 return Err(BenchError::unknown(
                     "engine",
                     name,
-                    "foreshore, btreemap, redb, fjall, lmdb, sqlite",
+                    "foreshore, btreemap, redb, fjall, lmdb, sqlite, rocksdb, bdb",
                 ));
             }
         };
         if kind.is_built() {
             return Ok(kind);
         }
+        let install = match kind {
+            EngineKind::Rocksdb => ", which needs librocksdb-dev of Debian",
+            EngineKind::Bdb => ", which needs libdb5.3-dev of Debian",
+            _ => "",
+        };
         Err(BenchError::invalid(format!(
-            "this build has no engine {name}; build it with: cargo run --release --features {name} --"
+            "this build has no engine {name}; build it with: cargo run --release --features {name} --{install}"
         )))
     }
 }
@@ -330,13 +357,24 @@ pub fn open(
         EngineKind::Lmdb => Ok(Box::new(lmdb::LmdbEngine::open(tables, options)?)),
         #[cfg(feature = "sqlite")]
         EngineKind::Sqlite => Ok(Box::new(sqlite::SqliteEngine::open(tables, options)?)),
+        #[cfg(feature = "rocksdb")]
+        EngineKind::Rocksdb => Ok(Box::new(rocksdb::RocksdbEngine::open(tables, options)?)),
+        #[cfg(feature = "bdb")]
+        EngineKind::Bdb => Ok(Box::new(bdb::BdbEngine::open(tables, options)?)),
         #[allow(unreachable_patterns, reason = "a build with all rivals leaves nobody out")]
         _ => Err(BenchError::invalid(format!("this build has no engine {}", kind.name()))),
     }
 }
 
 /// Makes a rival's directory and those above it; one that is there is left as it is.
-#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+#[cfg(any(
+    feature = "bdb",
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "rocksdb",
+    feature = "sqlite"
+))]
 fn make_directory(path: &std::path::Path) -> Result<(), BenchError> {
     std::fs::create_dir_all(path).map_err(|error| {
         crate::engine::Failure::fatal(format!("cannot make the directory {}: {error}", path.display())).into()

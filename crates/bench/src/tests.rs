@@ -1,6 +1,13 @@
 //! Whole runs, tiny: the same code as the program's, over every engine.
 
-#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "sqlite"))]
+#[cfg(any(
+    feature = "bdb",
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "rocksdb",
+    feature = "sqlite"
+))]
 mod rivals;
 
 use std::{

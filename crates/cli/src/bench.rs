@@ -227,7 +227,8 @@ pub(crate) struct ScanArgs {
 
 #[derive(Args)]
 pub(crate) struct CommonArgs {
-    /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals.
+    /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals; rocksdb and bdb,
+    /// which link libraries of Debian (librocksdb-dev, libdb5.3-dev), with debian-rivals.
     #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&EngineKind::NAMES))]
     pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].

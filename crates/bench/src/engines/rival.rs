@@ -207,6 +207,24 @@ impl Retries {
     }
 }
 
+/// Runs a transaction that may be aborted by others until it ends; an attempt that fails must have been undone.
+pub(super) fn retried(
+    attempts: &mut Attempts,
+    mut attempt: impl FnMut() -> Result<(), Stop>,
+) -> Result<Outcome, Failure> {
+    let mut retries = Retries::default();
+    loop {
+        match attempt() {
+            Err(Stop::Failed(failure)) if failure.cause != AbortCause::Other => {
+                if let Err(failure) = retries.again(attempts, failure) {
+                    return Ok(Outcome::GaveUp(failure));
+                }
+            }
+            ended => return self::ended(attempts, ended),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

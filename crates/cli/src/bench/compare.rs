@@ -84,8 +84,10 @@ Examples:
   foreshore bench compare --workloads tpcb,tpcc --engines foreshore,lmdb --dir /dev/shm
   foreshore bench compare --durability sync --workloads tpcb --threads 1,2,128 --json | tail -1 > tpcb.json
   foreshore bench compare --plot compare.svg
+  foreshore bench compare --workloads tpcb,rmw,insert,scan --engines foreshore,rocksdb,bdb --threads 1,2,8
 
 Rivals are in builds with their features: cargo run --release --features rivals -- bench compare
+RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
 Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed.";
 
