@@ -38,6 +38,8 @@ const TRANSACTIONS: u32 = 1200;
 const LOCKERS: u32 = 10_000;
 /// Locks, and pages that are locked, at the same time; 128 threads that each read 8,000 pages.
 const LOCKS: u32 = 1 << 20;
+/// Of the table of locks; as many as there may be locks would take 72 MiB more.
+const LOCK_BUCKETS: u32 = 1 << 16;
 /// As much as Foreshore's.
 const LOG_BUFFER_BYTES: u32 = 8 << 20;
 const LOG_FILE_BYTES: u32 = 64 << 20;
@@ -78,6 +80,7 @@ impl BdbEngine {
             transactions: TRANSACTIONS + versions,
             lockers: LOCKERS,
             locks: LOCKS,
+            lock_buckets: LOCK_BUCKETS,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             log_file_bytes: LOG_FILE_BYTES,
         };

@@ -50,6 +50,7 @@ struct foreshore_bdb_opening {
 	uint32_t transactions;
 	uint32_t lockers;
 	uint32_t locks;
+	uint32_t lock_buckets;
 	uint32_t log_buffer_bytes;
 	uint32_t log_file_bytes;
 };
@@ -72,6 +73,7 @@ int foreshore_bdb_open(const char *directory, const struct foreshore_bdb_opening
 	TRY(env->set_lk_max_lockers(env, opening->lockers));
 	TRY(env->set_lk_max_locks(env, opening->locks));
 	TRY(env->set_lk_max_objects(env, opening->locks));
+	TRY(env->set_lk_tablesize(env, opening->lock_buckets));
 	TRY(env->set_lk_detect(env, DB_LOCK_YOUNGEST));
 	TRY(env->set_lg_bsize(env, opening->log_buffer_bytes));
 	TRY(env->set_lg_max(env, opening->log_file_bytes));

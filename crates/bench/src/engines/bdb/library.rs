@@ -25,6 +25,7 @@ pub(super) struct Opening {
     pub(super) transactions: u32,
     pub(super) lockers: u32,
     pub(super) locks: u32,
+    pub(super) lock_buckets: u32,
     pub(super) log_buffer_bytes: u32,
     pub(super) log_file_bytes: u32,
 }
@@ -320,6 +321,9 @@ impl Drop for Txn<'_> {
     }
 }
 
+/// Key and value, until the place moves.
+pub(super) type Record<'r> = (&'r [u8], &'r [u8]);
+
 /// A place among records in the order of their keys.
 pub(super) struct Cursor<'t> {
     raw: &'static RawCursor,
@@ -332,12 +336,12 @@ pub(super) struct Cursor<'t> {
 
 impl Cursor<'_> {
     /// The record where it went last, if it was there.
-    pub(super) fn record(&self) -> Option<(&[u8], &[u8])> {
+    pub(super) fn record(&self) -> Option<Record<'_>> {
         self.is_there.then(|| (self.key.bytes(), self.value.bytes()))
     }
 
     /// Goes to a record, for [`Move::Key`] by `key`: its key and value; `None` if there is none.
-    pub(super) fn go(&mut self, to: Move, key: &[u8]) -> Result<Option<(&[u8], &[u8])>, BdbError> {
+    pub(super) fn go(&mut self, to: Move, key: &[u8]) -> Result<Option<Record<'_>>, BdbError> {
         self.is_there = false;
         loop {
             // After a search without enough room the key is gone.

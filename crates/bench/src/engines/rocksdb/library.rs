@@ -266,6 +266,9 @@ impl Drop for Snapshot<'_> {
     }
 }
 
+/// Key and value, until the place moves.
+pub(super) type Record<'r> = (&'r [u8], &'r [u8]);
+
 /// A place among records in the order of their keys.
 pub(super) struct Records<'s> {
     raw: &'static RawIterator,
@@ -297,7 +300,7 @@ impl Records<'_> {
     }
 
     /// Key and value of the record where it is; `None` when there are no more.
-    pub(super) fn record(&self) -> Result<Option<(&[u8], &[u8])>, RocksdbError> {
+    pub(super) fn record(&self) -> Result<Option<Record<'_>>, RocksdbError> {
         if rocksdb_iter_valid(self.raw) == 0 {
             call(|complaint| rocksdb_iter_get_error(self.raw, complaint))?;
             return Ok(None);
