@@ -8,7 +8,7 @@ use std::{
 };
 
 use foreshore::{Database, Options, Salvage, SalvageSource, TableDefinition};
-use foreshore_env::{disk::Disk, sync::Arc};
+use foreshore_env::{disk::Disk, sync::Arc, thread, time::Duration};
 use foreshore_hostile::{Content, PAGE_BYTES, Sample, database_id, options, records, seal};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
@@ -68,9 +68,10 @@ fn pages(disk: &FaultyDisk, kind: u8, table: Option<u32>) -> Vec<usize> {
     (0..).zip(data.chunks_exact(PAGE_BYTES)).filter(|(_, page)| is_one(page)).map(|(page, _)| page).collect()
 }
 
-/// The kinds of pages, and the first table's id.
+/// The kinds of pages, and the ids of the catalogue and of the first table.
 const BITMAP: u8 = 2;
 const NODE: u8 = 3;
+const CATALOG: u32 = 0;
 const FIRST_TABLE: u32 = 16;
 
 #[test]
@@ -240,4 +241,58 @@ fn the_last_pages_of_a_cut_file_are_saved() {
         tried += 1;
     }
     assert!(tried > 1, "{tried}");
+}
+
+/// Without the catalogue the tables have no names; nothing else is lost, and the two tables that are not the user's are none.
+#[test]
+fn tables_without_a_row_in_the_catalogue_are_saved_without_their_names() {
+    let sample = Sample::closed();
+    let disk = sample.copy();
+    for page in pages(&disk, NODE, Some(CATALOG)) {
+        let start = (page * PAGE_BYTES) as u64;
+        disk.fail_reads(&Sample::file("data"), start..start + PAGE_BYTES as u64);
+    }
+    let saved = save(&disk);
+    assert!(!saved.salvage.catalog_is_complete());
+    // In the order in which they were made.
+    let numbered = (FIRST_TABLE..).zip(["accounts", "names", "long"]);
+    let last = &sample.states[sample.states.len() - 1];
+    let nameless = numbered.map(|(table, name)| (format!("lost-table-{table}"), last[name].clone()));
+    assert!(saved.content == nameless.collect(), "{:?}", saved.content.keys());
+}
+
+/// A table that was dropped is none that was lost, whether its pages are free already or not.
+#[test]
+fn a_dropped_table_is_not_lost() {
+    const KEPT: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("kept");
+    const DROPPED: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("dropped");
+    let open = |disk: &FaultyDisk, read_only: bool| {
+        let database =
+            Database::builder().options(options()).read_only(read_only).disk(Arc::new(disk.clone()));
+        database.open(Sample::directory()).unwrap()
+    };
+    let disk = FaultyDisk::new();
+    let db = open(&disk, false);
+    db.transact(|tx| tx.put(KEPT, 1, &b"kept"[..]).map(drop)).unwrap();
+    let only_the_other = |left: &FaultyDisk| {
+        let saved = save(left);
+        assert_eq!(saved.salvage.source(), SalvageSource::Recovered, "{:?}", saved.salvage.failure());
+        assert!(saved.content.keys().eq(["kept"]), "{:?}", saved.content.keys());
+        assert_eq!(saved.content["kept"].len(), 1);
+    };
+    // Whose pages are freed is quick: once it must be caught at it.
+    let caught = (0..100).any(|_| {
+        db.transact(|tx| (0..400).try_for_each(|key| tx.put(DROPPED, key, &[7; 600][..]).map(drop))).unwrap();
+        assert!(db.drop_table("dropped").unwrap());
+        let left = disk.after_crash(CrashMode::DropUnsynced);
+        let begun = open(&left, true).stats().tables_dropped == 1;
+        only_the_other(&left);
+        begun
+    });
+    assert!(caught, "its pages were free at once, each time");
+    while db.stats().tables_dropped > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    db.close().unwrap();
+    only_the_other(&disk);
 }
