@@ -11,6 +11,7 @@ mod escalation;
 mod faults;
 mod finger;
 mod log_crowd;
+mod log_full;
 mod log_space;
 mod matrix;
 mod model;
