@@ -1,6 +1,7 @@
 //! The log as its users see it, on a disk that fails, tears and forgets. Run for each way of inserting (`INSERT`).
 
 mod concurrency;
+mod copy;
 mod crash;
 mod damage;
 mod faults;
