@@ -9,11 +9,10 @@ use crate::{
 /// Why wait-die is ahead where nearly everybody waits.
 const SLEEPERS_HOLD: &str = "who waits for a lock sleeps here, and a lock that is handed to a sleeper is held while it wakes; who \
                              dies leaves the hot records to those who run";
-/// What was seen with one hot record; why is not known.
-const ALL_ARE_ALIKE: &str = "with one of 64 hot records in each transaction Dreadlocks, the graph and deadlock-free locking do the same within 3 %, \
-                             although transactions meet: wait-die has a death for each commit when the record comes first. With 16 \
-                             hot records Dreadlocks are 2.4 times deadlock-free locking when it comes last. Why 64 make no difference was \
-                             not found out";
+/// Why it makes no difference to those who lock first which of their records are hot.
+const HELD_THROUGHOUT: &str = "deadlock-free locking asks for locks in the order of their hashed names, and holds what is hot throughout, wherever it comes: one \
+                               hot record first, last, anywhere: 395,000, 378,000, 370,000 commits/s; two: 110,000, 151,000, 115,000. Who locks as it goes \
+                               holds what comes last only briefly, and deadlocks are few: 33 for 1,354 commits";
 /// Why one partition is not ahead of locking where nobody waits.
 pub(super) const LOCKS_ARE_CHEAP: &str = "a shared lock is two atomic changes here, where the paper's are latches and lists: a store \
                                without any locks is 3 % ahead of locking, and for that a fifth of the cores is given up \
@@ -253,7 +252,7 @@ pub(super) fn positions(scale: Scale) -> Experiment {
             )
             .because(Cause::Technique, SLEEPERS_HOLD),
             Claim::times("one hot first: 1.4 times", free("1 hot first"), best("1 hot first"), 1.4, 1.4)
-                .because(Cause::Experiment, ALL_ARE_ALIKE),
+                .because(Cause::Technique, HELD_THROUGHOUT),
             Claim::at_least(
                 "two hot last, of 1,024: 2PL is ahead",
                 Quantity::Best(systems[1..].iter().map(|&system| last(system, 1024.0)).collect()),
@@ -269,23 +268,22 @@ pub(super) fn positions(scale: Scale) -> Experiment {
                 1.05,
                 0.97,
                 "ahead of all",
-            ),
+            )
+            .because(Cause::Technique, HELD_THROUGHOUT),
             Claim::times(
                 "one hot last: dreadlocks are 1.5 times deadlock-free",
                 at("1 hot last", dreadlocks),
                 free("1 hot last"),
                 1.5,
                 1.4,
-            )
-            .because(Cause::Experiment, ALL_ARE_ALIKE),
+            ),
             Claim::times(
                 "the wait-for graph is 1.3 times deadlock-free",
                 at("1 hot last", GRAPH),
                 free("1 hot last"),
                 1.3,
                 1.4,
-            )
-            .because(Cause::Experiment, ALL_ARE_ALIKE),
+            ),
             Claim::at_least(
                 "two hot anywhere: deadlock-free is ahead",
                 free("2 hot random"),
