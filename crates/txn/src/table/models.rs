@@ -81,10 +81,11 @@ fn run(work: Work, table: &TxnTable, tail: &AtomicU64) {
     let mut next = Lsn(RECORD);
     for (index, steps) in work.iter().enumerate() {
         let slot = table.claim(TxnId(index as u64 + 1), next).unwrap();
+        let mut last = Lsn::ZERO;
         for step in *steps {
-            table.begin_change(slot, next);
+            // The least that may be announced: the tail at first, its own last record later.
+            table.begin_change(slot, if last == Lsn::ZERO { next } else { last });
             let records = if let Step::Change(records) = step { *records } else { 1 };
-            let mut last = Lsn::ZERO;
             for _ in 0..records {
                 last = append(tail);
                 next = last.advance(RECORD);
