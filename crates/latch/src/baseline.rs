@@ -31,7 +31,7 @@ pub use backoff::TtasBackoff;
 pub use mcs::Mcs;
 pub use optimistic::OptimisticLatch;
 pub use queuing::QueuingRw;
-pub use road::HybridShared;
+pub use road::{HybridShared, HybridSpinning};
 pub use spin_rw::SpinRw;
 pub use standard::{StdMutex, StdRwLock};
 pub use tas::Tas;
@@ -142,6 +142,8 @@ pub enum LatchKind {
     Hybrid,
     /// [`HybridShared`]: the same, never read optimistically.
     HybridShared,
+    /// [`HybridSpinning`]: the same, without a parking lot.
+    HybridSpinning,
     /// [`OptimisticLatch`].
     Optimistic,
     /// [`Tas`].
@@ -185,6 +187,7 @@ impl LatchKind {
     pub const ALL: &'static [LatchKind] = &[
         LatchKind::Hybrid,
         LatchKind::HybridShared,
+        LatchKind::HybridSpinning,
         LatchKind::Optimistic,
         LatchKind::Tas,
         LatchKind::Ttas,
@@ -206,6 +209,7 @@ impl LatchKind {
         match self {
             LatchKind::Hybrid => "hybrid",
             LatchKind::HybridShared => "hybrid_shared",
+            LatchKind::HybridSpinning => "hybrid_spinning",
             LatchKind::Optimistic => "optimistic",
             LatchKind::Tas => "tas",
             LatchKind::Ttas => "ttas",
@@ -228,6 +232,7 @@ impl LatchKind {
         match self {
             LatchKind::Hybrid => visitor.visit::<HybridLatch>(),
             LatchKind::HybridShared => visitor.visit::<HybridShared>(),
+            LatchKind::HybridSpinning => visitor.visit::<HybridSpinning>(),
             LatchKind::Optimistic => visitor.visit::<OptimisticLatch>(),
             LatchKind::Tas => visitor.visit::<Tas>(),
             LatchKind::Ttas => visitor.visit::<Ttas>(),

@@ -13,7 +13,7 @@ const _: () = assert!(size_of::<TtasBackoff>() == 8);
 impl TtasBackoff {
     #[cold]
     fn wait(&self) {
-        spin::backing_off(spin::MAX_EXPONENT, || self.0.try_enter());
+        spin::backing_off(|| self.0.try_enter().then_some(()));
     }
 }
 

@@ -45,7 +45,7 @@ impl OptimisticLatch {
 
     #[cold]
     fn wait(&self) {
-        spin::backing_off(spin::MAX_EXPONENT, || self.try_enter());
+        spin::backing_off(|| self.try_enter().then_some(()));
     }
 
     #[inline]

@@ -19,14 +19,17 @@ pub(super) fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Looks until it is `done`, and stays away for 2ⁿ pauses after its n-th look in vain; n grows up to `most_exponent` (Böttcher et
-/// al. 2020, §4.5).
-pub(super) fn backing_off(most_exponent: u32, mut done: impl FnMut() -> bool) {
+/// Makes attempts until one gives something, and stays away for 2ⁿ pauses after the n-th in vain; n grows up to [`MAX_EXPONENT`]
+/// (Böttcher et al. 2020, §4.5).
+pub(super) fn backing_off<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let mut spin = Spin::default();
     let mut failures = 0;
-    while !done() {
+    loop {
+        if let Some(entered) = attempt() {
+            return entered;
+        }
         spin.pause(1 << failures);
-        failures = (failures + 1).min(most_exponent);
+        failures = (failures + 1).min(MAX_EXPONENT);
     }
 }
 

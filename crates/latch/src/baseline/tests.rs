@@ -306,6 +306,7 @@ fn sizes_are_those_of_the_paper() {
     let sizes = [
         (LatchKind::Hybrid, 16),
         (LatchKind::HybridShared, 16),
+        (LatchKind::HybridSpinning, 16),
         (LatchKind::Optimistic, 8),
         (LatchKind::Tas, 8),
         (LatchKind::Ttas, 8),

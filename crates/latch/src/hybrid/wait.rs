@@ -24,8 +24,9 @@ use crate::parking::{self, Ended, Next, Pass, Wait};
 /// Races that a woken thread may lose before the latch is handed to it. Models are smaller.
 pub(super) const RACES: u32 = if cfg!(foreshore_loom) { 1 } else { 4 };
 
-/// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times.
-const SPIN_ROUNDS: u32 = 5;
+/// Rounds of spinning before a thread sleeps; round *n* pauses 2ⁿ times. 255 pauses in all are less than a sleep and a wake-up
+/// take, and more than a change of a page does: who sleeps while a latch of a hot page changes hands makes all behind him wait.
+const SPIN_ROUNDS: u32 = 8;
 
 impl HybridLatch {
     /// Waits without end, and without a look around: nothing but the holder ends the wait. Hundreds of threads that wait for

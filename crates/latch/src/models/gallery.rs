@@ -12,7 +12,8 @@ use foreshore_env::thread;
 
 use super::{explore, must_fail};
 use crate::baseline::{
-    Latch, Mcs, OptimisticLatch, QueuingRw, SpinRw, StdMutex, StdRwLock, Ticket, Ttas, TtasBackoff,
+    HybridSpinning, Latch, Mcs, OptimisticLatch, QueuingRw, SpinRw, StdMutex, StdRwLock, Ticket, Ttas,
+    TtasBackoff,
 };
 
 #[derive(Default)]
@@ -142,6 +143,11 @@ fn spin_rw() {
 fn queuing_rw() {
     pairs::<QueuingRw>("queuing_rw");
     triples::<QueuingRw>("queuing_rw");
+}
+
+#[test]
+fn hybrid_spinning() {
+    pairs::<HybridSpinning>("hybrid_spinning");
 }
 
 #[test]
