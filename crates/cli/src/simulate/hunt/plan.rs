@@ -146,7 +146,10 @@ impl Ways {
 
 /// The options of which one value is drawn, and the values.
 const CHOICES: [(&str, &[&str]); 21] = [
-    ("lock_table", &["latched", "latched", "staged", "staged", "global_mutex"]),
+    (
+        "lock_table",
+        &["latched", "latched", "staged", "staged", "global_mutex", "always_latched", "global_mcs"],
+    ),
     (
         "deadlock_policy",
         &[
@@ -172,7 +175,7 @@ const CHOICES: [(&str, &[&str]); 21] = [
     ("early_lock_release", &["shared_and_exclusive", "shared_and_exclusive", "shared", "off"]),
     ("pipeline_length", &["100000", "3", "1"]),
     ("log_insert", &["compare_exchange", "fetch_add", "consolidated", "mutex"]),
-    ("latch_mode", &["hybrid", "hybrid", "always_shared", "always_exclusive"]),
+    ("latch_mode", &["hybrid", "hybrid", "optimistic", "always_shared", "always_exclusive"]),
     ("translation", &["page_table", "cuckoo", "bucketed", "global_mutex"]),
     ("transit", &["in_frame", "one_list", "many_lists"]),
     ("pool_bytes", &["1MiB", "512KiB", "512KiB"]),
