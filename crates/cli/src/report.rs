@@ -64,9 +64,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, CliError> {
 }
 
 fn reported(experiment: Experiment, scale: Scale, store: &Store) -> Reported {
-    let answers: Vec<_> = experiment.runs.iter().filter_map(|run| store.find(&run.command())).collect();
-    let told: BTreeMap<_, _> =
-        answers.iter().map(|answer| (answer.command.clone(), Ok(answer.answer.clone()))).collect();
+    let mut answers = Vec::new();
+    let mut told = BTreeMap::new();
+    for run in &experiment.runs {
+        let command = run.command();
+        match store.find(&command) {
+            Ok(Some(answer)) => {
+                told.insert(command, Ok(answer.answer.clone()));
+                answers.push(answer);
+            }
+            Ok(None) => {}
+            Err(why) => drop(told.insert(command, Err(why))),
+        }
+    }
     let judgement = judge(&experiment, &told);
     Reported { experiment, scale: scale.name(), judgement, answers }
 }

@@ -70,6 +70,13 @@ fn a_quick_one_is_run_once_stored_and_judged() {
     assert_eq!(run()["experiments"][0]["verdict"], "holds");
     let again: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     assert_ne!(again["program"], "another");
+    // Nor if the answer lacks what is taken from it, or is damaged.
+    answer["program"] = again["program"].clone();
+    answer["answer"] = serde_json::json!({"results": []});
+    for damage in [answer.to_string(), "{\"command\":".to_owned()] {
+        fs::write(&path, damage).unwrap();
+        assert_eq!(run()["experiments"][0]["verdict"], "holds");
+    }
 }
 
 #[test]
@@ -78,13 +85,14 @@ fn what_cannot_be_run_says_why() {
     let output = experiment(&["run", "9.9"], directory.path());
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("experiment list"));
-    // This very program does not simulate.
-    let own = env!("CARGO_BIN_EXE_foreshore");
-    let output = experiment(&["run", "2.8", "--json", "--simulator", own], directory.path());
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let judged = &told(&output)["experiments"][0];
-    assert_eq!(judged["verdict"], "not_run");
-    assert!(judged["why"].as_str().unwrap().contains("does not simulate"), "{judged}");
+    // This very program does not simulate, nor does one that ends well whatever it is asked for, or prints without end.
+    for other in [env!("CARGO_BIN_EXE_foreshore"), "/bin/true", "/usr/bin/yes"] {
+        let output = experiment(&["run", "2.8", "--json", "--simulator", other], directory.path());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let judged = &told(&output)["experiments"][0];
+        assert_eq!(judged["verdict"], "not_run");
+        assert!(judged["why"].as_str().unwrap().contains("does not simulate"), "{judged}");
+    }
 }
 
 #[test]
@@ -97,9 +105,21 @@ fn the_report_shows_what_is_stored() {
     let nothing = report(&[]);
     assert_eq!(nothing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("experiment run"));
-    assert_eq!(experiment(&["run", "4.6", "--quiet"], directory.path()).status.code(), Some(0));
+    let ran = experiment(&["run", "4.6"], directory.path());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    // Where there is no terminal, progress is told in lines.
+    let progress = String::from_utf8(ran.stderr).unwrap();
+    assert!(progress.contains("1 of 1 commands: foreshore bench latch"), "{progress}");
     let output = report(&["experiments", "--out", "page.html", "--json"]);
     assert_eq!((output.status.code(), &told(&output)["judged"]), (Some(0), &1.into()), "{output:?}");
     let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
     assert!(page.contains("id=\"e4.6\"") && page.contains("<svg") && page.contains("it was not run yet"));
+    // What cannot be used says so, in place of being passed over; a pipe, which nobody writes to, keeps nobody waiting.
+    let answers = directory.path().join("experiments/answers");
+    let answer = fs::read_dir(&answers).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&answer).unwrap();
+    assert!(Command::new("mkfifo").arg(&answer).status().unwrap().success());
+    assert_eq!(told(&report(&["--json"]))["judged"], 0);
+    let page = fs::read_to_string(directory.path().join("experiments/report.html")).unwrap();
+    assert!(page.contains("it is no regular file; remove the file and run it again"));
 }

@@ -8,7 +8,7 @@ mod shore_mt;
 mod staged_locks;
 
 use crate::{
-    claim::{At, Check, Claim, Quantity},
+    claim::{At, Claim, Quantity},
     experiment::{Experiment, Plot, Run, Scale, Shape, Take, Value},
     judgement::rounded,
 };
@@ -58,9 +58,8 @@ fn log_lines(name: &'static str, x: &'static str) -> Plot {
 
 /// A constant of a paper, by the name that `bench constants` gives it, and what the paper has.
 fn constant(name: &'static str, unit: &'static str, paper: f64) -> Claim {
-    let here = Quantity::spot(CONSTANT, name, At::First);
-    let check = Check::Ratio { of: here, to: Quantity::Is(paper), holds: (1.0, 1.0), shape: (0.1, 10.0) };
-    Claim { says: name, paper: format!("{} {unit}", rounded(paper)), check, reason: None }
+    let claim = Claim::exactly(name, Quantity::spot(CONSTANT, name, At::First), paper);
+    Claim { paper: format!("{} {unit}", rounded(paper)), ..claim }
 }
 
 const CONSTANT: &str = "value";
@@ -82,7 +81,10 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::{claim::ALIKE, experiment::Paper};
+    use crate::{
+        claim::{ALIKE, Check},
+        experiment::Paper,
+    };
 
     fn quantities(check: &Check) -> Vec<Quantity> {
         let all = match check {

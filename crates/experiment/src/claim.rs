@@ -163,6 +163,12 @@ impl Claim {
         Claim { says, paper: format!("{} ×", rounded(paper)), check, reason: None }
     }
 
+    /// A figure that is exactly so large, or the claim does not hold.
+    pub fn exactly(says: &'static str, of: Quantity, figure: f64) -> Claim {
+        let check = Check::Ratio { of, to: Quantity::Is(figure), holds: (1.0, 1.0), shape: (1.0, 1.0) };
+        Claim { says, paper: rounded(figure), check, reason: None }
+    }
+
     /// A ratio that is at least so large; in shape at least so large.
     pub fn at_least(
         says: &'static str,

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::experiment::{Take, Value};
 
-/// Transactions that a figure of theirs takes at least.
+/// Transactions that a figure of theirs takes at least, and one for each thread.
 const LEAST_COMMITS: u64 = 30;
 
 /// A figure, with the extremes of several that were measured for the same place.
@@ -72,6 +72,9 @@ impl Data {
                 continue;
             }
             let series = fill(&take.series, row)?;
+            if series.contains(char::is_control) {
+                return Err(format!("{series:?} is no name of a series"));
+            }
             let x = fill(&take.x, row)?;
             let x = x.parse().map_err(|_| format!("{x:?} is no number for the x axis"))?;
             check_commits(row)?;
@@ -140,12 +143,13 @@ fn text(value: &Json) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// EXPERIMENT-5: figures of a handful of transactions say nothing.
+/// EXPERIMENT-5: figures of a handful of transactions say nothing, nor does a window in which not every thread got on.
 fn check_commits(row: &Json) -> Result<(), String> {
     let commits = row.pointer("/ended").or_else(|| row.pointer("/commits"));
+    let threads = row.pointer("/threads").and_then(Json::as_u64).unwrap_or_default();
     match commits.and_then(Json::as_u64) {
-        Some(commits) if commits < LEAST_COMMITS => Err(format!(
-            "only {commits} transactions were committed while it was measured: too few to say anything"
+        Some(commits) if commits < LEAST_COMMITS.max(threads) => Err(format!(
+            "only {commits} transactions of {threads} threads were committed while it was measured: too few to say anything"
         )),
         _ => Ok(()),
     }
@@ -222,6 +226,8 @@ mod tests {
         assert_eq!(data.points("each", "a")[0].y, 15.0);
         data.add(&Take::whole("count", "a", 1, Value::Count("/list")), &json!({"list": [1, 2]})).unwrap();
         assert_eq!(data.points("count", "a")[0].y, 2.0);
+        let lost = json!({"results": [{"variant": "a", "threads": 200, "rate": 4.0, "commits": 199}]});
+        assert!(data.clone().add(&take, &lost).unwrap_err().contains("of 200 threads"));
         // What ended counts, where it is told.
         let long =
             json!({"results": [{"variant": "a", "threads": 8, "rate": 4.0, "commits": 29, "ended": 30}]});
@@ -241,6 +247,8 @@ mod tests {
         assert!(data.add(&Take::whole("p", "a", 1, Value::Per("/rate", "/seconds")), &none).is_err());
         assert!(data.add(&Take::whole("p", "{/no}", 1, Value::Of("/commits")), &report).is_err());
         assert!(data.add(&Take::whole("p", "a", "x", Value::Of("/commits")), &report).is_err());
+        let named = json!({"name": "a\u{1b}[2J", "rate": 1.0});
+        assert!(data.add(&Take::whole("p", "{/name}", 1, Value::Of("/rate")), &named).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What an experiment is.
 
-use crate::claim::Claim;
+use serde_json::Value as Json;
+
+use crate::{claim::Claim, data::Data};
 
 /// The papers, and what was asked beyond them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +130,16 @@ impl Run {
     /// The same, and what it finds wrong is a figure.
     pub fn that_may_fail(self) -> Run {
         Run { may_fail: true, ..self }
+    }
+
+    /// Adds what is taken from this answer to `data`. An error says in words what is missing there.
+    pub(crate) fn take(&self, answer: &Json, data: &mut Data) -> Result<(), String> {
+        self.takes.iter().try_for_each(|take| data.add(take, answer))
+    }
+
+    /// Whether an answer has the figures that are taken from it; an error says in words what is missing.
+    pub fn check(&self, answer: &Json) -> Result<(), String> {
+        self.take(answer, &mut Data::default())
     }
 
     /// The arguments that the program is given, one by one.

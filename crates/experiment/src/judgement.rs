@@ -96,7 +96,7 @@ pub fn judge(experiment: &Experiment, answers: &BTreeMap<String, Result<Json, St
     for run in &experiment.runs {
         let command = run.command();
         let taken = match answers.get(&command) {
-            Some(Ok(answer)) => run.takes.iter().try_for_each(|take| data.add(take, answer)),
+            Some(Ok(answer)) => run.take(answer, &mut data),
             Some(Err(why)) => Err(why.clone()),
             None => Err("it was not run yet".to_owned()),
         };

@@ -45,8 +45,11 @@ pub fn page(reported: &[Reported]) -> Result<String, String> {
     ))
 }
 
-/// Text as HTML has it.
+/// Text as HTML has it. What XML cannot have, control characters above all, becomes a replacement character.
 fn escape(text: &str) -> String {
+    let allowed =
+        |c: char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}') || matches!(c, '\n' | '\t');
+    let text: String = text.chars().map(|c| if allowed(c) { c } else { '\u{fffd}' }).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

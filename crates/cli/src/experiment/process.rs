@@ -16,8 +16,10 @@ use serde_json::Value;
 
 /// How often a running child is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Bytes that are read of what a command prints. An answer has less; who prints more finds the pipe closed.
+const LARGEST: u64 = 64 << 20;
 /// The longest that a command may take.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(6 * 3600);
 
 /// What a process ended with.
 pub(super) struct Ended {
@@ -29,13 +31,14 @@ pub(super) struct Ended {
     pub(super) computed_seconds: Option<f64>,
 }
 
-/// Runs a program with its temporary files in `directory`, until it ends or `stop` is set. `may_fail`: a check of it that fails
+/// Runs a program with its temporary files in `directory`, until it ends, has taken the `longest` time, or `stop` is set. `may_fail`: a check of it that fails
 /// is a figure. Why it has no answer is told in a sentence.
 pub(super) fn run(
     program: &Path,
     words: &[&str],
     may_fail: bool,
     directory: &Path,
+    longest: Duration,
     stop: &AtomicBool,
 ) -> Result<Ended, String> {
     let begun = Instant::now();
@@ -51,7 +54,7 @@ pub(super) fn run(
     let out = reader(child.stdout.take());
     let err = reader(child.stderr.take());
     let mut computed_seconds = None;
-    let status = wait(&mut child, begun + LONGEST, stop, &mut computed_seconds);
+    let status = wait(&mut child, longest, stop, &mut computed_seconds);
     let join = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     let (out, err) = (join(out), join(err));
     let status = status?;
@@ -75,9 +78,9 @@ pub(super) fn run(
 fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
+        if let Some(pipe) = pipe {
             // What was read before an error is all there is.
-            let _ = pipe.read_to_end(&mut bytes);
+            let _ = pipe.take(LARGEST).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -95,10 +98,11 @@ fn computed(child: &Child) -> Option<f64> {
 /// The exit status; `None` if a signal ended it. `computed_seconds`: what it had computed just before it ended.
 fn wait(
     child: &mut Child,
-    deadline: Instant,
+    longest: Duration,
     stop: &AtomicBool,
     computed_seconds: &mut Option<f64>,
 ) -> Result<Option<i32>, String> {
+    let deadline = Instant::now() + longest;
     let why = loop {
         *computed_seconds = computed(child).or(*computed_seconds);
         match child.try_wait() {
@@ -106,7 +110,7 @@ fn wait(
             // Relaxed: nothing else is read because of it.
             Ok(None) if stop.load(Ordering::Relaxed) => break "it was interrupted".to_owned(),
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
-            Ok(None) => break format!("it took longer than {LONGEST:?}"),
+            Ok(None) => break format!("it took longer than {longest:?}"),
             Err(error) => break format!("it could not be looked after: {error}"),
         }
     };
@@ -121,7 +125,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, stop: bool) -> Result<Ended, String> {
-        run(Path::new("/bin/sh"), &["-c", script], false, Path::new("/tmp"), &AtomicBool::new(stop))
+        run(Path::new("/bin/sh"), &["-c", script], false, Path::new("/tmp"), LONGEST, &AtomicBool::new(stop))
     }
 
     #[test]
@@ -133,12 +137,19 @@ mod tests {
         assert!(shell("echo '{}'; exit 1", false).err().unwrap().contains("check"));
         assert!(shell("echo gone >&2; exit 3", false).err().unwrap().contains("gone"));
         let may_fail = |script: &str| {
-            let ended =
-                run(Path::new("/bin/sh"), &["-c", script], true, Path::new("/tmp"), &AtomicBool::new(false));
+            let ended = run(
+                Path::new("/bin/sh"),
+                &["-c", script],
+                true,
+                Path::new("/tmp"),
+                LONGEST,
+                &AtomicBool::new(false),
+            );
             ended.is_ok()
         };
         assert!(may_fail("echo '{}'; exit 1") && !may_fail("echo '{}'; exit 2"));
-        let nowhere = run(Path::new("/no/such"), &[], false, Path::new("/tmp"), &AtomicBool::new(false));
+        let nowhere =
+            run(Path::new("/no/such"), &[], false, Path::new("/tmp"), LONGEST, &AtomicBool::new(false));
         assert!(nowhere.is_err());
     }
 

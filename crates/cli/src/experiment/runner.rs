@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fmt,
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
 };
@@ -54,6 +55,8 @@ struct Runner {
     stop: Arc<AtomicBool>,
     machine: Machine,
     bar: ProgressBar,
+    /// Whether progress is to be told.
+    tells: bool,
 }
 
 /// Runs and judges; prints what came of it.
@@ -134,6 +137,7 @@ impl Runner {
             stop,
             machine: store::machine(),
             bar,
+            tells: !args.json && !args.quiet,
         })
     }
 
@@ -146,10 +150,12 @@ impl Runner {
         }
     }
 
-    /// The stored answer, if this program gave it.
+    /// The stored answer, if this program gave it, and it has the figures that are taken from it. What is damaged is as good as none: it
+    /// is asked for again.
     fn stored(&self, run: &Run) -> Option<Answer> {
         let program = self.program(run.way).ok()?;
-        self.store.find(&run.command()).filter(|answer| answer.program == program.checksum)
+        let answer = self.store.find(&run.command()).ok()??;
+        (answer.program == program.checksum && run.check(&answer.answer).is_ok()).then_some(answer)
     }
 
     /// What is to be run, each command once.
@@ -179,7 +185,7 @@ impl Runner {
                                 Ok(Err(why)) => drop(failures.lock().insert(run.command(), why)),
                                 Err(error) => drop(trouble.lock().replace(error)),
                             }
-                            self.bar.inc(1);
+                            self.tell(run);
                         }
                     });
                 }
@@ -188,6 +194,16 @@ impl Runner {
         match trouble.into_inner() {
             Some(error) => Err(error),
             None => Ok(failures.into_inner()),
+        }
+    }
+
+    /// Tells that a command is done: by the bar, or where there is no terminal, by a line.
+    fn tell(&self, run: &Run) {
+        self.bar.inc(1);
+        if self.tells && self.bar.is_hidden() {
+            let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+            // Nobody needs to read it.
+            let _ = writeln!(io::stderr().lock(), "  {done} of {all} commands: {}", run.command());
         }
     }
 
@@ -204,11 +220,15 @@ impl Runner {
             &run.words(),
             run.may_fail,
             self.directory.path(),
+            process::LONGEST,
             &self.stop,
         ) {
             Ok(ended) => ended,
             Err(why) => return Ok(Err(why)),
         };
+        if let Err(why) = run.check(&ended.answer) {
+            return Ok(Err(why));
+        }
         self.store.keep(&Answer {
             command: run.command(),
             program: program.checksum.clone(),

@@ -6,6 +6,9 @@ use std::{
     process::{Command, Stdio},
 };
 
+use foreshore_env::{sync::atomic::AtomicBool, time::Duration};
+
+use super::process;
 use crate::{
     COMMIT,
     output::{CliError, line},
@@ -13,6 +16,9 @@ use crate::{
 
 /// Where `cargo sim` leaves it, in a checkout.
 const PLACE: &str = "target/sim/release/foreshore";
+
+/// The longest that a simulation of a moment takes.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The simulating program.
 pub(super) struct Simulator {
@@ -82,17 +88,18 @@ fn build(program: &Path, tell: bool) -> Result<Simulator, CliError> {
 
 /// Refuses a program that does not simulate.
 fn check(path: PathBuf) -> Result<Simulator, CliError> {
-    let run = |words: &[&str]| {
-        let told = Command::new(&path).args(words).stdin(Stdio::null()).output();
-        told.map_err(CliError::io(format!("run {}", path.display())))
-    };
-    if !run(&["simulate", "--seeds", "0", "--json"])?.status.success() {
+    let words = ["simulate", "--seeds", "0", "--json"];
+    let told = process::run(&path, &words, false, &env::temp_dir(), LONGEST, &AtomicBool::new(false));
+    // One life and what came of it: any other program that ends well has not told that.
+    if !told.is_ok_and(|ended| ended.answer.pointer("/seed").is_some()) {
         return Err(CliError::usage(
             format!("{} does not simulate", path.display()),
             "name the program that `cargo sim --version` makes: target/sim/release/foreshore",
         ));
     }
-    let commit = commit_in(&String::from_utf8_lossy(&run(&["--version"])?.stdout)).to_owned();
+    let version = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
+    let version = version.map_err(CliError::io(format!("run {}", path.display())))?;
+    let commit = commit_in(&String::from_utf8_lossy(&version.stdout)).to_owned();
     Ok(Simulator { path, commit })
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +13,9 @@ use crate::{file, output::CliError};
 
 /// The folder of the answers.
 const ANSWERS: &str = "answers";
+
+/// Bytes of the largest file that is read: a hundred times what answers have.
+const LARGEST: u64 = 64 << 20;
 
 /// The answers in a directory.
 pub(crate) struct Store {
@@ -36,11 +40,22 @@ impl Store {
         self.folder.join(format!("{:016x}.json", checksum(command.as_bytes())))
     }
 
-    /// The answer to a command; `None` if there is none, or it cannot be understood.
-    pub(crate) fn find(&self, command: &str) -> Option<Answer> {
-        let text = fs::read(self.path(command)).ok()?;
-        let answer: Answer = serde_json::from_slice(&text).ok()?;
-        (answer.command == command).then_some(answer)
+    /// The answer to a command; `None` if there is none. An error says in words what is wrong with what is there, and what to do.
+    pub(crate) fn find(&self, command: &str) -> Result<Option<Answer>, String> {
+        let path = self.path(command);
+        let answer = read(&path).map_err(|why| {
+            format!(
+                "its answer in {} cannot be used: {why}; remove the file and run it again",
+                path.display()
+            )
+        })?;
+        match answer {
+            Some(answer) if answer.command != command => Err(format!(
+                "the answer in {} is to another command; remove the file and run it again",
+                path.display()
+            )),
+            answer => Ok(answer),
+        }
     }
 
     /// Puts an answer there, whole or not at all.
@@ -49,6 +64,22 @@ impl Store {
         let text = serde_json::to_vec_pretty(answer).map_err(|error| CliError::Other(error.to_string()))?;
         file::write(&path, text)
     }
+}
+
+/// What is in the file of an answer; `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Answer>, String> {
+    // Not opened before it is known to be a file: to open a pipe would wait for who writes to it.
+    let length = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() => there.len(),
+        Ok(_) => return Err("it is no regular file".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if length > LARGEST {
+        return Err(format!("it has {length} bytes, and no answer has more than {LARGEST}"));
+    }
+    let text = fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| format!("it is damaged ({error})"))
 }
 
 /// FNV-1a, 64 bits: the same everywhere and always, because files are named by it.
@@ -83,7 +114,7 @@ mod tests {
     fn answers_are_found_by_their_command() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::make(directory.path()).unwrap();
-        assert!(store.find("foreshore bench x").is_none());
+        assert_eq!(store.find("foreshore bench x"), Ok(None));
         let answer = Answer {
             command: "foreshore bench x".to_owned(),
             program: "1".to_owned(),
@@ -96,11 +127,20 @@ mod tests {
             answer: serde_json::json!({"rate": 1.25}),
         };
         store.keep(&answer).unwrap();
-        assert_eq!(store.find("foreshore bench x"), Some(answer));
-        assert!(store.find("foreshore bench y").is_none());
-        // Half a file is none.
-        fs::write(store.path("foreshore bench x"), "{\"command\": ").unwrap();
-        assert!(store.find("foreshore bench x").is_none());
+        assert_eq!(store.find("foreshore bench x"), Ok(Some(answer)));
+        assert_eq!(store.find("foreshore bench y"), Ok(None));
+        // Another command's answer is none, nor is half a file, nor what is no file.
+        fs::rename(store.path("foreshore bench x"), store.path("foreshore bench y")).unwrap();
+        assert!(store.find("foreshore bench y").unwrap_err().contains("another command"));
+        let path = store.path("foreshore bench x");
+        fs::write(&path, "{\"command\": ").unwrap();
+        let why = store.find("foreshore bench x").unwrap_err();
+        assert!(why.contains("damaged") && why.contains("remove the file"), "{why}");
+        fs::File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        assert!(store.find("foreshore bench x").unwrap_err().contains("bytes"));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(store.find("foreshore bench x").unwrap_err().contains("no regular file"));
     }
 
     #[test]

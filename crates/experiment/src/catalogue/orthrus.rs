@@ -105,12 +105,15 @@ impl System {
 }
 
 /// How long a run lasts. The paper's systems have no log; here each page is logged as a whole when it is first changed, which is over
-/// before anything is measured if the log's buffer has room for all of them; and everything is in memory.
-fn length(scale: Scale) -> &'static str {
-    scale.pick(
-        "--seconds 0.006 --warm-up 0.003 --set log_buffer_bytes=64MiB",
-        "--seconds 0.03 --warm-up 0.01 --set log_buffer_bytes=256MiB --set pool_bytes=1GiB",
-    )
+/// before anything is measured if the log's buffer has room for all of them, and who updates is given the time for it; and everything
+/// is in memory.
+fn length(scale: Scale, updates: bool) -> String {
+    let warm_up = if updates { 0.02 } else { scale.pick(0.003, 0.01) };
+    let rest = scale.pick(
+        "--seconds 0.006 --set log_buffer_bytes=64MiB",
+        "--seconds 0.03 --set log_buffer_bytes=256MiB --set pool_bytes=1GiB",
+    );
+    format!("{rest} --warm-up {warm_up}")
 }
 
 /// Dreadlocks: those that spin, as the paper's do. Eighty cores that spin take a quarter of an hour to simulate; when it is to be
@@ -122,7 +125,8 @@ fn dreadlocks(scale: Scale) -> System {
 /// YCSB on so many cores.
 fn ycsb(scale: Scale, system: System, cores: u32, rest: &str) -> String {
     let options = system.options(cores);
-    let options = if rest.contains("hot:") && rest.contains("--read-percent 0") {
+    let updates = rest.contains("--read-percent 0");
+    let options = if updates && rest.contains("hot:") {
         // What a thread has under way keeps hot records locked.
         options.replace("--in-flight 4", "--in-flight 2")
     } else {
@@ -131,7 +135,7 @@ fn ycsb(scale: Scale, system: System, cores: u32, rest: &str) -> String {
     format!(
         "bench ycsb --records {} --value-bytes 1000 {rest} {options} --durability lazy {}",
         scale.pick(10_000, 200_000),
-        length(scale)
+        length(scale, updates)
     )
 }
 

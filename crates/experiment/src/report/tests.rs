@@ -178,6 +178,12 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
     assert!(page.contains("Fast &lt;&amp;&gt; Slow") && page.contains("seeds: 7"));
 }
 
+/// Stored answers are files that anybody may have written.
+#[test]
+fn what_no_page_can_have_is_replaced() {
+    assert_eq!(escape("a\u{1b}[31m\0\u{ffff}\u{85}b\tc\n"), "a\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}b\tc\n");
+}
+
 #[test]
 fn answers_of_different_programs_are_told_of() {
     let experiment = catalogue(Scale::Quick).into_iter().find(|experiment| experiment.id == "1.1").unwrap();

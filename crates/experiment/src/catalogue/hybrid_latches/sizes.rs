@@ -27,7 +27,7 @@ pub(super) fn sizes() -> Experiment {
     const PLOT: &str = "bytes";
     let take = Take::each(PLOT, "/results", "{/latch}", "1", Value::Of("/size_bytes"));
     let size = |series: &str| Quantity::spot(PLOT, series, At::First);
-    let is = |says, series, bytes: f64| Claim::times(says, size(series), Quantity::Is(1.0), bytes, 1.0);
+    let is = |says, series, bytes: f64| Claim::exactly(says, size(series), bytes);
     Experiment {
         id: "4.6",
         paper: Paper::HybridLatches,

@@ -26,7 +26,7 @@ pub(super) fn execution_threads(scale: Scale) -> Experiment {
                  --drawn-by engine --in-flight 8 --cores {} --set execution_threads={execution} --durability lazy {}",
                 scale.pick(10_000, 200_000),
                 control + execution,
-                length(scale)
+                length(scale, true)
             );
             let mut run = point(arguments, System::Orthrus(Some(1)), execution);
             run.takes[0].series = format!("{control} control threads");

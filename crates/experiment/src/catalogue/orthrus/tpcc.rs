@@ -28,7 +28,7 @@ fn tpcc(scale: Scale, system: System, cores: u32, warehouses: u32) -> String {
         .replace(&format!("--partitions {control}"), &format!("--partitions {}", control.min(warehouses)));
     format!(
         "bench tpcc --mix neworder-payment --warehouses {warehouses} {size} {options} --durability lazy {}",
-        length(scale)
+        length(scale, true)
     )
 }
 
