@@ -76,7 +76,7 @@ fn tpcc(scale: Scale) -> Experiment {
             .because(
                 Cause::Technique,
                 "HyPer's transactions lock no records: here they wait for locks for a third of their time, whatever the latches. Shared ones \
-                 cost 170 atomic changes a transaction, and take memory from 21 to 25 % of the time",
+                 cost 160 atomic changes a transaction, and take memory from 19 to 24 % of the time",
             ),
             Claim::alike(
                 "it makes no difference what follows an optimistic read that fails",
@@ -97,7 +97,7 @@ fn tpcc(scale: Scale) -> Experiment {
         ],
         remark: "The mutex of the system, the paper's fifth, is not here: a page has one latch, and shared latching is the same by another one. \
                  HyPer's indexes are radix trees, and its transactions lock no records; here they do. NewOrder and Payment only; warehouses are \
-                 small when quick.",
+                 small when quick. `hybrid` and `optimistic` are one run: they differ in what follows reads that keep failing, and none did here.",
     }
 }
 
@@ -130,8 +130,8 @@ fn scans(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Experiment,
-                "ten threads scan the same pages in the same order: with exclusive latches they wait for each other for 62 % \
-                 of their time, with the others for 5 %",
+                "ten threads scan the same pages in the same order: with exclusive latches they wait for each other for 60 % \
+                 of their time, with the others for less than 1 %",
             ),
         ],
         remark: "A scan without an index, in place of TPC-H. All threads scan the same pages in the same order, so that exclusive latches meet more \
@@ -195,7 +195,7 @@ fn granularity(scale: Scale) -> Experiment {
                 Cause::Experiment,
                 "a tenth of the tuples, which is what is updated here, is more than what the paper can mean: each latch of \
                  1,000 keeps readers away most of the time, whichever it is, and all do best with 100, hybrid and \
-                 reader-writer mutex alike (893 and 909 million tuples a second; with 1,000, 586 and 610)",
+                 reader-writer mutex alike (881 and 878 million tuples a second; with 1,000, 609 and 569)",
             ),
         ],
         remark: "The paper does not say what its share of writes is a share of; here it is one of the tuples touched. 200,000 tuples of eight bytes, \
