@@ -217,7 +217,7 @@ fn normalised(scale: Scale) -> Experiment {
                 12.0,
                 6.0,
                 "almost linear",
-            ),
+            ).because(Cause::Machine, "16 cores spend 35 % of their time on lines of memory that others had before, one core hardly any"),
             Claim::at_least(
                 "then it saturates, and does not fall",
                 rate("staged", At::X(32.0)),

@@ -71,7 +71,8 @@ pub(super) fn execution_threads(scale: Scale) -> Experiment {
                 rate(&few, At::Peak),
                 more,
                 1.5,
-            ),
+            ).because(Cause::Experiment, "32 execution threads do not fill four control threads: they wait for nothing, and compute for all of their time but for lines of memory. With one \
+                 control thread they are idle for a third of it"),
         ],
         remark: "Quick: 1 and 4 control threads; the paper's 4, 8 and 16 otherwise. 10,000 records when quick, 200,000 otherwise; the paper has 10 million.",
     }
@@ -221,7 +222,7 @@ pub(super) fn share_of_two(scale: Scale) -> Experiment {
             .because(
                 Cause::Technique,
                 "a fifth of the cores does nothing but lock, and nobody else wants these locks: the 16 that run \
-                 transactions do 17,800 a second each, 20 under deadlock-free locking 15,100",
+                 transactions do 17,200 a second each, 20 under deadlock-free locking 14,900",
             ),
             Claim::at_least(
                 "the store wins if none has two",
