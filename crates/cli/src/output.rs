@@ -48,6 +48,15 @@ pub(crate) enum CliError {
         /// Entries before it that are in the database now, if that is known.
         entries: Option<u64>,
     },
+    /// The work was broken off when some of it had been done.
+    #[error("{cause}\n  {done}")]
+    Partial {
+        /// What was in the way.
+        #[source]
+        cause: Box<CliError>,
+        /// What was done, and what to do with the rest.
+        done: String,
+    },
     /// Anything else, described.
     #[error("{0}")]
     Other(String),
@@ -82,6 +91,7 @@ impl CliError {
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
+            CliError::Partial { cause, .. } => cause.code(),
             CliError::Line { .. } | CliError::Other(_) => "other",
         }
     }
