@@ -16,7 +16,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, printable},
     recovery,
 };
 use sink::Sink;
@@ -135,8 +135,8 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     if let Err(error) = first_failure(read, kept, closed.map_err(CliError::from), there) {
         if made && sink.entries() == 0 {
             // Standard error may be closed, and nobody misses it then.
-            let _ =
-                writeln!(io::stderr().lock(), "{} was made, and has no entries", args.directory.display());
+            let made = format!("{} was made, and has no entries", args.directory.display());
+            let _ = writeln!(io::stderr().lock(), "{}", printable(&made));
         }
         return Err(error);
     }

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     dump::cell::escape,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CHECK_FAILED, CliError, json_line, line, printable},
 };
 use target::{Place, Target};
 
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
         let text = text(&outcome);
         if to_stdout {
             // Standard error may be closed; the records are what counts.
-            let _ = io::stderr().lock().write_all(text.as_bytes());
+            let _ = io::stderr().lock().write_all(printable(&text).as_bytes());
         } else {
             line(text.trim_end())?;
         }

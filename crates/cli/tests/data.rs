@@ -572,4 +572,38 @@ fn names_are_printed_as_text() {
     assert!(!printed.contains('\u{1b}'), "{printed:?}");
     let report: Json = serde_json::from_str(&scene.succeed("stat db --json")).unwrap();
     assert_eq!(report["tables"][0]["name"], name);
+    // What is wrong with it, too: its leaf, which nobody else has.
+    let data = scene.path("db/data");
+    let mut bytes = fs::read(&data).unwrap();
+    let is_leaf = |page: &[u8]| (page[21], u32::from_le_bytes(page[16..20].try_into().unwrap())) == (3, 16);
+    let leaf = bytes.chunks(8192).position(is_leaf).unwrap();
+    bytes[leaf * 8192 + 4000] ^= 1;
+    fs::write(&data, bytes).unwrap();
+    let output = scene.run("verify db");
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(r"table red \x1b[31m \x07bell:"), "{printed:?}");
+    assert!(printed.ends_with("foreshore salvage db NEW_DIR\n"), "{printed}");
+}
+
+/// Paths are whatever their owner calls them.
+#[test]
+fn paths_give_no_orders_to_a_terminal() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let name = "copy\u{1b}[31m";
+    let copy = |status: i32| {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(["backup", "db", name])
+            .current_dir(scene.path(""))
+            .output()
+            .unwrap();
+        let said = text(&[output.stdout, output.stderr].concat());
+        assert_eq!(output.status.code(), Some(status), "{said:?}");
+        assert!(said.contains(r"copy\x1b[31m") && !said.contains('\u{1b}'), "{said:?}");
+    };
+    copy(0);
+    // It is not empty any more.
+    copy(2);
+    assert!(scene.path(name).is_dir());
 }
