@@ -592,7 +592,7 @@ fn paths_give_no_orders_to_a_terminal() {
     let scene = Scene::new();
     make_database(&scene.path("db"));
     let name = "copy\u{1b}[31m";
-    let copy = |status: i32| {
+    let copy = |status: i32| -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
             .args(["backup", "db", name])
             .current_dir(scene.path(""))
@@ -601,9 +601,14 @@ fn paths_give_no_orders_to_a_terminal() {
         let said = text(&[output.stdout, output.stderr].concat());
         assert_eq!(output.status.code(), Some(status), "{said:?}");
         assert!(said.contains(r"copy\x1b[31m") && !said.contains('\u{1b}'), "{said:?}");
+        said
     };
     copy(0);
-    // It is not empty any more.
-    copy(2);
     assert!(scene.path(name).is_dir());
+    let said = copy(2);
+    assert!(said.contains("is not empty") && said.contains("next: name a directory"), "{said}");
+    scene.write("letter", "dear");
+    let said = scene.fail("backup db letter");
+    assert!(said.contains("letter is no directory") && said.contains("next: name a directory"), "{said}");
+    assert!(scene.fail("backup db db/copy").contains("lies in the database"));
 }

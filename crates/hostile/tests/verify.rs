@@ -177,7 +177,7 @@ fn pointers_to_other_pages_are_noticed() {
     assert_eq!(places.len(), 1, "the only pointer to it");
     let second = places[0]..places[0] + 4;
     let mut exchanged = data.clone();
-    exchanged[leftmost.clone()].copy_from_slice(&other);
+    exchanged[leftmost].copy_from_slice(&other);
     assert!(is_noticed(&sample, &exchanged), "twice");
     exchanged[second.clone()].copy_from_slice(&first.to_le_bytes());
     assert!(is_noticed(&sample, &exchanged), "exchanged");

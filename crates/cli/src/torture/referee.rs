@@ -256,7 +256,7 @@ impl Referee<'_> {
         let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
             Ok(engine) => engine,
             Err(error) => {
-                let error = CliError::from(BenchError::from(error));
+                let error = CliError::from(error);
                 if is_full(&error) {
                     return Err(no_room(self.directory, &error.to_string()));
                 }
