@@ -17,6 +17,10 @@ const CLIENTS: usize = 5;
 const TRANSACTIONS: usize = 20;
 const KEYS: u64 = 4;
 
+/// The list that all clients begin at once, each having found that it is not there: what `read_committed` cannot keep apart, whatever
+/// the time that anything takes. Somebody reads it at the end.
+const FIRST: u64 = 1_000_000;
+
 /// One operation of a transaction.
 #[derive(Clone, Debug)]
 enum Step {
@@ -54,6 +58,19 @@ struct Client {
     waits: bool,
 }
 
+impl Client {
+    /// Whether it has not looked yet whether the first list is there.
+    fn begins_the_first(&self) -> bool {
+        self.left == TRANSACTIONS && matches!(self.next, Next::Begin | Next::Get(0))
+    }
+}
+
+/// A list as it is written.
+fn elements(list: &Json) -> Vec<u64> {
+    let list = list.as_str().unwrap_or_default();
+    list.split_whitespace().map(|element| element.parse().unwrap()).collect()
+}
+
 /// Plays a history.
 struct Stage<'i> {
     player: Player,
@@ -82,11 +99,13 @@ impl Stage<'_> {
             let free: Vec<usize> =
                 (0..CLIENTS).filter(|&client| !clients[client].waits && clients[client].left > 0).collect();
             let answers = match free.len() {
-                0 if clients.iter().all(|client| client.left == 0) => return,
+                0 if clients.iter().all(|client| client.left == 0) => return self.look_back(),
                 // All wait: for who gives way.
                 0 => vec![self.player.next()],
                 count => {
-                    let client = &mut clients[free[self.random.below(count as u64) as usize]];
+                    let drawn = free[self.random.below(count as u64) as usize];
+                    let begins = clients.iter().position(|client| !client.waits && client.begins_the_first());
+                    let client = &mut clients[begins.unwrap_or(drawn)];
                     let command = self.command(client);
                     client.waits = true;
                     self.player.play(&command)
@@ -100,11 +119,30 @@ impl Stage<'_> {
         }
     }
 
+    /// Reads the list that all have begun.
+    fn look_back(&mut self) {
+        let steps = vec![Step::Read { key: FIRST, scanned: false }];
+        let mut reader =
+            Client { number: CLIENTS, next: Next::Begin, steps, seen: Vec::new(), left: 1, waits: false };
+        self.tell("invoke", &reader);
+        self.player.ok("reader", "begin", json!({}));
+        let answer = self.player.ok("reader", "get", json!({"key": FIRST.to_string()}));
+        reader.seen.push(elements(&answer["value"]));
+        self.player.ok("reader", "commit", json!({}));
+        self.tell("ok", &reader);
+    }
+
     /// A client's next command.
     fn command(&mut self, client: &mut Client) -> Json {
         let mut command = match client.next {
             Next::Begin => {
-                client.steps = self.draw();
+                client.steps = match client.left {
+                    TRANSACTIONS => {
+                        self.elements += 1;
+                        vec![Step::Append { key: FIRST, element: self.elements }]
+                    }
+                    _ => self.draw(),
+                };
                 client.seen.clear();
                 self.tell("invoke", client);
                 let durability = if self.random.below(4) == 0 { "sync" } else { "lazy" };
@@ -171,8 +209,7 @@ impl Stage<'_> {
                     Step::Read { scanned: true, .. } => &answer["entries"][0][1],
                     _ => &answer["value"],
                 };
-                let list = list.as_str().unwrap_or_default();
-                client.seen.push(list.split_whitespace().map(|element| element.parse().unwrap()).collect());
+                client.seen.push(elements(list));
                 match client.steps[step] {
                     Step::Read { .. } => Next::Get(step + 1),
                     Step::Append { .. } => Next::Put(step),
