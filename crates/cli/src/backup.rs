@@ -1,9 +1,16 @@
 //! `foreshore backup`.
 
-use std::{io::IsTerminal, ops::ControlFlow, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    io::{ErrorKind, IsTerminal},
+    ops::ControlFlow,
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use foreshore::{BackupReport, Error};
 use foreshore_env::{
+    disk::{Disk, RealDisk},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -80,8 +87,23 @@ pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses a place where something is. What lies in the database itself is refused by that.
+fn check_target(args: &BackupArgs) -> Result<(), CliError> {
+    if matches!(RealDisk.lies_in(&args.target, &args.directory), Ok(true)) {
+        return Ok(());
+    }
+    let complaint = match fs::read_dir(&args.target).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => "is not empty, and a backup is alone in its directory",
+        Err(error) if error.kind() == ErrorKind::NotADirectory => "is no directory",
+        _ => return Ok(()),
+    };
+    let message = format!("{} {complaint}", args.target.display());
+    Err(CliError::usage(message, "name a directory that is absent or empty"))
+}
+
 fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
     let db = open_to_look(&args.directory)?;
+    check_target(args)?;
     // What it leaves when it is interrupted says that it is no database, as after any failure.
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

@@ -16,7 +16,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, printable},
     recovery,
 };
 use sink::Sink;
@@ -29,7 +29,8 @@ use source::{Columns, Form};
 /// wrote brings its tables and types with it.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it are in the database. An input that is refused before its first entry makes no database, and no table.
+/// it are in the database. After any other failure, such as a full disk, the error says how many entries are there, and the line
+/// of the last one. An input that is refused at its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -130,11 +131,12 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     progress.finish();
     let made = sink.has_opened() && !was_there;
     let closed = if sink.has_opened() { sink.database()?.close() } else { Ok(()) };
-    if let Err(error) = first_failure(read, kept, closed.map_err(CliError::from), sink.entries()) {
+    let there = (sink.entries(), sink.last_line());
+    if let Err(error) = first_failure(read, kept, closed.map_err(CliError::from), there) {
         if made && sink.entries() == 0 {
             // Standard error may be closed, and nobody misses it then.
-            let _ =
-                writeln!(io::stderr().lock(), "{} was made, and has no entries", args.directory.display());
+            let made = format!("{} was made, and has no entries", args.directory.display());
+            let _ = writeln!(io::stderr().lock(), "{}", printable(&made));
         }
         return Err(error);
     }
@@ -159,19 +161,34 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
 /// What is told of reading all entries, committing what was collected, and making that durable.
 ///
 /// Of two lines that cannot be taken the earlier one counts, which was found when the entries before the later one were committed. And
-/// before both whatever is in the way of what would be said of the entries before a line.
+/// before both whatever is in the way of what would be said of the entries before a line. `there`: how many entries were committed,
+/// and the line of the last one.
 fn first_failure(
     read: Result<(), CliError>,
     kept: Result<(), CliError>,
     closed: Result<(), CliError>,
-    entries: u64,
+    there: (u64, u64),
 ) -> Result<(), CliError> {
     let of_a_line = |result: &Result<(), CliError>| matches!(result, Err(CliError::Line { .. }));
+    let durable = closed.is_ok();
     let told = if of_a_line(&kept) { closed.and(kept) } else { kept.and(closed) };
+    let (entries, last) = there;
     match told.and(read) {
         Err(CliError::Line { line, complaint, .. }) => {
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
+        Err(cause) if entries > 0 => Err(CliError::Partial {
+            cause: Box::new(cause),
+            done: if durable {
+                format!(
+                    "{entries} entries are in the database, the last of them from line {last}; load what is behind it, or everything again with --replace"
+                )
+            } else {
+                format!(
+                    "how many of {entries} entries, up to line {last}, are in the database is not certain; load everything again with --replace"
+                )
+            },
+        }),
         other => other,
     }
 }
@@ -275,8 +292,9 @@ mod tests {
     fn entries_are_said_to_be_there_if_they_are() {
         let line = |line| Err(CliError::Line { line, complaint: "no number".to_owned(), entries: None });
         let full = || Err(CliError::Other("the disk is full".to_owned()));
-        let told =
-            |read, kept, closed, entries| first_failure(read, kept, closed, entries).unwrap_err().to_string();
+        let told = |read, kept, closed, entries| {
+            first_failure(read, kept, closed, (entries, 6)).unwrap_err().to_string()
+        };
         let there = "\n  all entries before that line are in the database";
         assert_eq!(told(line(7), Ok(()), Ok(()), 5), format!("line 7: no number{there}"));
         assert_eq!(
@@ -285,9 +303,16 @@ mod tests {
         );
         assert_eq!(told(line(7), line(4), Ok(()), 2), format!("line 4: no number{there}"));
         assert_eq!(told(Ok(()), line(4), Ok(()), 2), format!("line 4: no number{there}"));
-        for (kept, closed) in [(full(), Ok(())), (Ok(()), full()), (line(4), full()), (full(), line(1))] {
-            assert_eq!(told(line(7), kept, closed, 5), "the disk is full");
+        // Where it is durable, how far it came; where not, that nobody knows.
+        let durable = "the disk is full\n  5 entries are in the database, the last of them from line 6; \
+                       load what is behind it, or everything again with --replace";
+        assert_eq!(told(line(7), full(), Ok(()), 5), durable);
+        assert_eq!(told(full(), Ok(()), Ok(()), 5), durable);
+        for kept in [Ok(()), line(4), full()] {
+            let told = told(line(7), kept, full(), 5);
+            assert!(told.starts_with("the disk is full\n  how many of 5 entries, up to line 6,"), "{told}");
         }
-        assert!(first_failure(Ok(()), Ok(()), Ok(()), 0).is_ok());
+        assert_eq!(told(full(), full(), full(), 0), "the disk is full");
+        assert!(first_failure(Ok(()), Ok(()), Ok(()), (0, 0)).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! What all subcommands share: the error that ends the program, and printing that survives a closed pipe.
 
 use std::{
+    borrow::Cow,
     error::Error,
     io::{self, Write},
     process::ExitCode,
@@ -48,6 +49,15 @@ pub(crate) enum CliError {
         /// Entries before it that are in the database now, if that is known.
         entries: Option<u64>,
     },
+    /// The work was broken off when some of it had been done.
+    #[error("{cause}\n  {done}")]
+    Partial {
+        /// What was in the way.
+        #[source]
+        cause: Box<CliError>,
+        /// What was done, and what to do with the rest.
+        done: String,
+    },
     /// Anything else, described.
     #[error("{0}")]
     Other(String),
@@ -82,6 +92,7 @@ impl CliError {
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
+            CliError::Partial { cause, .. } => cause.code(),
             CliError::Line { .. } | CliError::Other(_) => "other",
         }
     }
@@ -104,7 +115,7 @@ impl CliError {
             cause = error.source();
         }
         // Standard error may be closed; there is nobody left to tell then.
-        let _ = writeln!(io::stderr().lock(), "error: {text}");
+        let _ = writeln!(io::stderr().lock(), "error: {}", printable(&text));
         if json {
             let _ = json_failure(self.code(), &text);
         }
@@ -117,9 +128,27 @@ pub(crate) fn json_failure(code: &str, message: &str) -> Result<(), CliError> {
     json_line(&serde_json::json!({ "error": { "code": code, "message": message } }))
 }
 
-/// Prints a line to standard output; an error, not a panic, when the reader is gone.
+/// Text for a terminal, which takes orders from control characters: they are `\xNN` in it, but for ends of lines.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_order = |character: char| character.is_control() && character != '\n';
+    if !text.contains(is_order) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    for character in text.chars() {
+        if is_order(character) {
+            shown.push_str(&format!("\\x{:02x}", u32::from(character)));
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Prints lines to standard output, as [`printable`] has them; an error, not a panic, when the reader is gone.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), CliError> {
-    writeln!(io::stdout().lock(), "{}", text.as_ref()).map_err(CliError::io("write to standard output"))
+    writeln!(io::stdout().lock(), "{}", printable(text.as_ref()))
+        .map_err(CliError::io("write to standard output"))
 }
 
 /// Prints a value as JSON on one line.
@@ -147,6 +176,16 @@ pub(crate) fn utc(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_give_no_orders() {
+        for (text, shown) in [
+            ("größer\n  next: all", "größer\n  next: all"),
+            ("a\u{1b}[31m\u{7}\r\t\u{9b}b\0", r"a\x1b[31m\x07\x0d\x09\x9bb\x00"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

@@ -1,35 +1,35 @@
 //! `foreshore salvage`.
 
+mod remains;
+mod target;
+
 use std::{
-    io::{self, BufWriter, IsTerminal, Write},
-    ops::ControlFlow,
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use foreshore::{Database, KeyGap, Salvage, SalvageSource, SalvageTable, SalvagedRows};
+use foreshore::{KeyGap, Salvage, SalvageSource};
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode, RealDisk},
+    disk::{Disk, RealDisk},
     sync::Arc,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
-    dump::{
-        cell::{Kind, escape},
-        write_entry, write_header,
-    },
-    load::sink::Sink,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    dump::cell::escape,
+    output::{CHECK_FAILED, CliError, json_line, line, printable},
 };
+use target::{Place, Target};
 
 /// Saves what can be read of a damaged database, into a new one or as JSON lines.
 ///
 /// Nothing of the damaged database changes. If it can be recovered, it is, in memory; if its control file is gone, one is made anew
 /// from the log; else what can be read of the log is repeated on its pages; if nothing helps, they are taken as the file has them. Then every leaf that can be read is saved, whatever
 /// became of the pages above it, and what is lost is listed: pages, ranges of keys, and values.
+///
+/// While it is at work, and if it is broken off, what it writes is called TO.incomplete.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SalvageArgs {
@@ -61,15 +61,14 @@ What was at the end of the log's last file and is zeros now leaves no trace and 
 
 Exit status: 0 everything that is there was saved, 1 something was lost, 2 it could not be done, or nobody read it to the end.";
 
-/// Entries that are committed at a time.
-const BATCH_ENTRIES: usize = 1000;
 /// Lost ranges and values of a table that the text names; --json has all.
 const MOST_NAMED: usize = 5;
 
 #[derive(Serialize)]
 struct Outcome {
     database: PathBuf,
-    target: PathBuf,
+    /// None: standard output.
+    target: Option<PathBuf>,
     /// "recovered", "rebuilt", "repeated" or "pages".
     source: &'static str,
     /// Why it could not simply be opened.
@@ -112,15 +111,9 @@ struct Gap {
     to: Option<String>,
 }
 
-/// Where records go.
-enum Target {
-    Database(Database),
-    Lines(BufWriter<Box<dyn Write>>),
-}
-
 /// Runs the subcommand.
 pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
-    let to_stdout = args.jsonl && args.target == Path::new("-");
+    let to_stdout = to_stdout(args);
     if to_stdout && args.json {
         return Err(CliError::usage(
             "records and report cannot both go to standard output",
@@ -134,12 +127,38 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
             "name a place beside it",
         ));
     }
-    let salvage = look(args)?;
-    let mut target =
-        if args.jsonl { lines(&args.target)? } else { Target::Database(database(&args.target)?) };
+    let place = Place::choose(&args.target, args.jsonl)?;
+    let (disk, data_is_missing) = remains::disk(&args.directory);
+    let salvage = look(args, &disk)?;
+    let tables = place.fill(|target| save(&salvage, target)).map_err(nobody_reads)?;
+    let mut outcome = outcome(args, &salvage, tables);
+    if data_is_missing {
+        // What opening says is said of the empty one in its place.
+        outcome.failure = Some("its data file is missing, and only the log is left".to_owned());
+    }
+    if args.json {
+        json_line(&outcome)?;
+    } else {
+        let text = text(&outcome);
+        if to_stdout {
+            // Standard error may be closed; the records are what counts.
+            let _ = io::stderr().lock().write_all(printable(&text).as_bytes());
+        } else {
+            line(text.trim_end())?;
+        }
+    }
+    Ok(if outcome.complete { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn to_stdout(args: &SalvageArgs) -> bool {
+    args.jsonl && args.target == Path::new("-")
+}
+
+/// Writes all tables; what is to be said of them.
+fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> {
     let mut tables = Vec::new();
     for table in salvage.tables() {
-        let rows = target.save(&salvage, &table).map_err(nobody_reads)?;
+        let rows = target.save(salvage, &table)?;
         tables.push(Table {
             rows: rows.rows,
             named: table.types.is_some(),
@@ -148,20 +167,7 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
             table: table.name,
         });
     }
-    target.finish().map_err(nobody_reads)?;
-    let outcome = outcome(args, &salvage, tables);
-    if args.json {
-        json_line(&outcome)?;
-    } else {
-        let text = text(&outcome);
-        if to_stdout {
-            // Standard error may be closed; the records are what counts.
-            let _ = io::stderr().lock().write_all(text.as_bytes());
-        } else {
-            line(text.trim_end())?;
-        }
-    }
-    Ok(if outcome.complete { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(tables)
 }
 
 /// Records that nobody has read are not saved: elsewhere a reader that went away is no error.
@@ -176,109 +182,19 @@ fn nobody_reads(error: CliError) -> CliError {
 }
 
 /// Opens the damaged database, with a bar on a terminal.
-fn look(args: &SalvageArgs) -> Result<Salvage, CliError> {
+fn look(args: &SalvageArgs, disk: &Arc<dyn Disk>) -> Result<Salvage, CliError> {
     let shown = !args.json && io::stderr().is_terminal();
     let bar = if shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
     if let Ok(style) = ProgressStyle::with_template("  looking at pages {bar:40} {pos} of {len}, {eta} left")
     {
         bar.set_style(style);
     }
-    let opened = Salvage::open_with(&args.directory, |done, total| {
+    let opened = Salvage::on(disk, &args.directory, |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     Ok(opened?)
-}
-
-fn database(path: &Path) -> Result<Database, CliError> {
-    let occupied = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-    if occupied {
-        return Err(CliError::usage(
-            format!("{} is not empty, and what is saved shall not mix with other things", path.display()),
-            "name a directory that is absent or empty",
-        ));
-    }
-    Ok(Database::open(path)?)
-}
-
-/// A new file, for its owner alone: the records may be secret.
-fn lines(path: &Path) -> Result<Target, CliError> {
-    let out: Box<dyn Write> = if path == Path::new("-") {
-        Box::new(io::stdout())
-    } else {
-        let file = RealDisk.open(path, OpenMode::CreateNew);
-        let file = file.map_err(CliError::io(format!("make the file {}", path.display())))?;
-        Box::new(NewFile { file, end: 0 })
-    };
-    Ok(Target::Lines(BufWriter::with_capacity(64 << 10, out)))
-}
-
-/// A file that is written from its beginning to its end.
-struct NewFile {
-    file: Arc<dyn DiskFile>,
-    end: u64,
-}
-
-impl Write for NewFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all_at(bytes, self.end)?;
-        self.end += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.sync()
-    }
-}
-
-impl Target {
-    fn save(&mut self, salvage: &Salvage, table: &SalvageTable) -> Result<SalvagedRows, CliError> {
-        let (key_type, value_type) = match &table.types {
-            Some((key, value)) => (key.as_str(), value.as_str()),
-            None => ("bytes", "bytes"),
-        };
-        let mut failure = None;
-        let mut note = |result: Result<(), CliError>| match result {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
-        };
-        let rows = match self {
-            Target::Database(db) => {
-                let mut sink = Sink::new(|| Ok(db.clone()), BATCH_ENTRIES, true);
-                sink.begin_table(&table.name, key_type, value_type)?;
-                let mut number = 0;
-                let rows = salvage.rows(table, |key, value| {
-                    number += 1;
-                    note(sink.entry(number, key.to_vec(), value.to_vec()))
-                })?;
-                sink.finish()?;
-                rows
-            }
-            Target::Lines(out) => {
-                write_header(out, &table.name, key_type, value_type)?;
-                let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
-                let json = |key: &[u8], value: &[u8]| -> (Value, Value) {
-                    (keys.key_to_json(key), values.value_to_json(value))
-                };
-                salvage.rows(table, |key, value| {
-                    let (key, value) = json(key, value);
-                    note(write_entry(out, key, value))
-                })?
-            }
-        };
-        failure.map_or(Ok(rows), Err)
-    }
-
-    fn finish(self) -> Result<(), CliError> {
-        match self {
-            Target::Database(db) => Ok(db.close()?),
-            Target::Lines(mut out) => out.flush().map_err(CliError::io("write what was saved")),
-        }
-    }
 }
 
 fn gap(gap: &KeyGap) -> Gap {
@@ -290,7 +206,7 @@ fn outcome(args: &SalvageArgs, salvage: &Salvage, tables: Vec<Table>) -> Outcome
     let whole = |table: &Table| table.named && table.lost.is_empty() && table.values_lost.is_empty();
     Outcome {
         database: args.directory.clone(),
-        target: args.target.clone(),
+        target: (!to_stdout(args)).then(|| args.target.clone()),
         source: match salvage.source() {
             SalvageSource::Recovered => "recovered",
             SalvageSource::Rebuilt => "rebuilt",
@@ -371,7 +287,11 @@ fn text(outcome: &Outcome) -> String {
     let verdict =
         if outcome.complete { "everything that is there was saved" } else { "not everything was saved" };
     let Outcome { rows, tables, target, .. } = outcome;
-    add(format!("{verdict}: {rows} records of {} tables are in {}", tables.len(), target.display()));
+    let place = match target {
+        Some(target) => format!("are in {}", target.display()),
+        None => "were written to standard output".to_owned(),
+    };
+    add(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));
     text
 }
 

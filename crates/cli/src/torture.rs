@@ -17,13 +17,15 @@ mod watchdog;
 mod worker;
 
 use std::{
+    error::Error,
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use foreshore_bench::{Execution, Mix, Scale, Tpcb, Tpcc, Workload};
+use foreshore::Options;
+use foreshore_bench::{BenchError, Execution, Mix, Scale, Tpcb, Tpcc, Workload};
 use foreshore_env::{
     random::{self, Xorshift},
     time::Duration,
@@ -67,7 +69,7 @@ pub(crate) struct TortureArgs {
     /// Let the disk fail, too: `disk-full` (and later it has space again), `eio` (reads and writes fail), `short` (reads give
     /// less, writes end in the middle), `fsync` (a sync fails, and its data is gone), `kill` (at any moment, and at the n-th write),
     /// `power` (what was not synced is lost, or torn); `all` of them share the time. All but `kill` use a disk in memory.
-    #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child"],
+    #[arg(long, value_name = "CLASS", conflicts_with_all = ["power_cut", "child", "life"],
           value_parser = PossibleValuesParser::new(FaultClass::NAMES).try_map(|name| name.parse::<FaultClasses>()))]
     faults: Option<FaultClasses>,
     /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another one.
@@ -150,6 +152,60 @@ fn log_bytes(threads: usize) -> u64 {
     LEAST_LOG_BYTES.max(threads as u64 * LOG_BYTES_OF_A_THREAD)
 }
 
+/// What torture needs as it is: that commits are durable when they are acknowledged, and what its workloads rely on.
+const NEEDED: [(&str, &str); 4] =
+    [("durability", "sync"), ("isolation", "serializable"), ("create", "true"), ("read_only", "false")];
+
+/// Refuses options that there are not, and those under which nothing of what is found would mean anything.
+fn check_settings(settings: &[(String, String)]) -> Result<(), CliError> {
+    let mut options = Options::default();
+    for (name, value) in settings {
+        options.set(name, value)?;
+    }
+    for (name, needed) in NEEDED {
+        match options.get(name) {
+            Some(value) if value != needed => {
+                return Err(CliError::usage(
+                    format!(
+                        "torture cannot judge {name}={value}: what it checks holds with {name}={needed} alone"
+                    ),
+                    format!("leave out --set {name}={value}"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    if settings.iter().any(|(name, _)| name == "execution") {
+        return Err(CliError::usage("--set execution is overruled by --execution", "give --execution alone"));
+    }
+    Ok(())
+}
+
+/// Whether a failure is that there is no room for files, or comes of that.
+fn is_full(error: &CliError) -> bool {
+    let cause = match error {
+        CliError::Database(error) => Some(error),
+        CliError::Bench(BenchError::Engine(failure)) => failure.source.downcast_ref(),
+        _ => None,
+    };
+    let mut next = cause.map(|error| error as &(dyn Error + 'static));
+    while let Some(error) = next {
+        if matches!(error.downcast_ref(), Some(foreshore::Error::DiskFull { .. })) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// That the campaign's own files have no room: nothing was found then.
+fn no_room(directory: &Path, cause: &str) -> CliError {
+    CliError::usage(
+        format!("there is no room for the campaign itself: {cause}"),
+        format!("make room where {} is, or name a place that has more with --dir", directory.display()),
+    )
+}
+
 /// Runs the subcommand.
 pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let workload = workload(&args.workload)?;
@@ -157,6 +213,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         let threads = usize::from(args.threads);
         return worker::run(workload.as_ref(), threads, args.execution, directory, child);
     }
+    check_settings(&args.set)?;
     let seed = args.seed.unwrap_or_else(random::seed);
     let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
     directory.remove_when_interrupted()?;

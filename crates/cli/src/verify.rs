@@ -38,6 +38,8 @@ Examples:
   foreshore verify bank.foreshore
   foreshore verify bank.foreshore --json | jq .problems
 
+Of a damaged database `foreshore salvage` saves what can be read.
+
 Exit status: 0 the database is sound, 1 it is damaged, 2 it could not be checked.";
 
 #[derive(Serialize)]
@@ -84,10 +86,10 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
             database: args.directory,
         },
         // So damaged that it cannot be opened, or gone through to the end.
-        Err(CliError::Database(error @ Error::Corrupted { .. })) => Outcome {
+        Err(CliError::Database(Error::Corrupted { site, detail, .. })) => Outcome {
             sound: false,
             counts: Counts::default(),
-            problems: vec![error.to_string()],
+            problems: vec![format!("{site} is damaged: {detail}")],
             database: args.directory,
         },
         Err(error) => return Err(error),
@@ -133,14 +135,15 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         ));
     }
     for problem in problems {
-        line(problem)?;
+        // Names of tables are in it.
+        line(problem.replace('\n', "\\x0a"))?;
     }
     let count = match problems.len() as u64 + counts.problems_dropped {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
     line(format!(
-        "{} is damaged: {count}; restore a backup, or save what can be read with `salvage`",
+        "{0} is damaged: {count}\n  next: restore a backup, or save what can be read: foreshore salvage {0} NEW_DIR",
         database.display()
     ))
 }

@@ -226,6 +226,38 @@ fn a_bad_line_is_named_and_what_came_before_it_is_kept() {
     assert!(said.contains("line 3:") && said.contains("3072") && said.contains("2048"), "{said}");
 }
 
+/// Records of several lines, blank lines and either kind of line's end: a record is where it begins.
+#[test]
+fn lines_are_counted_as_an_editor_does() {
+    let scene = Scene::new();
+    let long = "x".repeat(20_000);
+    let rows = [
+        ("1,\"a\nb\n\nc\"\n2,3\nfive,\"6\n7\"\n8,9\n".to_owned(), 7),
+        ("1,2\n\n\nfive,6\n".to_owned(), 5),
+        (format!("1,\"{long}\n{long}\"\n\nfive,{long}\n"), 5),
+        ("1,\"2\n\"\n3\n".to_owned(), 4),
+        ("1,\"2\n\"\n3,4\n1,5\n".to_owned(), 5),
+        (format!("1,\"2\n\"\n{},4\n", "k".repeat(3072)), 4),
+        ("1,\"2\n\"\n3,\u{FF}\n".to_owned(), 4),
+    ];
+    for (number, (rows, line)) in rows.iter().enumerate() {
+        let latin: Vec<u8> = format!("a,b\n{rows}").chars().map(|character| character as u8).collect();
+        let dos: Vec<u8> = latin
+            .iter()
+            .flat_map(|byte| match byte {
+                b'\n' => vec![b'\r', b'\n'],
+                other => vec![*other],
+            })
+            .collect();
+        for (name, content) in [("unix", latin), ("dos", dos)] {
+            scene.write("rows.csv", content);
+            let key_type = if rows.contains("five") { "u8" } else { "str" };
+            let said = scene.fail(&format!("load db rows.csv --table {name}{number} --key-type {key_type}"));
+            assert!(said.contains(&format!("line {line}: ")), "{number}, {name}: {said}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_are_explained_and_make_nothing() {
     let scene = Scene::new();
@@ -277,10 +309,18 @@ fn mistakes_are_explained_and_make_nothing() {
 fn a_refused_input_leaves_what_came_before() {
     let scene = Scene::new();
     scene.write("none.csv", format!("a,b\n{},1\n", "k".repeat(3000)));
-    let said = scene.fail("load none none.csv");
-    assert!(said.contains("line 2") && said.contains("none was made, and has no entries"), "{said}");
-    assert!(said.contains("nothing was loaded") && !said.contains("in the database"), "{said}");
-    scene.succeed("verify none");
+    scene.write("none.jsonl", format!("{{\"a\":\"1\",\"b\":\"{}\"}}\n", "v".repeat((16 << 20) + 1)));
+    for (arguments, part) in
+        [("none.csv", "line 2: a key of 3000 bytes"), ("none.jsonl --key-column a", "line 1: a value of")]
+    {
+        let said = scene.fail(&format!("load none {arguments}"));
+        assert!(said.contains(part) && !said.contains("was made"), "{said}");
+        assert!(said.contains("nothing was loaded") && !said.contains("in the database"), "{said}");
+        assert!(!scene.path("none").exists(), "{arguments} made a database");
+    }
+    scene.write("named.csv", "a,b\n1,2\n");
+    let said = scene.fail(&format!("load none named.csv --table {}", "t".repeat(256)));
+    assert!(said.contains("1 to 255 bytes, not 256") && !scene.path("none").exists(), "{said}");
 
     scene.write("one.csv", "a,b\n1,2\n3\n");
     let said = scene.fail("load db one.csv");
@@ -416,6 +456,35 @@ fn a_file_size_limit_is_an_error_and_not_the_end() {
     scene.succeed("verify db");
 }
 
+/// When the disk is full in the middle, it is said how many entries are there, and they are; loading what is behind them, or all
+/// again, leads to the end.
+#[test]
+fn after_a_full_disk_it_is_said_where_to_go_on() {
+    let scene = Scene::new();
+    let filling = "x".repeat(100);
+    let rows: String = (0..20_000).map(|number| format!("{number},{filling}\n")).collect();
+    scene.write("rows.csv", format!("id,name\n{rows}"));
+    let limited = format!(
+        "ulimit -f 2000; exec {} load db rows.csv --key-type u64 --set log_segment_bytes=256KiB",
+        env!("CARGO_BIN_EXE_foreshore")
+    );
+    let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    if let Some((count, rest)) = said.split_once(" entries are in the database, the last of them from line ")
+    {
+        let count: u64 = count.rsplit(' ').next().unwrap().parse().unwrap();
+        let line: u64 = rest.split(';').next().unwrap().parse().unwrap();
+        assert!(count > 0 && line == count + 1, "{said}");
+        assert_eq!(scene.dump("db rows").len() as u64, count + 1, "{said}");
+    } else {
+        assert!(said.contains("is not certain; load everything again with --replace"), "{said}");
+    }
+    scene.succeed("load db rows.csv --key-type u64 --replace");
+    assert_eq!(scene.dump("db rows").len(), 20_001);
+    scene.succeed("verify db");
+}
+
 #[test]
 fn a_backup_opens_like_any_database_and_the_original_stays_as_it_is() {
     let scene = Scene::new();
@@ -503,4 +572,43 @@ fn names_are_printed_as_text() {
     assert!(!printed.contains('\u{1b}'), "{printed:?}");
     let report: Json = serde_json::from_str(&scene.succeed("stat db --json")).unwrap();
     assert_eq!(report["tables"][0]["name"], name);
+    // What is wrong with it, too: its leaf, which nobody else has.
+    let data = scene.path("db/data");
+    let mut bytes = fs::read(&data).unwrap();
+    let is_leaf = |page: &[u8]| (page[21], u32::from_le_bytes(page[16..20].try_into().unwrap())) == (3, 16);
+    let leaf = bytes.chunks(8192).position(is_leaf).unwrap();
+    bytes[leaf * 8192 + 4000] ^= 1;
+    fs::write(&data, bytes).unwrap();
+    let output = scene.run("verify db");
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(r"table red \x1b[31m \x07bell:"), "{printed:?}");
+    assert!(printed.ends_with("foreshore salvage db NEW_DIR\n"), "{printed}");
+}
+
+/// Paths are whatever their owner calls them.
+#[test]
+fn paths_give_no_orders_to_a_terminal() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let name = "copy\u{1b}[31m";
+    let copy = |status: i32| -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(["backup", "db", name])
+            .current_dir(scene.path(""))
+            .output()
+            .unwrap();
+        let said = text(&[output.stdout, output.stderr].concat());
+        assert_eq!(output.status.code(), Some(status), "{said:?}");
+        assert!(said.contains(r"copy\x1b[31m") && !said.contains('\u{1b}'), "{said:?}");
+        said
+    };
+    copy(0);
+    assert!(scene.path(name).is_dir());
+    let said = copy(2);
+    assert!(said.contains("is not empty") && said.contains("next: name a directory"), "{said}");
+    scene.write("letter", "dear");
+    let said = scene.fail("backup db letter");
+    assert!(said.contains("letter is no directory") && said.contains("next: name a directory"), "{said}");
+    assert!(scene.fail("backup db db/copy").contains("lies in the database"));
 }

@@ -300,6 +300,130 @@ fn a_reader_that_stops_is_told_of() {
     assert!(said.contains("not everything was saved") && said.contains("name a file"), "{said}");
 }
 
+/// Standard output that nobody can read is no place: a closed one is the null device when the program begins.
+#[test]
+fn a_closed_output_saves_nothing_and_says_so() {
+    let scene = Scene::new();
+    for redirection in [">&-", ">/dev/null"] {
+        let command =
+            format!("exec '{}' salvage db - --jsonl {redirection}", env!("CARGO_BIN_EXE_foreshore"));
+        let output =
+            Command::new("sh").args(["-c", &command]).current_dir(scene.directory.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{redirection}: {said}");
+        assert!(said.contains("nothing would be saved") && said.contains("name a file"), "{said}");
+    }
+    let said = scene.run(&["salvage", "db", "-", "--jsonl"]).stderr;
+    assert!(String::from_utf8(said).unwrap().contains("2 tables were written to standard output"));
+    let said = scene.run(&["salvage", "db", "lines", "--jsonl"]).stdout;
+    assert!(String::from_utf8(said).unwrap().contains("2 tables are in lines"));
+}
+
+/// What is not whole has another name, which says so, and keeps a second salvage from taking it for its own.
+#[test]
+fn what_is_not_whole_is_called_incomplete() {
+    for (target, more) in [("saved", &[][..]), ("saved.jsonl", &["--jsonl"])] {
+        let scene = Scene::new();
+        let part = scene.directory.path().join(format!("{target}.incomplete"));
+        let whole = scene.directory.path().join(target);
+        // Broken off by a limit on the size of files.
+        let command = format!(
+            "ulimit -f 100; exec '{}' salvage db {target} {}",
+            env!("CARGO_BIN_EXE_foreshore"),
+            more.join(" ")
+        );
+        let output =
+            Command::new("sh").args(["-c", &command]).current_dir(scene.directory.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("what was saved until then is in {target}.incomplete")), "{said}");
+        assert!(part.exists() && !whole.exists());
+        let again = |status: i32| {
+            let output = scene.run(&[&["salvage", "db", target], more].concat());
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(status), "{said}");
+            said
+        };
+        let said = again(2);
+        assert!(
+            said.contains(&format!("{target}.incomplete is there")) && said.contains("remove it"),
+            "{said}"
+        );
+        assert!(!whole.exists());
+        if more.is_empty() {
+            fs::remove_dir_all(&part).unwrap()
+        } else {
+            fs::remove_file(&part).unwrap()
+        }
+        again(0);
+        assert!(whole.exists() && !part.exists());
+    }
+}
+
+/// An empty directory may be there already, and a link to it; the link stays.
+#[test]
+fn an_empty_directory_is_a_place() {
+    let scene = Scene::new();
+    let at = |name: &str| scene.directory.path().join(name);
+    fs::create_dir(at("real")).unwrap();
+    std::os::unix::fs::symlink(at("real"), at("link")).unwrap();
+    let output = scene.run(&["salvage", "db", "link"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(at("link").is_symlink() && at("real/control").exists());
+    fs::create_dir(at("here")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+        .args(["salvage", "../db", "."])
+        .current_dir(at("here"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("you are in that directory"));
+}
+
+/// The log alone: it has the pages that were changed since the last checkpoint as a whole.
+#[test]
+fn without_a_data_file_the_log_is_read() {
+    let scene = Scene::new();
+    let killed = scene.directory.path().join("killed");
+    let fresh = scene.directory.path().join("fresh");
+    let db = Database::open(&fresh).unwrap();
+    for key in 0..40 {
+        db.transact(|tx| tx.put(ACCOUNTS, key, &*account(key)).map(drop)).unwrap();
+    }
+    fs::create_dir_all(killed.join("log")).unwrap();
+    for (path, bytes) in everything(&fresh) {
+        fs::write(killed.join(path.strip_prefix(&fresh).unwrap()), bytes).unwrap();
+    }
+    drop(db);
+    fs::remove_dir_all(scene.database()).unwrap();
+    fs::rename(killed, scene.database()).unwrap();
+    fs::remove_file(scene.file("data")).unwrap();
+    let before = everything(&scene.database());
+    let (status, report, keys) = scene.salvage();
+    assert_eq!((status, &report["source"]), (1, &"repeated".into()), "{report}");
+    assert!(report["failure"].as_str().unwrap().contains("its data file is missing"), "{report}");
+    assert_eq!(keys, (0..40).collect::<Vec<_>>(), "{report}");
+    assert!(everything(&scene.database()) == before, "nothing of it changes");
+}
+
+/// A lock file that is none, and files of others, cost nothing.
+#[test]
+fn foreign_files_are_in_nobody_s_way() {
+    let scene = Scene::new();
+    fs::remove_file(scene.file("LOCK")).unwrap();
+    fs::create_dir(scene.file("LOCK")).unwrap();
+    fs::create_dir(scene.file("photographs")).unwrap();
+    fs::write(scene.file("letter"), "Dear").unwrap();
+    fs::write(scene.file("log/letter"), "Dear").unwrap();
+    let (status, report, keys) = scene.salvage();
+    assert_eq!(
+        (status, &report["complete"], &report["source"]),
+        (0, &true.into(), &"recovered".into()),
+        "{report}"
+    );
+    assert_eq!(keys, all());
+}
+
 /// After a crash, one byte of the log damaged: what was committed before it is saved, with its name, and the damage is named.
 #[test]
 fn a_damaged_log_is_repeated_up_to_the_damage() {

@@ -135,6 +135,30 @@ fn an_occupied_directory_is_refused() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("is not empty"));
 }
 
+/// A disk that is really full is no finding. As one on which the child, and whoever looks after it, meets a limit on the size of files.
+#[test]
+fn without_room_there_is_no_verdict() {
+    let directory = tempfile::tempdir().unwrap();
+    // 24 MiB are enough for the beginning, and not for two hundred threads.
+    for blocks in ["100", "6000"] {
+        let database = directory.path().join(blocks);
+        let command = format!(
+            "ulimit -f {blocks}; exec '{}' torture --json --seed 1 --seconds 600 --workload tpcb --set log_segment_bytes=256KiB --dir '{}'",
+            env!("CARGO_BIN_EXE_foreshore"),
+            database.display()
+        );
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("the disk is full"), "{said}");
+        if blocks == "6000" {
+            assert!(said.contains("no room for the campaign itself") && said.contains("--dir"), "{said}");
+        }
+        let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["error"]["message"].is_string(), "{report}");
+    }
+}
+
 /// One class of faults, briefly.
 fn faults(class: &str, more: &[&str], status: i32, is_enough: impl Fn(&Json) -> bool) -> Json {
     torture(4, &[&["--seed", "5", "--faults", class], more].concat(), status, is_enough)
@@ -200,6 +224,16 @@ fn faults_and_options_that_are_none_are_refused() {
         (&["--faults", "flood"][..], "disk-full"),
         (&["--faults", "power", "--set", "pool_bytes"], "option=value"),
         (&["--faults", "power", "--set", "pool=1"], "there is no option"),
+        (&["--set", "pool=1"], "there is no option"),
+        (&["--set", "pool_bytes=1"], "give at least"),
+        (&["--set", "pool_bytes=4MiB,durability=lazy"], "does not take"),
+        (&["--set", "durability=lazy"], "torture cannot judge durability=lazy"),
+        (&["--faults", "power", "--set", "durability=lazy"], "leave out --set durability=lazy"),
+        (&["--set", "isolation=read_committed"], "leave out --set isolation=read_committed"),
+        (&["--set", "read_only=true"], "leave out --set read_only=true"),
+        (&["--set", "execution=planned"], "give --execution alone"),
+        (&["--faults", "power", "--life", "2"], "'--life <S>'"),
+        (&["--threads", "1025"], "1..=1024"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
             .args(["torture", "--seconds", "1"])

@@ -14,6 +14,24 @@ const LONG: u32 = 18;
 /// The highest bit of a slot: deleted.
 const GHOST: u8 = 1 << 7;
 
+/// Whether something is said of a sample whose data file is changed: when it is opened, or by a check.
+fn is_noticed(sample: &Sample, data: &[u8]) -> bool {
+    let disk = sample.copy();
+    let file = Sample::file("data");
+    let mut bytes = data.to_vec();
+    seal(&file, &mut bytes, database_id(&sample.disk));
+    disk.write_file(&file, &bytes).unwrap();
+    let database = Database::builder().options(options()).read_only(true).disk(Arc::new(disk));
+    let opened = database.open(Sample::directory());
+    opened.and_then(|db| db.verify()).map_or(true, |report| !report.is_sound())
+}
+
+/// Where the nodes of a data file begin.
+fn nodes(data: &[u8]) -> impl Iterator<Item = usize> {
+    let nodes = data.chunks_exact(PAGE_BYTES).enumerate().filter(|(_, page)| page[21] == NODE);
+    nodes.map(|(page, _)| page * PAGE_BYTES)
+}
+
 /// Of a sample whose data file is changed.
 fn check(sample: &Sample, change: impl FnOnce(&mut [u8])) -> VerifyReport {
     let disk = sample.copy();
@@ -118,4 +136,53 @@ fn records_of_a_transaction_form_a_chain() {
         let report = db.verify().unwrap();
         assert!(report.problems.iter().any(|problem| problem.contains(says)), "{:?}", report.problems);
     }
+}
+
+/// One bit of each field in the header of each node, with the right checksum: id, LSN (its upper half: that it is not behind the log),
+/// table, level, kind, slot count, heap, garbage, prefix, foster child, where the fences lie, leftmost child. Nothing can be
+/// noticed of the lengths of fences that are not there; not looked at are the LSN of the image, the spare flags and the spare bytes.
+#[test]
+fn every_field_of_a_node_s_header_is_looked_at() {
+    let sample = Sample::closed();
+    assert!(!is_noticed(&sample, &sample.disk.read_file(&Sample::file("data")).unwrap()));
+    let mut data = sample.disk.read_file(&Sample::file("data")).unwrap();
+    let fields = [4..8, 12..16, 16..22, 24..36, 36..38, 40..42, 44..48];
+    let nodes: Vec<_> = nodes(&data).collect();
+    assert!(nodes.len() >= 8, "{nodes:?}");
+    for node in nodes {
+        for byte in fields.iter().cloned().flatten() {
+            for bit in [1, 0x80] {
+                data[node + byte] ^= bit;
+                assert!(is_noticed(&sample, &data), "page {}, byte {byte} of its header", node / PAGE_BYTES);
+                data[node + byte] ^= bit;
+            }
+        }
+    }
+}
+
+/// Inner nodes: children that have changed places, one that is there twice, and one of another table.
+#[test]
+fn pointers_to_other_pages_are_noticed() {
+    let sample = Sample::closed();
+    let data = sample.disk.read_file(&Sample::file("data")).unwrap();
+    let root = nodes(&data).find(|node| data[node + 20] == 1 && data[node + 16] == ACCOUNTS as u8).unwrap();
+    let leftmost = root + 44..root + 48;
+    // The child of the first separator: the last four bytes of its record, wherever in the heap that lies.
+    let first = u32::from_le_bytes(data[leftmost.clone()].try_into().unwrap());
+    let leaf = |node: &usize| data[node + 20] == 0 && data[node + 16] == ACCOUNTS as u8;
+    let mut leaves = nodes(&data).filter(leaf).map(|node| (node / PAGE_BYTES) as u32);
+    let other = leaves.find(|page| *page != first).unwrap().to_le_bytes();
+    let heap = root + 64..root + PAGE_BYTES;
+    let places: Vec<_> = heap.filter(|place| data.get(*place..place + 4) == Some(&other[..])).collect();
+    assert_eq!(places.len(), 1, "the only pointer to it");
+    let second = places[0]..places[0] + 4;
+    let mut exchanged = data.clone();
+    exchanged[leftmost].copy_from_slice(&other);
+    assert!(is_noticed(&sample, &exchanged), "twice");
+    exchanged[second.clone()].copy_from_slice(&first.to_le_bytes());
+    assert!(is_noticed(&sample, &exchanged), "exchanged");
+    let stranger = (page_of(&data, NODE, Some(LONG)) as u32).to_le_bytes();
+    let mut strange = data.clone();
+    strange[second].copy_from_slice(&stranger);
+    assert!(is_noticed(&sample, &strange), "of another table");
 }

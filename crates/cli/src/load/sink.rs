@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use foreshore::{Database, Durability, Error, TableDefinition, TransactOptions};
+use foreshore::{
+    Database, Durability, Error, TableDefinition, TransactOptions,
+    limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
+};
 
 use crate::{dump::cell::escape, output::CliError};
 
@@ -26,6 +29,8 @@ pub(crate) struct Sink<'o> {
     batch: Vec<Entry>,
     batch_bytes: usize,
     entries: u64,
+    /// The line of the last entry that was committed.
+    last_line: u64,
     tables: BTreeSet<String>,
 }
 
@@ -59,6 +64,7 @@ impl<'o> Sink<'o> {
             batch: Vec::new(),
             batch_bytes: 0,
             entries: 0,
+            last_line: 0,
             tables: BTreeSet::new(),
         }
     }
@@ -85,6 +91,12 @@ impl<'o> Sink<'o> {
         value_type: &str,
     ) -> Result<(), CliError> {
         self.finish()?;
+        if !(1..=MAX_TABLE_NAME_BYTES).contains(&name.len()) {
+            return Err(CliError::usage(
+                format!("the name of a table has 1 to {MAX_TABLE_NAME_BYTES} bytes, not {}", name.len()),
+                "name another with --table",
+            ));
+        }
         name.clone_into(&mut self.table);
         self.types = Some([key_type, value_type].map(str::to_owned));
         Ok(())
@@ -105,8 +117,11 @@ impl<'o> Sink<'o> {
         self.make_table()
     }
 
-    /// Adds an entry, which was read from `line`.
+    /// Adds an entry, which was read from `line`. What no table takes is refused before anything is made for it.
     pub(crate) fn entry(&mut self, line: u64, key: Vec<u8>, value: Vec<u8>) -> Result<(), CliError> {
+        if let Some(error) = too_long(&key, &value) {
+            return Err(refused(line, &error));
+        }
         self.batch_bytes += key.len() + value.len();
         self.batch.push(Entry { line, key, value });
         if self.batch.len() >= self.batch_entries || self.batch_bytes >= MOST_BATCH_BYTES {
@@ -123,14 +138,19 @@ impl<'o> Sink<'o> {
             return Ok(());
         }
         self.make_table()?;
-        let Err((refused, error)) = self.commit(&batch) else {
-            self.entries += batch.len() as u64;
+        let Err((place, error)) = self.commit(&batch) else {
+            self.count(&batch);
             return Ok(());
         };
-        let Some(place) = refused else { return Err(error.into()) };
+        let Some(place) = place else { return Err(error.into()) };
         self.commit(&batch[..place]).map_err(|(_, error)| error)?;
-        self.entries += place as u64;
-        Err(CliError::Line { line: batch[place].line, complaint: error.to_string(), entries: None })
+        self.count(&batch[..place]);
+        Err(refused(batch[place].line, &error))
+    }
+
+    fn count(&mut self, committed: &[Entry]) {
+        self.entries += committed.len() as u64;
+        self.last_line = committed.last().map_or(self.last_line, |entry| entry.line);
     }
 
     /// Commits these entries; or tells which one was refused.
@@ -147,8 +167,8 @@ impl<'o> Sink<'o> {
             if entries.clone().is_sorted_by(|(one, _), (next, _)| one < next) {
                 match tx.append(table, entries) {
                     Ok(_) => return Ok(()),
-                    // It did nothing. One by one, then; that also finds who is to blame for any other error.
-                    Err(Error::NotBehind { .. } | Error::KeyTooLong { .. } | Error::ValueTooLong { .. }) => {}
+                    // It did nothing. One by one, then.
+                    Err(Error::NotBehind { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -171,13 +191,7 @@ impl<'o> Sink<'o> {
             place = None;
             Ok(())
         });
-        result.map_err(|error| {
-            let of_the_entry = matches!(
-                error,
-                Error::Application(_) | Error::KeyTooLong { .. } | Error::ValueTooLong { .. }
-            );
-            (place.filter(|_| of_the_entry), error)
-        })
+        result.map_err(|error| (place.filter(|_| matches!(error, Error::Application(_))), error))
     }
 
     /// Entries that were committed.
@@ -185,8 +199,26 @@ impl<'o> Sink<'o> {
         self.entries
     }
 
+    /// The line of the last of them; 0 if there is none.
+    pub(crate) fn last_line(&self) -> u64 {
+        self.last_line
+    }
+
     /// Tables that were written to.
     pub(crate) fn tables(&self) -> Vec<String> {
         self.tables.iter().cloned().collect()
     }
+}
+
+/// What is wrong with an entry, whatever the table.
+fn too_long(key: &[u8], value: &[u8]) -> Option<Error> {
+    if key.len() > MAX_KEY_BYTES {
+        return Some(Error::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES });
+    }
+    (value.len() > MAX_VALUE_BYTES)
+        .then(|| Error::ValueTooLong { bytes: value.len(), limit: MAX_VALUE_BYTES })
+}
+
+fn refused(line: u64, error: &Error) -> CliError {
+    CliError::Line { line, complaint: error.to_string(), entries: None }
 }

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 use super::sink::Sink;
 use crate::{dump::cell::Kind, output::CliError};
 
-/// The longest line of JSON in bytes, its end included, and the longest record of a table within what is read ahead (8 KiB): more
-/// than the longest key and value take when every byte is escaped.
+/// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key and value take
+/// when every byte is escaped.
 const LONGEST_LINE: u64 = 128 << 20;
 
 /// A file format.
@@ -67,28 +67,30 @@ fn read_separated(
     columns: &Columns,
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
-    let left = Cell::new(LONGEST_LINE);
-    let input = Limited { input, left: &left };
-    let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(input);
-    let headers = reader.headers().map_err(|error| csv_error(&error))?.clone();
-    left.set(LONGEST_LINE);
+    let place = Place::default();
+    let mut reader =
+        csv::ReaderBuilder::new().delimiter(separator).from_reader(ByLines { input, place: &place });
+    let headers = reader.headers().map_err(|error| csv_error(place.line(), &error))?.clone();
     if headers.is_empty() {
         return Err(CliError::usage("the file is empty", "the first line must name the columns"));
     }
-    let place = |name: &str| {
+    let column = |name: &str| {
         headers.iter().position(|header| header == name).ok_or_else(|| {
             let known = headers.iter().collect::<Vec<_>>().join(", ");
             CliError::usage(format!("there is no column {name:?}"), format!("name one of: {known}"))
         })
     };
-    let key = columns.key.as_deref().map_or(Ok(0), place)?;
-    let value = columns.value.as_deref().map(place).transpose()?;
+    let key = columns.key.as_deref().map_or(Ok(0), column)?;
+    let value = columns.value.as_deref().map(column).transpose()?;
     sink.begin_table(columns.table()?, &columns.key_type, "str")?;
     let key_kind = Kind::of(&columns.key_type);
     let mut row = csv::StringRecord::new();
-    while reader.read_record(&mut row).map_err(|error| csv_error(&error))? {
-        left.set(LONGEST_LINE);
-        let line = row.position().map_or(0, csv::Position::line);
+    loop {
+        place.begin_record();
+        if !reader.read_record(&mut row).map_err(|error| csv_error(place.line(), &error))? {
+            return Ok(());
+        }
+        let line = place.line();
         // Every record has as many fields as the header: the reader sees to it.
         let field = |place: usize| row.get(place).unwrap_or_default();
         let encoded = key_kind
@@ -100,24 +102,63 @@ fn read_separated(
         };
         sink.entry(line, encoded, text.into_bytes())?;
     }
-    Ok(())
 }
 
-/// An input that fails where a record does not end, as in a quotation without an end: the record would take all memory.
-struct Limited<'l, I> {
+/// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines, and before the
+/// second half of a line's end.)
+#[derive(Default)]
+struct Place {
+    /// Ends of lines that were given.
+    ends: Cell<u64>,
+    /// The line of what was given last.
+    last: Cell<u64>,
+    /// The line where the record begins, as soon as something of it was given.
+    first: Cell<Option<u64>>,
+    /// Bytes that were given for the record.
+    bytes: Cell<u64>,
+}
+
+impl Place {
+    fn begin_record(&self) {
+        self.first.set(None);
+        self.bytes.set(0);
+    }
+
+    /// The line where the record begins. Where lines end as they did long ago, by a carriage return alone, all of them are one.
+    fn line(&self) -> u64 {
+        self.first.get().unwrap_or(self.last.get())
+    }
+}
+
+/// An input that is given a line at a time, so that nothing of the next record has been given when one is complete. It fails where a
+/// record does not end, as in a quotation without an end: the record would take all memory.
+struct ByLines<'p, I> {
     input: I,
-    /// Bytes that the record may still take. Set anew by whoever has got a record.
-    left: &'l Cell<u64>,
+    place: &'p Place,
 }
 
-impl<I: Read> Read for Limited<'_, I> {
+impl<I: BufRead> Read for ByLines<'_, I> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        let left = self.left.get().checked_sub(read as u64);
-        self.left.set(
-            left.ok_or_else(|| io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")))?,
-        );
-        Ok(read)
+        let ahead = self.input.fill_buf()?;
+        let ahead = &ahead[..ahead.len().min(buffer.len())];
+        let end = ahead.iter().position(|byte| *byte == b'\n');
+        let count = end.map_or(ahead.len(), |end| end + 1);
+        buffer[..count].copy_from_slice(&ahead[..count]);
+        let Place { ends, last, first, bytes } = self.place;
+        last.set(ends.get() + 1);
+        let blank = buffer[..count].iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if first.get().is_none() && !blank {
+            first.set(Some(last.get()));
+        }
+        self.input.consume(count);
+        ends.set(ends.get() + u64::from(end.is_some()));
+        // Blank lines belong to no record.
+        let given = if first.get().is_none() { 0 } else { bytes.get() + count as u64 };
+        bytes.set(given);
+        if given > LONGEST_LINE {
+            return Err(io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")));
+        }
+        Ok(count)
     }
 }
 
@@ -135,17 +176,17 @@ fn object<'r>(columns: impl Iterator<Item = (usize, (&'r str, &'r str))>) -> Str
 }
 
 #[cold]
-fn csv_error(error: &csv::Error) -> CliError {
-    match (error.kind(), error.position()) {
-        (csv::ErrorKind::UnequalLengths { expected_len, len, .. }, Some(position)) => {
-            at_line(position.line(), format_args!("{len} fields, where the header names {expected_len}"))
+fn csv_error(line: u64, error: &csv::Error) -> CliError {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            at_line(line, format_args!("{len} fields, where the header names {expected_len}"))
         }
-        (csv::ErrorKind::Utf8 { err, .. }, Some(position)) => at_line(
-            position.line(),
+        csv::ErrorKind::Utf8 { err, .. } => at_line(
+            line,
             format_args!("column {} is not UTF-8; convert the file, for example with iconv", err.field() + 1),
         ),
-        (_, Some(position)) => at_line(position.line(), error),
-        (_, None) => CliError::Other(format!("cannot read the input: {error}")),
+        csv::ErrorKind::Io(error) => at_line(line, format_args!("cannot be read: {error}")),
+        _ => at_line(line, error),
     }
 }
 

@@ -19,8 +19,9 @@ use signal_hook::consts::SIGKILL;
 use super::{
     draw_settings,
     examine::{Findings, examine},
+    is_full,
     ledger::{self, Page},
-    remark,
+    no_room, remark,
     worker::{self, ONLY_OPEN, join_settings},
 };
 use crate::output::CliError;
@@ -119,7 +120,7 @@ impl Referee<'_> {
                 self.killed_recovery(&mut random, &mut score)?;
             }
             score.cycles += 1;
-            before = self.compare(&told, &before, &random, &mut score);
+            before = self.compare(&told, &before, &random, &mut score)?;
             let (cycles, Findings { commits_checked, losses, .. }) = (score.cycles, &score.found);
             if cycles.is_multiple_of(10) {
                 remark(
@@ -134,7 +135,7 @@ impl Referee<'_> {
 
     /// Makes and loads the database, in peace.
     fn prepare(&self) -> Result<(), CliError> {
-        let options = worker::options(self.directory, &[], self.execution);
+        let options = worker::options(self.directory, self.set, self.execution);
         let engine = ForeshoreEngine::open(&ledger::tables(self.workload), &options)?;
         foreshore_bench::load(&engine, self.workload, 1, self.seed, &Silent)?;
         Ok(engine.close().map_err(BenchError::from)?)
@@ -226,6 +227,9 @@ impl Referee<'_> {
                 score.kills_at_writes += 1;
                 return Ok(());
             }
+            if status.code() == Some(worker::NO_ROOM) {
+                return Err(no_room(self.directory, "a child said so, above"));
+            }
             score.found.problem(format!("a child died by itself: {status}; its last words are above"));
             return Ok(());
         }
@@ -240,21 +244,31 @@ impl Referee<'_> {
     }
 
     /// Opens the database and compares it with what was told. Gives the ledger as it is.
-    fn compare(&self, told: &Told, before: &[Page], random: &Xorshift, score: &mut Score) -> Vec<Page> {
+    fn compare(
+        &self,
+        told: &Told,
+        before: &[Page],
+        random: &Xorshift,
+        score: &mut Score,
+    ) -> Result<Vec<Page>, CliError> {
         let settings = self.settings(&mut random.clone());
         let options = worker::options(self.directory, &settings, self.execution);
         let engine = match ForeshoreEngine::open(&ledger::tables(self.workload), &options) {
             Ok(engine) => engine,
             Err(error) => {
+                let error = CliError::from(error);
+                if is_full(&error) {
+                    return Err(no_room(self.directory, &error.to_string()));
+                }
                 score.found.problem(format!("the database does not open any more: {error}"));
-                return before.to_vec();
+                return Ok(before.to_vec());
             }
         };
         score.found.commits_checked += told.acknowledged;
         let commits = told.commits.iter().zip(before);
         let promised: Vec<u64> = commits.map(|(told, page)| told.unwrap_or(page.commits)).collect();
         let after = examine(&engine, self.workload, &promised, &mut score.found);
-        after.unwrap_or_else(|| before.to_vec())
+        Ok(after.unwrap_or_else(|| before.to_vec()))
     }
 
     /// Other ones each time, and those that were asked for.

@@ -23,6 +23,7 @@ use foreshore_env::{
 
 use super::{
     fatal::FatalDisk,
+    is_full,
     ledger::{self, Page},
     watchdog::Watchdog,
 };
@@ -63,6 +64,9 @@ pub(crate) fn options(
     }
 }
 
+/// The exit status of a child for whose files there is no room.
+pub(crate) const NO_ROOM: i32 = 3;
+
 /// Instead of a seed: the child only opens the database, which recovers it.
 pub(crate) const ONLY_OPEN: &str = "only-open";
 
@@ -88,7 +92,7 @@ pub(crate) fn run(
         0 => Arc::new(RealDisk),
         write => Arc::new(FatalDisk::new(write)),
     };
-    let engine = open(disk, directory, workload, &options)?;
+    let engine = open(disk, directory, workload, &options).unwrap_or_else(|error| die(&error.into()));
     let pages = ledger::read(&engine, workload, threads).map_err(BenchError::from)?;
     tell("ready")?;
     if seed == ONLY_OPEN {
@@ -104,14 +108,19 @@ pub(crate) fn run(
             let (engine, watchdog) = (&engine, &watchdog);
             scope.spawn(move || {
                 if let Err(error) = work(engine, workload, (number, threads), seed, page, watchdog) {
-                    error.report(false);
                     // The others would go on, and the failure would go unnoticed.
-                    std::process::exit(1);
+                    die(&error);
                 }
             });
         }
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the child; the parent learns by the status whether it is because of the disk that it is on.
+fn die(error: &CliError) -> ! {
+    error.report(false);
+    std::process::exit(if is_full(error) { NO_ROOM } else { 1 })
 }
 
 fn tell(text: &str) -> Result<(), CliError> {

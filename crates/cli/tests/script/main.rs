@@ -1,6 +1,7 @@
 //! `foreshore script` from outside.
 
 mod course;
+mod histories;
 mod hostile;
 mod limits;
 mod player;

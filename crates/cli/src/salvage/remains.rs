@@ -1,0 +1,83 @@
+//! The files of a damaged database, of which some may be missing, or something else.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode, Overlay, RealDisk},
+    sync::Arc,
+};
+
+/// What an empty file may take in memory: it is never written.
+const EMPTY_BYTES: u64 = 1 << 20;
+
+/// The disk with what is left of a database. Where its data file is missing and its log is not, there seems to be an empty one: the log
+/// has whole pages. Whether that is so.
+pub(super) fn disk(directory: &Path) -> (Arc<dyn Disk>, bool) {
+    let real: Arc<dyn Disk> = Arc::new(RealDisk);
+    let is_missing = |name: &str| {
+        let found = fs::symlink_metadata(directory.join(name));
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    if !is_missing("data") || is_missing("log") {
+        return (Arc::new(Remains(real)), false);
+    }
+    let with_data: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&real), EMPTY_BYTES));
+    match with_data.open(&directory.join("data"), OpenMode::CreateNew) {
+        Ok(_) => (Arc::new(Remains(with_data)), true),
+        // Somebody has just made one.
+        Err(_) => (Arc::new(Remains(real)), false),
+    }
+}
+
+/// A disk on which nobody holds a lock on what is no file.
+#[derive(Debug)]
+struct Remains(Arc<dyn Disk>);
+
+impl Disk for Remains {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.open(path, mode)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.create_directory(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.0.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn lies_in(&self, path: &Path, directory: &Path) -> io::Result<bool> {
+        self.0.lies_in(path, directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.lock_shared(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        // The control file is locked as well by whoever has the database open.
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() => Ok(Some(Box::new(()))),
+            _ => self.0.lock_shared(path),
+        }
+    }
+}

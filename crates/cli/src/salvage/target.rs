@@ -1,0 +1,240 @@
+//! Where what is saved goes. Until it is whole, it has another name.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, BufWriter, Write},
+    ops::ControlFlow,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use foreshore::{Database, Salvage, SalvageTable, SalvagedRows};
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode, RealDisk},
+    sync::Arc,
+};
+use serde_json::Value;
+
+use crate::{
+    dump::{cell::Kind, write_entry, write_header},
+    load::sink::Sink,
+    output::CliError,
+};
+
+/// Entries that are committed at a time.
+const BATCH_ENTRIES: usize = 1000;
+/// The end of the name of what is not whole yet.
+const INCOMPLETE: &str = ".incomplete";
+
+/// Where a database, or a file, shall be when it is whole.
+pub(super) enum Place {
+    /// Whatever standard output leads to.
+    Stdout,
+    Named {
+        whole: PathBuf,
+        /// Its name until then.
+        part: PathBuf,
+        /// A file of JSON lines.
+        lines: bool,
+    },
+}
+
+impl Place {
+    /// The place that was named, at which there is nothing yet; but a directory may be there, empty.
+    pub(super) fn choose(target: &Path, lines: bool) -> Result<Place, CliError> {
+        if lines && target == Path::new("-") {
+            return if leads_nowhere() {
+                Err(CliError::usage(
+                    "standard output is closed or leads nowhere, and nothing would be saved",
+                    "name a file instead of -",
+                ))
+            } else {
+                Ok(Place::Stdout)
+            };
+        }
+        let trouble = || format!("use {}", target.display());
+        let mut whole = target.to_owned();
+        match fs::symlink_metadata(target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(CliError::io(trouble())(error)),
+            Ok(_) if lines => {
+                return Err(CliError::usage(
+                    format!("{} is there already, and is not written over", target.display()),
+                    "name a file that is absent",
+                ));
+            }
+            Ok(_) => {
+                if fs::read_dir(target).map_err(CliError::io(trouble()))?.next().is_some() {
+                    return Err(CliError::usage(
+                        format!(
+                            "{} is not empty, and what is saved shall not mix with other things",
+                            target.display()
+                        ),
+                        "name a directory that is absent or empty",
+                    ));
+                }
+                // A link to it stays.
+                whole = fs::canonicalize(target).map_err(CliError::io(trouble()))?;
+                if std::env::current_dir().is_ok_and(|current| current == whole) {
+                    return Err(CliError::usage(
+                        "you are in that directory, and another is put into its place",
+                        "name a directory that is absent",
+                    ));
+                }
+            }
+        }
+        let Some(name) = whole.file_name() else {
+            return Err(CliError::usage(format!("{} names nothing", target.display()), "name a new place"));
+        };
+        let mut part = OsString::from(name);
+        part.push(INCOMPLETE);
+        let part = whole.with_file_name(part);
+        if fs::symlink_metadata(&part).is_ok() {
+            return Err(CliError::usage(
+                format!(
+                    "{} is there: a salvage that was broken off has left it, or one is at work",
+                    part.display()
+                ),
+                "if none is at work, remove it and try again, or name another place",
+            ));
+        }
+        Ok(Place::Named { whole, part, lines })
+    }
+
+    /// Lets it be filled, and gives it its name.
+    pub(super) fn fill<R>(
+        &self,
+        fill: impl FnOnce(&mut Target) -> Result<R, CliError>,
+    ) -> Result<R, CliError> {
+        let Place::Named { part, .. } = self else {
+            let mut target = Target::lines(Box::new(io::stdout()));
+            let filled = fill(&mut target)?;
+            target.finish()?;
+            return Ok(filled);
+        };
+        self.fill_part(fill).map_err(|cause| {
+            if fs::symlink_metadata(part).is_err() {
+                return cause;
+            }
+            let done =
+                format!("what was saved until then is in {}; remove it before you try again", part.display());
+            CliError::Partial { cause: Box::new(cause), done }
+        })
+    }
+
+    fn fill_part<R>(&self, fill: impl FnOnce(&mut Target) -> Result<R, CliError>) -> Result<R, CliError> {
+        let Place::Named { whole, part, lines } = self else {
+            return Err(CliError::Other("standard output has no name".to_owned()));
+        };
+        let mut target = if *lines { new_file(part)? } else { Target::Database(Database::open(part)?) };
+        let filled = fill(&mut target)?;
+        target.finish()?;
+        if *lines && fs::symlink_metadata(whole).is_ok() {
+            let text = format!("{} has come into being meanwhile", whole.display());
+            return Err(CliError::usage(text, format!("{} is whole: give it another name", part.display())));
+        }
+        let named = RealDisk.rename(part, whole).and_then(|()| {
+            let parent = whole.parent().filter(|parent| !parent.as_os_str().is_empty());
+            RealDisk.sync_directory(parent.unwrap_or(Path::new(".")))
+        });
+        let action = format!("call what is saved, and whole, {}", whole.display());
+        named.map_err(CliError::io(action))?;
+        Ok(filled)
+    }
+}
+
+/// Whether standard output is the null device: that is also what a closed one has become when the program begins.
+fn leads_nowhere() -> bool {
+    #[allow(clippy::disallowed_types, reason = "standard output, of which nothing is read or written here")]
+    let out = io::stdout().as_fd().try_clone_to_owned().map(fs::File::from);
+    let device = |found: io::Result<fs::Metadata>| found.ok().map(|found| found.rdev()).filter(|id| *id != 0);
+    let null = device(fs::metadata("/dev/null"));
+    null.is_some() && device(out.and_then(|out| out.metadata())) == null
+}
+
+/// A new file, for its owner alone: the records may be secret.
+fn new_file(path: &Path) -> Result<Target, CliError> {
+    let file = RealDisk.open(path, OpenMode::CreateNew);
+    let file = file.map_err(CliError::io(format!("make the file {}", path.display())))?;
+    Ok(Target::lines(Box::new(NewFile { file, end: 0 })))
+}
+
+/// A file that is written from its beginning to its end.
+struct NewFile {
+    file: Arc<dyn DiskFile>,
+    end: u64,
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+/// Where records go.
+pub(super) enum Target {
+    Database(Database),
+    Lines(BufWriter<Box<dyn Write>>),
+}
+
+impl Target {
+    fn lines(out: Box<dyn Write>) -> Target {
+        Target::Lines(BufWriter::with_capacity(64 << 10, out))
+    }
+
+    /// Writes what can be read of a table.
+    pub(super) fn save(&mut self, salvage: &Salvage, table: &SalvageTable) -> Result<SalvagedRows, CliError> {
+        let (key_type, value_type) = match &table.types {
+            Some((key, value)) => (key.as_str(), value.as_str()),
+            None => ("bytes", "bytes"),
+        };
+        let mut failure = None;
+        let mut note = |result: Result<(), CliError>| match result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let rows = match self {
+            Target::Database(db) => {
+                let mut sink = Sink::new(|| Ok(db.clone()), BATCH_ENTRIES, true);
+                sink.begin_table(&table.name, key_type, value_type)?;
+                let mut number = 0;
+                let rows = salvage.rows(table, |key, value| {
+                    number += 1;
+                    note(sink.entry(number, key.to_vec(), value.to_vec()))
+                })?;
+                sink.finish()?;
+                rows
+            }
+            Target::Lines(out) => {
+                write_header(out, &table.name, key_type, value_type)?;
+                let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
+                let json = |key: &[u8], value: &[u8]| -> (Value, Value) {
+                    (keys.key_to_json(key), values.value_to_json(value))
+                };
+                salvage.rows(table, |key, value| {
+                    let (key, value) = json(key, value);
+                    note(write_entry(out, key, value))
+                })?
+            }
+        };
+        failure.map_or(Ok(rows), Err)
+    }
+
+    /// Sees to it that what was written is durable.
+    fn finish(self) -> Result<(), CliError> {
+        match self {
+            Target::Database(db) => Ok(db.close()?),
+            Target::Lines(mut out) => out.flush().map_err(CliError::io("write what was saved")),
+        }
+    }
+}
