@@ -366,6 +366,15 @@ pub enum Error {
         /// The database.
         path: PathBuf,
     },
+    /// This process is a fork of the one that opened the database, and has none of its threads: nothing can be done with it here.
+    #[error(
+        "this process has not opened the database {}, but is a fork of one that has; use it there, or open another one here",
+        path.display()
+    )]
+    Forked {
+        /// The database.
+        path: PathBuf,
+    },
     /// The application's own error, from within [`Database::transact`](crate::Database::transact): it rolls the
     /// transaction back and comes out as it went in. Made by [`Error::application`].
     #[error(transparent)]

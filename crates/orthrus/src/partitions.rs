@@ -6,6 +6,7 @@ use std::{io, ops::Range};
 
 use foreshore_env::{
     CachePadded,
+    process::Owner,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
@@ -255,6 +256,8 @@ impl Drop for Fuse {
 #[derive(Debug)]
 pub struct Partitions {
     shared: Arc<Shared>,
+    /// Who has the threads.
+    owner: Owner,
 }
 
 impl Partitions {
@@ -289,7 +292,7 @@ impl Partitions {
             #[cfg(test)]
             doomed: AtomicUsize::new(usize::MAX),
         });
-        let started = Partitions { shared: Arc::clone(&shared) };
+        let started = Partitions { shared: Arc::clone(&shared), owner: Owner::here() };
         for member in wiring::members(&shared) {
             let number = member.number;
             let role = if number < options.control_threads { "control" } else { "execute" };
@@ -356,6 +359,11 @@ impl Partitions {
         self.shared.has_stopped()
     }
 
+    /// Whether this process is a fork of the one that has started the threads: nothing that is given to them ends here.
+    pub fn is_forked(&self) -> bool {
+        !self.owner.is_here()
+    }
+
     /// Whether a thread of it has died, by a defect: then all have ended.
     pub fn is_poisoned(&self) -> bool {
         self.shared.poisoned.load(Ordering::Acquire)
@@ -392,7 +400,10 @@ impl Partitions {
 
 impl Drop for Partitions {
     fn drop(&mut self) {
-        self.stop();
+        // Who has the threads in a fork are nobody, and one of them may have had a lock that this would wait for.
+        if !self.is_forked() {
+            self.stop();
+        }
     }
 }
 

@@ -51,6 +51,7 @@ impl Error {
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
             StorageError::ReadOnly => Error::ReadOnly { path: path() },
             StorageError::Closed => Error::Closed { path: path() },
+            StorageError::Forked => Error::Forked { path: path() },
             other => Error::Other(other.to_string()),
         }
     }
