@@ -124,10 +124,12 @@ pub enum Error {
         limit: usize,
     },
     /// As many transactions are open as there may be.
-    #[error("open transactions are limited to {limit}; end some, and keep fewer open at a time")]
+    #[error("open transactions are limited to {limit}; end some, and keep fewer open at a time{}", lock::decide_some(*prepared))]
     TooManyTransactions {
         /// The limit.
         limit: usize,
+        /// Those of them that are prepared, each of which stays until somebody decides about it.
+        prepared: usize,
     },
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked about a key of
     /// this transaction. What failed has changed nothing; other transactions go on, and so may this one.

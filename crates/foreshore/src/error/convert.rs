@@ -71,7 +71,10 @@ impl Error {
             LockError::Ended(error) => Error::from_storage(*error, path),
             LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
             LockError::Partitioner(said) => Error::PartitionerPanicked { said: said.into() },
-            LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
+            LockError::TooManyTransactions { limit } => {
+                let prepared = database.and_then(|database| database.engine.prepared().ok());
+                Error::TooManyTransactions { limit, prepared: prepared.map_or(0, |prepared| prepared.len()) }
+            }
         }
     }
 
