@@ -369,10 +369,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// This process is a fork of the one that opened the database, and has none of its threads: nothing can be done with it here.
-    #[error(
-        "this process has not opened the database {}, but is a fork of one that has; use it there, or open another one here",
-        path.display()
-    )]
+    #[error("database {} belongs to the process that opened it, and this is a fork of that; use it there", path.display())]
     Forked {
         /// The database.
         path: PathBuf,

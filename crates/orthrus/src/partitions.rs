@@ -1,5 +1,6 @@
 //! The threads together: starting them, giving them work, ending them.
 
+mod end;
 mod wiring;
 
 use std::{io, ops::Range};
@@ -359,11 +360,6 @@ impl Partitions {
         self.shared.has_stopped()
     }
 
-    /// Whether this process is a fork of the one that has started the threads: nothing that is given to them ends here.
-    pub fn is_forked(&self) -> bool {
-        !self.owner.is_here()
-    }
-
     /// Whether a thread of it has died, by a defect: then all have ended.
     pub fn is_poisoned(&self) -> bool {
         self.shared.poisoned.load(Ordering::Acquire)
@@ -395,15 +391,6 @@ impl Partitions {
             later: sum.later + load(&counts.later),
             ..sum
         })
-    }
-}
-
-impl Drop for Partitions {
-    fn drop(&mut self) {
-        // Who has the threads in a fork are nobody, and one of them may have had a lock that this would wait for.
-        if !self.is_forked() {
-            self.stop();
-        }
     }
 }
 
