@@ -156,6 +156,9 @@ pub enum StorageError {
     /// The database was closed.
     #[error("the database is closed")]
     Closed,
+    /// This process is a fork of the one that opened the database, and has not the threads that it needs.
+    #[error("this process has not opened the database, but is a fork of one that has; use it there")]
+    Forked,
 }
 
 impl StorageError {

@@ -1,4 +1,4 @@
-//! The only door of Foreshore to atomics, cells, threads, thread-locals, time, randomness and files, so that one
+//! The only door of Foreshore to atomics, cells, threads, thread-locals, processes, time, randomness and files, so that one
 //! source runs in three worlds:
 //!
 //! - **real** (default): re-exports of `std`, at no cost;
@@ -21,6 +21,7 @@ mod world;
 
 pub mod disk;
 mod padded;
+pub mod process;
 pub mod random;
 pub mod sabotage;
 #[cfg(foreshore_sim)]

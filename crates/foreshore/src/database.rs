@@ -1,5 +1,6 @@
 //! An open database.
 
+mod end;
 mod partition;
 mod prepared;
 
@@ -64,16 +65,6 @@ impl Inner {
     #[cold]
     pub(crate) fn error(&self, error: StorageError) -> Error {
         Error::from_storage(error, &self.path)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(partitions) = self.partitions.get() {
-            partitions.stop();
-        }
-        // Nobody is left to tell. What was not written is in the log; the next opening recovers it.
-        let _ = self.engine.close();
     }
 }
 
@@ -165,8 +156,8 @@ impl Database {
     /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
     /// good order is recovered: what was committed is there, and of the rest nothing.
     ///
-    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: what that tries to
-    /// write is refused. Anything that is no database is left as it is: [`Error::NotADatabase`].
+    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: it gets
+    /// [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is no database is left as it is: [`Error::NotADatabase`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
         Database::builder().open(directory)
     }
@@ -274,7 +265,7 @@ impl Database {
         deadline: Option<Instant>,
     ) -> Result<Transaction> {
         let inner = &self.inner;
-        let mut txn = begun.map_err(|error| Error::from_txn(error, &inner.path))?;
+        let mut txn = begun.map_err(|error| Error::from_operation(error, inner))?;
         self.set_up(&mut txn, options, deadline);
         let durability = options.durability.unwrap_or(inner.options.durability);
         Ok(Transaction::new(txn, Arc::clone(inner), durability))
@@ -379,17 +370,6 @@ impl Database {
     /// The options that it was opened with.
     pub fn options(&self) -> &Options {
         &self.inner.options
-    }
-
-    /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next
-    /// opening would have to recover. Everything that is called later fails with [`Error::Closed`], but for
-    /// [`Database::stats`]: `cut_off` says how many transactions had written and were still open. They are undone.
-    pub fn close(&self) -> Result<()> {
-        drop(self.inner.starts_partitions.lock());
-        if let Some(partitions) = self.inner.partitions.get() {
-            partitions.stop();
-        }
-        self.inner.engine.close().map_err(|error| self.inner.error(error))
     }
 }
 

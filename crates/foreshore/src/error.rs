@@ -124,10 +124,12 @@ pub enum Error {
         limit: usize,
     },
     /// As many transactions are open as there may be.
-    #[error("open transactions are limited to {limit}; end some, and keep fewer open at a time")]
+    #[error("open transactions are limited to {limit}; end some, and keep fewer open at a time{}", lock::decide_some(*prepared))]
     TooManyTransactions {
         /// The limit.
         limit: usize,
+        /// Those of them that are prepared, each of which stays until somebody decides about it.
+        prepared: usize,
     },
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked about a key of
     /// this transaction. What failed has changed nothing; other transactions go on, and so may this one.
@@ -363,6 +365,12 @@ pub enum Error {
     /// The database was closed.
     #[error("database {} is closed; open it again", path.display())]
     Closed {
+        /// The database.
+        path: PathBuf,
+    },
+    /// This process is a fork of the one that opened the database, and has none of its threads: nothing can be done with it here.
+    #[error("database {} belongs to the process that opened it, and this is a fork of that; use it there", path.display())]
+    Forked {
         /// The database.
         path: PathBuf,
     },

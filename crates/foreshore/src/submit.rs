@@ -98,6 +98,9 @@ impl<R> Cell<R> {
 
     /// Takes the end out, if it has come, before `deadline` if there is one.
     fn take(&self, deadline: Option<Instant>) -> Option<Ended<R>> {
+        if self.partitions.is_forked() {
+            return Some(Ended::Lost);
+        }
         let mut state = self.state.lock();
         while let State::Running { sleeps, .. } = &mut *state {
             *sleeps = true;
@@ -181,6 +184,9 @@ impl<R> Future for Submitted<R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
         let cell = &self.cell;
+        if cell.partitions.is_forked() {
+            return Poll::Ready(Err(cell.lost()));
+        }
         let mut ended = {
             let mut state = cell.state.lock();
             if let State::Running { waker, .. } = &mut *state {
@@ -210,6 +216,9 @@ const TAKEN: &str = "a submitted transaction was asked for its result once more"
 /// What is wrong with threads that end before their work is done.
 fn lost(path: &Path, partitions: &Partitions) -> Error {
     let path = path.to_path_buf();
+    if partitions.is_forked() {
+        return Error::Forked { path };
+    }
     // Whoever dies drops what it has, and only then stops the others.
     let is_closed = partitions.has_stopped() && !partitions.is_poisoned();
     if is_closed { Error::Closed { path } } else { Error::ThreadDied { path } }

@@ -144,26 +144,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn engine(&self) -> &'a Engine {
+    fn database(&self) -> &'a Database {
         let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
-        database.engine()
+        database
+    }
+
+    fn engine(&self) -> &'a Engine {
+        self.database().engine()
     }
 
     fn commits(&self) -> u64 {
-        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
-        database.engine().commits()
+        self.engine().commits()
     }
 
     /// How its transactions read when they run for the first time.
     fn read_mode(&self, options: &TransactOptions) -> ReadMode {
-        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
-        options.read_mode.unwrap_or(database.options().read_mode)
+        options.read_mode.unwrap_or(self.database().options().read_mode)
     }
 
     /// Undoes what reconnaissance may have set.
     pub(crate) fn set_up(&self, tx: &mut Transaction, options: &TransactOptions, deadline: Option<Instant>) {
-        let (Session::Alone(database) | Session::Pipeline(database, _)) = self;
-        database.set_up(tx.txn(), options, deadline);
+        self.database().set_up(tx.txn(), options, deadline);
     }
 }
 
@@ -177,6 +178,7 @@ pub(crate) fn run<R, C>(
     mut body: impl FnMut(&mut Transaction) -> Result<R>,
     commit: impl Fn(Transaction) -> Result<C>,
 ) -> Result<(R, C)> {
+    session.database().inner().check_process()?;
     let deadline = options.deadline_from_now();
     // Planned transactions are not in each other's way, and who does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);

@@ -1,5 +1,9 @@
 //! How soon a wait ends that is cancelled, by kinds of waits, beside those for locks (`waits.rs`) and for latches (in `txn`).
 //!
+//! What is promised is 20 ms beyond what the machine takes to let a thread run that was woken. So by turns with the waits a plain
+//! wake-up by a condition variable is timed, and of a series of both, half of the waits end within 20 ms more than half of those
+//! take. That is what is measured; of a single wait on a busy machine nothing can be said.
+//!
 //! `cargo test -p foreshore --test cancellation --release -- --nocapture` prints the figures.
 
 use std::{
@@ -12,17 +16,17 @@ use foreshore::{
     CancelHandle, Database, Durability, Error, Execution, Options, Result, TableDefinition, TableLock,
     TransactOptions,
 };
+use foreshore_env::sync::{Condvar, Mutex};
 use foreshore_testkit::FaultyDisk;
 
 const TABLE: TableDefinition<u32, &[u8]> = TableDefinition::new("table");
 /// How often each wait is cancelled.
 const ROUNDS: usize = 30;
-/// What a waiting thread is given to come to its wait.
-const SETTLED: Duration = Duration::from_millis(20);
-/// What is promised. On a loaded machine many a thread comes to its turn later than that, but not all.
+/// What a waiting thread is given to come to its wait. By then who waits for a lock sleeps for 80 ms at a time, so whoever is not
+/// woken comes too late.
+const SETTLED: Duration = Duration::from_millis(100);
+/// What is promised: the first of a series ends within this, half of it within this and half of the plain wake-ups.
 const PROMISED: Duration = Duration::from_millis(20);
-/// Half of the waits end within this, whatever the load.
-const HALF: Duration = Duration::from_millis(100);
 /// And nine of ten within this.
 const SOON: Duration = Duration::from_millis(200);
 /// Half of what the shortest of these waits takes by itself. Who comes later to cancel it may find it over.
@@ -42,11 +46,31 @@ fn cancel(kind: &str, wait: impl Fn(mpsc::Sender<CancelHandle>) -> Error + Sync)
     }
 }
 
+/// How long a thread that sleeps takes to run again, once it is woken.
+fn plain_wake_up() -> Duration {
+    let (is_woken, bell) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut woken = is_woken.lock();
+            while !*woken {
+                woken = bell.wait(woken);
+            }
+            Instant::now()
+        });
+        thread::sleep(SETTLED);
+        let begun = Instant::now();
+        *is_woken.lock() = true;
+        bell.notify_all();
+        sleeper.join().unwrap().saturating_duration_since(begun)
+    })
+}
+
 /// Whether a series of waits ended as soon as is promised.
 fn is_as_promised(kind: &str, wait: &(impl Fn(mpsc::Sender<CancelHandle>) -> Error + Sync)) -> bool {
-    let mut took: Vec<Duration> = (0..ROUNDS)
+    let (mut took, mut plain): (Vec<Duration>, Vec<Duration>) = (0..ROUNDS)
         .map(|_| {
-            thread::scope(|scope| {
+            let plain = plain_wake_up();
+            let took = thread::scope(|scope| {
                 let (sender, handles) = mpsc::channel();
                 // At the earliest.
                 let waits_since = Instant::now();
@@ -67,13 +91,18 @@ fn is_as_promised(kind: &str, wait: &(impl Fn(mpsc::Sender<CancelHandle>) -> Err
                 assert!(!is_over, "{kind}: {error}");
                 assert!(matches!(error, Error::Cancelled), "{kind}: {error}");
                 end.saturating_duration_since(begun)
-            })
+            });
+            (took, plain)
         })
-        .collect();
+        .unzip();
     took.sort();
+    plain.sort();
     let (first, half, most) = (took[0], took[ROUNDS / 2], took[ROUNDS - 1]);
-    println!("{kind}: the first within {first:?}, half within {half:?}, all within {most:?}");
-    first < PROMISED && half < HALF && took[ROUNDS * 9 / 10] < SOON
+    let plain = plain[ROUNDS / 2];
+    println!(
+        "{kind}: the first within {first:?}, half within {half:?}, all within {most:?}; of plain wake-ups half within {plain:?}"
+    );
+    first < PROMISED && half < PROMISED + plain && took[ROUNDS * 9 / 10] < SOON
 }
 
 /// Waits that last until a deadline end soon after it, though not each of them on a busy machine.

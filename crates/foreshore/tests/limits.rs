@@ -205,7 +205,10 @@ fn transactions() {
         open.push(db.begin().unwrap_or_else(|error| panic!("transaction {number}: {error}")));
     }
     let refused = db.begin().unwrap_err();
-    assert!(matches!(refused, Error::TooManyTransactions { limit: MAX_TRANSACTIONS }), "{refused}");
+    assert!(
+        matches!(refused, Error::TooManyTransactions { limit: MAX_TRANSACTIONS, prepared: 0 }),
+        "{refused}"
+    );
     // Those that are open work, and a place that is given back is taken.
     open[17].put(NUMBERS, 17, 17).unwrap();
     open.pop().unwrap().rollback().unwrap();
@@ -214,6 +217,38 @@ fn transactions() {
     open.drain(..).for_each(|tx| tx.commit().unwrap());
     assert_eq!(db.transact(|tx| tx.get(NUMBERS, 17)).unwrap(), Some(17));
     goes_on(&db);
+}
+
+/// Those that are prepared have a place until somebody decides, over a restart too, and who is refused learns of them.
+#[test]
+fn transactions_that_are_prepared() {
+    const PREPARED: usize = 7;
+    let disk = FaultyDisk::new();
+    let open = || Database::builder().options(small()).disk(Arc::new(disk.clone())).open("/db").unwrap();
+    let db = open();
+    goes_on(&db);
+    for number in 0..PREPARED {
+        let mut tx = db.begin().unwrap();
+        tx.put(NUMBERS, 1000 + number as u64, 0).unwrap();
+        tx.prepare(format!("{number}")).unwrap();
+    }
+    let full = |db: &Database, prepared: usize| {
+        let mut open: Vec<_> = (prepared..MAX_TRANSACTIONS).map(|_| db.begin().unwrap()).collect();
+        let refused = db.begin().unwrap_err();
+        let told = matches!(refused, Error::TooManyTransactions { prepared: told, .. } if told == prepared);
+        let text = refused.to_string();
+        let next = text.contains(&format!("{prepared} of them are prepared"))
+            && text.contains("`foreshore prepared`");
+        assert!(told && next, "{text}");
+        // A decision takes no place, and gives one back.
+        db.rollback_prepared(format!("{}", prepared - 1)).unwrap();
+        open.push(db.begin().unwrap());
+        assert!(db.begin().is_err());
+    };
+    full(&db, PREPARED);
+    db.close().unwrap();
+    drop(db);
+    full(&open(), PREPARED - 1);
 }
 
 /// Options with bounds: the last value that is refused and the first that is not, at either end.

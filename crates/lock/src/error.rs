@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::ops::Deref;
 
-use foreshore_base::TxnId;
+use foreshore_base::{StorageError, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
@@ -120,7 +120,7 @@ impl Refusal {
 }
 
 /// Why a lock was not granted. The locks that were held before are held still, in the modes they had.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// The transaction was chosen to resolve a deadlock: it has to be rolled back.
     #[error("{0}")]
@@ -142,6 +142,9 @@ pub enum LockError {
     /// The wait was cancelled.
     #[error("cancelled while waiting for a lock")]
     Cancelled,
+    /// There is nothing to be locked any more: [`crate::LockOptions::lifeline`] has failed, with this.
+    #[error(transparent)]
+    Ended(Box<StorageError>),
     /// A limit on locks is reached, of the transaction or of all together.
     #[error("locks are limited to {limit}")]
     TooManyLocks {

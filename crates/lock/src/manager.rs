@@ -17,6 +17,7 @@ use crate::age::Age;
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
 use crate::error::{Holder, LockError, LockMode};
 use crate::intent::{EntryIndex, IntentLocks};
+use crate::lifeline::Lifeline;
 use crate::name::{self, KeyRef, LockName};
 use crate::options::{KeyRangeModes, LockOptions};
 use crate::owner::LockOwner;
@@ -35,6 +36,7 @@ pub(crate) use preallocator::Signal;
 pub struct LockManager {
     seed: u64,
     partitioner: Option<Partitioner>,
+    pub(crate) lifeline: Option<Lifeline>,
     pub(crate) max_locks_per_transaction: usize,
     pub(crate) key_ranges: KeyRangeModes,
     /// Threads that can run at a time: whether spinning makes sense.
@@ -57,6 +59,7 @@ impl LockManager {
         let manager = Arc::new(LockManager {
             seed: options.seed,
             partitioner: options.partitioner.clone(),
+            lifeline: options.lifeline.clone(),
             max_locks_per_transaction: options.max_locks_per_transaction,
             key_ranges: options.key_ranges,
             processors: available_parallelism(),

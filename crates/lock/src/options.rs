@@ -2,6 +2,7 @@
 
 use foreshore_env::time::Duration;
 
+use crate::lifeline::Lifeline;
 use crate::mode::Mode;
 use crate::partitioner::Partitioner;
 
@@ -234,6 +235,8 @@ pub struct LockOptions {
     /// that they show the keys that somebody waits for. Costs a look at the clock and a copy of the key for each lock, and
     /// no access to memory that others write.
     pub keep_notes: bool,
+    /// What ends all waits when it fails; they go on for ever if it is `None`.
+    pub lifeline: Option<Lifeline>,
 }
 
 impl Default for LockOptions {
@@ -254,6 +257,7 @@ impl Default for LockOptions {
             victim: VictimPolicy::default(),
             history: 128,
             keep_notes: false,
+            lifeline: None,
         }
     }
 }

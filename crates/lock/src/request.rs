@@ -350,10 +350,10 @@ impl FreeRequests {
         held: usize,
         sweep: impl Fn(),
     ) -> Result<RequestIndex, LockError> {
-        let exhausted = LockError::TooManyLocks { limit: requests.limit };
+        let exhausted = || LockError::TooManyLocks { limit: requests.limit };
         let mut segment = u32::from(self.slot.0);
         if held >= self.allowance {
-            segment = requests.borrow().ok_or(exhausted.clone())?;
+            segment = requests.borrow().ok_or_else(exhausted)?;
             self.borrowed.push(segment);
             self.allowance += SEGMENT;
         }
@@ -361,7 +361,7 @@ impl FreeRequests {
             if let Some(request) = self.free.pop() {
                 return Ok(request);
             }
-            segment = requests.next_segment(sweep).ok_or(exhausted)?;
+            segment = requests.next_segment(sweep).ok_or_else(exhausted)?;
         } else {
             requests.make(segment);
         }

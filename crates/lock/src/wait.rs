@@ -1,5 +1,6 @@
 //! How long a request waits, and the waiting itself.
 
+use foreshore_base::StorageError;
 use foreshore_env::hint::{spin_loop, spin_until};
 use foreshore_env::sync::atomic::{AtomicBool, Ordering};
 use foreshore_env::sync::{Arc, Mutex};
@@ -112,7 +113,7 @@ impl Drop for Sleeper<'_> {
 }
 
 /// Why a waiter stopped waiting. What became of its request is decided under the latch (LOCK-6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Stopped {
     /// The wait word says that the wait is over: granted, or a victim.
     Over,
@@ -120,6 +121,8 @@ pub(crate) enum Stopped {
     Deadline,
     /// Cancelled.
     Cancelled,
+    /// There is nothing to be locked any more.
+    Ended(StorageError),
 }
 
 impl LockManager {
@@ -173,7 +176,7 @@ impl LockManager {
         } else if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             Some(Stopped::Deadline)
         } else {
-            None
+            self.lifeline.as_ref().and_then(|lifeline| lifeline.check().err()).map(Stopped::Ended)
         }
     }
 

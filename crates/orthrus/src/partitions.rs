@@ -1,11 +1,13 @@
 //! The threads together: starting them, giving them work, ending them.
 
+mod end;
 mod wiring;
 
 use std::{io, ops::Range};
 
 use foreshore_env::{
     CachePadded,
+    process::Owner,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
@@ -255,6 +257,8 @@ impl Drop for Fuse {
 #[derive(Debug)]
 pub struct Partitions {
     shared: Arc<Shared>,
+    /// Who has the threads.
+    owner: Owner,
 }
 
 impl Partitions {
@@ -289,7 +293,7 @@ impl Partitions {
             #[cfg(test)]
             doomed: AtomicUsize::new(usize::MAX),
         });
-        let started = Partitions { shared: Arc::clone(&shared) };
+        let started = Partitions { shared: Arc::clone(&shared), owner: Owner::here() };
         for member in wiring::members(&shared) {
             let number = member.number;
             let role = if number < options.control_threads { "control" } else { "execute" };
@@ -387,12 +391,6 @@ impl Partitions {
             later: sum.later + load(&counts.later),
             ..sum
         })
-    }
-}
-
-impl Drop for Partitions {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -2,10 +2,7 @@
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_btree::TreeEnv;
-use foreshore_env::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use foreshore_env::sync::{Arc, Mutex, atomic::AtomicUsize};
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
@@ -17,6 +14,7 @@ use crate::{
     committer::Committer,
     control::ControlFile,
     file_end::FileEnd,
+    life::Life,
     options::{EarlyLockRelease, LogFullPolicy},
     prepared::PreparedTable,
     recovery::RecoveryReport,
@@ -72,21 +70,14 @@ pub(crate) struct Core {
     /// Transactions that had written and were open when the database was closed. Written once, by close; relaxed: it is read
     /// for reports.
     pub(crate) cut_off: AtomicUsize,
-    /// Set once by close, with release; read with acquire by whoever begins anything.
-    pub(crate) closed: AtomicBool,
+    pub(crate) life: Arc<Life>,
 }
 
 impl Core {
     /// Whether anything may still be done.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(StorageError::Closed);
-        }
-        match self.log.poisoned() {
-            None => Ok(()),
-            Some(error) => Err(error),
-        }
+        self.life.check()
     }
 
     /// Whether anything may be changed.

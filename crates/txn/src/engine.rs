@@ -13,7 +13,7 @@ use foreshore_lock::{Age, LockManager};
 use foreshore_pages::BufferPool;
 use foreshore_wal::Log;
 use std::{
-    fmt,
+    fmt, mem,
     ops::ControlFlow,
     panic::Location,
     path::{Path, PathBuf},
@@ -99,7 +99,7 @@ impl Engine {
             }
             Err(error) => {
                 // The error that counts is the first. A checkpointer that runs finds the engine closed.
-                core.closed.store(true, Ordering::Release);
+                core.life.close();
                 core.growth.stop();
                 let _ = core.shut_down();
                 Err(error)
@@ -244,13 +244,22 @@ impl Engine {
         &self.core.pool
     }
 
+    /// Whether this process is a fork of the one that opened the database: nothing can be done with it here.
+    pub fn is_forked(&self) -> bool {
+        self.core.life.check_process().is_err()
+    }
+
     /// Closes the database: what was committed is durable when this returns, and everybody may open it again.
     /// Transactions that are still open find it closed; the next opening undoes them, and
     /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
+    ///
+    /// # Errors
+    /// [`StorageError::Forked`] in a fork of the process that opened it: nothing happens then.
     pub fn close(&self) -> Result<()> {
+        self.core.life.check_process()?;
         let mut running = self.running.lock();
         let Some(Running { checkpointer, committer, _lock }) = running.take() else { return Ok(()) };
-        self.core.closed.store(true, Ordering::Release);
+        self.core.life.close();
         self.core.growth.stop();
         self.core.committer.stop();
         // They end after what they are doing; a panic in one has been reported and changes nothing here.
@@ -262,6 +271,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // The threads, the lock and what ends with them are the other process's.
+            mem::forget(Arc::clone(&self.core));
+            mem::forget(self.running.try_lock().and_then(|mut running| running.take()));
+            return;
+        }
         // Whoever wants to know how it went calls `close`.
         let _ = self.close();
     }

@@ -17,7 +17,7 @@ pub enum TxnError {
     /// A lock was not granted. After [`LockError::Deadlock`] and [`LockError::PlanMiss`] the transaction must be rolled
     /// back.
     #[error(transparent)]
-    Lock(#[from] LockError),
+    Lock(LockError),
     /// An earlier operation made this transaction a deadlock victim, or left its plan; all that is left is to roll it back.
     #[error("the transaction was a deadlock's victim, or left its plan; roll it back and run it again")]
     Failed,
@@ -100,11 +100,20 @@ impl TxnError {
     }
 }
 
+impl From<LockError> for TxnError {
+    fn from(error: LockError) -> TxnError {
+        match error {
+            LockError::Ended(error) => TxnError::Storage(*error),
+            error => TxnError::Lock(error),
+        }
+    }
+}
+
 impl From<TreeError> for TxnError {
     fn from(error: TreeError) -> TxnError {
         match error {
             TreeError::Storage(error) => TxnError::Storage(error),
-            TreeError::Lock(error) => TxnError::Lock(error),
+            TreeError::Lock(error) => error.into(),
         }
     }
 }

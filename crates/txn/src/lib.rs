@@ -32,6 +32,8 @@ mod file_end;
 #[cfg(not(foreshore_loom))]
 mod footprint;
 #[cfg(not(foreshore_loom))]
+mod life;
+#[cfg(not(foreshore_loom))]
 mod options;
 #[cfg(not(foreshore_loom))]
 mod pipeline;

@@ -92,6 +92,7 @@ impl Pipeline {
         let core = self.engine.core();
         let newest = self.newest();
         if !core.log.is_durable(newest) {
+            core.life.check_process()?;
             core.log.flush(newest).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
         }
         self.shared.settle(core);

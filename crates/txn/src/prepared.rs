@@ -267,7 +267,9 @@ impl Engine {
         core.check_writable()?;
         let mut session = TxnSession::resume(self, core.prepared.take(global_id)?);
         let undone = rollback::undo_all(&mut session);
-        session.owner.release_all(None);
+        if !session.abandon_unless_undone(&undone) {
+            session.owner.release_all(None);
+        }
         let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
         core.prepared.forget(global_id);
         flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })

@@ -8,10 +8,7 @@
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, Reaped, Session, TreeError, TxnChain};
-use foreshore_env::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use foreshore_env::{sync::Arc, time::Duration};
 use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
 
 use crate::{
@@ -31,7 +28,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(100);
 /// on and should try again after a while. A table with a damaged page is left, and the reason noted.
 pub(crate) fn run(core: &Core) -> Result<bool> {
     while let Some((table, root)) = core.catalog.next_dropped() {
-        if core.closed.load(Ordering::Acquire) {
+        if core.life.is_closed() {
             return Ok(true);
         }
         if core.growth.is_wanted() {

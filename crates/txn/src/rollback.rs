@@ -7,6 +7,9 @@
 //! for want of log. If it fails for any other reason, changes without a commit stay in the pages: the database is
 //! poisoned, and undone when it is opened again.
 //!
+//! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who waits
+//! for them learns that instead ([`crate::life`]). And no such page counts as settled ([`crate::settled`]).
+//!
 //! While a database is being closed, rollbacks go on until its log is closed, and that is after the last checkpoint
 //! has looked at the table of transactions. So a transaction that could not be undone any more is one that the
 //! checkpoint has recorded as open, or that recovery finds behind the redo horizon.
@@ -24,8 +27,8 @@ use crate::{
     transaction::TxnSession,
 };
 
-/// Undoes all of a transaction's changes; its locks may go then, also when that fails. Gives its end record, if it needed one
-/// and nobody else has ended it.
+/// Undoes all of a transaction's changes; its locks may go then, unless that fails (TXN-39). Gives its end record, if it needed
+/// one and nobody else has ended it.
 pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
     if !session.keep_to_itself() {
         return Ok(None);
@@ -34,6 +37,18 @@ pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
     session.release_slot();
     session.core().stats.count(Event::Rollback);
     result
+}
+
+impl TxnSession {
+    /// TXN-39: keeps the locks for ever if what was done under them may still be there, and says whether. Somebody else who
+    /// undid it (TXN-35) has stopped the database if that failed.
+    pub(crate) fn abandon_unless_undone<T>(&mut self, undone: &Result<T>) -> bool {
+        let may_be_there = self.has_records() && (undone.is_err() || self.core().check_open().is_err());
+        if may_be_there {
+            self.owner.abandon();
+        }
+        may_be_there
+    }
 }
 
 fn undo_with_end(session: &mut TxnSession) -> Result<Option<Lsn>> {

@@ -25,7 +25,7 @@ use foreshore_env::{
 };
 use foreshore_wal::Log;
 
-use crate::table::TxnTable;
+use crate::{life::Life, table::TxnTable};
 
 /// How often the table of transactions is looked through at most: it costs some microseconds.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ impl Settled {
 
     /// Looks whether more is settled by now, unless somebody has done so a moment ago.
     #[cold]
-    pub(crate) fn look(&self, log: &Log, transactions: &TxnTable) {
+    pub(crate) fn look(&self, life: &Life, log: &Log, transactions: &TxnTable) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if now < self.next_look_ns.load(Ordering::Relaxed) {
             return;
@@ -68,7 +68,12 @@ impl Settled {
         let Some(mut found) = self.found.try_lock() else { return };
         self.next_look_ns.store(now.saturating_add(INTERVAL.as_nanos() as u64), Ordering::Relaxed);
         if found.is_none() {
-            *found = Some(look(log, transactions));
+            let seen = look(log, transactions);
+            // TXN-39: who could not undo its changes gives its place in the table back all the same, after this fails.
+            if life.check().is_err() {
+                return;
+            }
+            *found = Some(seen);
         }
         if let Some((place, end)) = *found
             && log.durable() >= end
@@ -84,4 +89,38 @@ fn look(log: &Log, transactions: &TxnTable) -> (Lsn, Lsn) {
     let tail = log.tail();
     let oldest = if planted(Fault::SettledBlind) { Lsn::MAX } else { transactions.oldest() };
     (tail.min(oldest), log.tail())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{disk::Disk, sync::Arc, thread};
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+    use crate::{BeginOptions, Engine, EngineOptions};
+
+    /// TXN-39: what could not be undone any more does not count as settled, though its transaction has ended and all of its
+    /// records are durable.
+    #[test]
+    fn what_was_not_undone_is_never_settled() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let table = engine.create_table("table", &[]).unwrap();
+        let core = engine.core();
+        let look = || {
+            thread::sleep(INTERVAL * 2);
+            core.settled.look(&core.life, &core.log, &core.transactions);
+            core.settled.lsn()
+        };
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, b"key", b"never committed").unwrap();
+        let written = core.log.tail();
+        core.log.flush(Lsn(written.0 - 1)).unwrap();
+        assert!(look() < written);
+        core.log.poison("the disk is gone");
+        assert!(txn.rollback().is_err());
+        assert!(look() < written);
+    }
 }

@@ -191,3 +191,36 @@ impl Core {
         }
     }
 }
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    /// As many threads as there may ever be: each has a copy, those that come one after another have different ones, and no count
+    /// is lost.
+    #[test]
+    fn every_thread_counts_somewhere() {
+        const THREADS: usize = COPIES * COPIES + 2 * COPIES;
+        let counters = Counters::new();
+        let place = |copy: &CachePadded<[AtomicU64; EVENTS]>| std::ptr::from_ref(copy).addr();
+        let mut places = Vec::new();
+        for _ in 0..THREADS {
+            let copy = counters.assign();
+            copy[Event::Commit as usize].fetch_add(1, Ordering::Relaxed);
+            places.push(place(copy));
+        }
+        for round in places.chunks(COPIES) {
+            let mut different = round.to_vec();
+            different.sort_unstable();
+            different.dedup();
+            assert_eq!(different.len(), COPIES);
+        }
+        assert_eq!(counters.of(Event::Commit), THREADS as u64);
+        assert_eq!(counters.of(Event::Rollback), 0);
+        // This thread has got the last copy, and keeps it.
+        counters.count(Event::Rollback);
+        counters.count(Event::Rollback);
+        let last = counters.copies.iter().find(|copy| place(copy) == places[THREADS - 1]).unwrap();
+        assert_eq!(last[Event::Rollback as usize].load(Ordering::Relaxed), 2);
+    }
+}

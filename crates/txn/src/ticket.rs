@@ -45,16 +45,21 @@ impl CommitTicket {
     /// Waits until it is certain.
     ///
     /// # Errors
-    /// [`TxnError::OutcomeUnknown`] if the log failed before.
+    /// [`TxnError::OutcomeUnknown`] if the log failed before; [`StorageError::Forked`] in a fork.
     pub fn wait(&self) -> Result<(), TxnError> {
         if self.is_durable() {
             return Ok(());
         }
+        self.core.life.check_process()?;
         self.core.log.flush(self.lsn).map_err(unknown)
     }
 
     /// As [`CommitTicket::wait`], until `deadline` at most; whether it is certain.
     pub fn wait_until(&self, deadline: Instant) -> Result<bool, TxnError> {
+        if self.is_durable() {
+            return Ok(true);
+        }
+        self.core.life.check_process()?;
         self.core.log.flush_until(self.lsn, deadline).map_err(unknown)
     }
 
@@ -78,6 +83,7 @@ impl Future for CommitTicket {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
+        self.core.life.check_process()?;
         let cell = Arc::clone(self.waker.get_or_insert_default());
         let known = cell.lock().replace(context.waker().clone()).is_some();
         // The committer takes the waker out when it is through; whoever finds none is not known to it.

@@ -202,7 +202,17 @@ impl Txn {
     /// As [`Txn::rollback`], for all ways that lead here.
     fn end_by_rollback(&mut self) -> Result<()> {
         self.finished = true;
+        if let Err(forked) = self.session.core().life.check_process() {
+            // All of it is a copy of what the other process has, where it goes on.
+            self.session.owner.abandon();
+            self.pipeline = None;
+            return Err(forked);
+        }
         let result = rollback::undo_all(&mut self.session);
+        if self.session.abandon_unless_undone(&result) {
+            self.leave_pipeline(false, Lsn::ZERO, false);
+            return result.map(drop);
+        }
         let inherits = self.inherits();
         // A deadlock's victim is in somebody's way with all that it holds, the locks of those before it in its pipeline too:
         // they are made durable first (Kimura et al. 2012, §4.3).

@@ -49,6 +49,7 @@ impl Error {
             Error::BackupStopped { .. } => "backup_stopped",
             Error::Busy { .. } => "busy",
             Error::Closed { .. } => "closed",
+            Error::Forked { .. } => "forked",
             Error::Application(_) => "application",
             Error::Other(_) => "other",
         }

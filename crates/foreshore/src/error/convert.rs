@@ -51,13 +51,14 @@ impl Error {
             StorageError::LimitExceeded { what, limit, got } => Error::LimitExceeded { what, limit, got },
             StorageError::ReadOnly => Error::ReadOnly { path: path() },
             StorageError::Closed => Error::Closed { path: path() },
+            StorageError::Forked => Error::Forked { path: path() },
             other => Error::Other(other.to_string()),
         }
     }
 
     /// `database`: for the names of tables.
     #[cold]
-    fn from_lock(error: LockError, database: Option<&Inner>) -> Error {
+    fn from_lock(error: LockError, path: &Path, database: Option<&Inner>) -> Error {
         match error {
             LockError::Deadlock(report) => Error::Deadlock(Arc::new(Victim::new(report, database))),
             LockError::PlanMiss => Error::PlanMiss,
@@ -67,9 +68,13 @@ impl Error {
                 Error::WouldBlock(Box::new(RefusedLock::new(*refusal, database)))
             }
             LockError::Cancelled => Error::Cancelled,
+            LockError::Ended(error) => Error::from_storage(*error, path),
             LockError::TooManyLocks { limit } => Error::TooManyLocks { limit },
             LockError::Partitioner(said) => Error::PartitionerPanicked { said: said.into() },
-            LockError::TooManyTransactions { limit } => Error::TooManyTransactions { limit },
+            LockError::TooManyTransactions { limit } => {
+                let prepared = database.and_then(|database| database.engine.prepared().ok());
+                Error::TooManyTransactions { limit, prepared: prepared.map_or(0, |prepared| prepared.len()) }
+            }
         }
     }
 
@@ -77,7 +82,7 @@ impl Error {
     #[cold]
     pub(crate) fn from_operation(error: TxnError, database: &Inner) -> Error {
         let mut error = match error {
-            TxnError::Lock(error) => return Error::from_lock(error, Some(database)),
+            TxnError::Lock(error) => return Error::from_lock(error, &database.path, Some(database)),
             error => Error::from_txn(error, &database.path),
         };
         if let Error::LogFull { holder, .. } = &mut error {
@@ -94,7 +99,7 @@ impl Error {
     pub(crate) fn from_txn(error: TxnError, database: &Path) -> Error {
         match error {
             TxnError::Storage(error) => Error::from_storage(error, database),
-            TxnError::Lock(error) => Error::from_lock(error, None),
+            TxnError::Lock(error) => Error::from_lock(error, database, None),
             TxnError::TableDropped { name } => Error::NoSuchTable { table: name },
             TxnError::Failed => Error::TransactionFailed,
             TxnError::LogHeld => Error::LogHeld,

@@ -67,6 +67,15 @@ pub struct RefusedLock {
 /// What to do about a prepared transaction that is in the way: waiting does not help.
 const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or by `foreshore prepared`";
 
+/// The same where so many of those that are too many are prepared.
+pub(super) fn decide_some(prepared: usize) -> String {
+    match prepared {
+        0 => String::new(),
+        1 => format!("; 1 of them is prepared: {DECIDE}"),
+        _ => format!("; {prepared} of them are prepared: {DECIDE}"),
+    }
+}
+
 impl RefusedLock {
     pub(super) fn new(refusal: Refusal, database: Option<&Inner>) -> RefusedLock {
         let names = Names::of_tables(database, refusal.wish.iter().map(|wish| wish.table));

@@ -92,8 +92,11 @@ impl<P> Serving<P> {
     }
 
     /// Waits, until `deadline` at most, until all have ended: there were no more transactions, or they were stopped. Whether
-    /// they have.
+    /// they have; at once, in a fork of the process that began: [`Serving::wait`] says so.
     pub fn wait_until(&self, deadline: Instant) -> bool {
+        if self.desk.partitions.is_forked() {
+            return false;
+        }
         let mut back = self.desk.back.lock();
         while back.left > 0 && Instant::now() < deadline {
             back = self.desk.changed.wait_until(back, deadline);
@@ -110,6 +113,9 @@ impl<P> Serving<P> {
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no
     /// trace. The others go on: it is told when they have ended ([`Serving::stop`]).
     pub fn wait(self) -> Result<Vec<P>> {
+        if self.desk.partitions.is_forked() {
+            return Err(lost(&self.desk.database, &self.desk.partitions));
+        }
         let mut back = self.desk.back.lock();
         while back.left > 0 {
             back = self.desk.changed.wait(back);

@@ -11,6 +11,7 @@ use crate::{
 impl Database {
     /// The threads of partitioned execution.
     pub(crate) fn partitions(&self) -> Result<&Arc<Partitions>> {
+        self.inner().check_process()?;
         match self.inner().partitions.get() {
             Some(partitions) => Ok(partitions),
             None => self.start_partitions(),

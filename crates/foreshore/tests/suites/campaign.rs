@@ -1,6 +1,6 @@
-//! Isolation end to end, with another configuration for each history: drawn are the lock table, the policy against deadlocks, the
-//! kind of intent locks, early lock release, the executions beside each other, who reads without locks, the size of nodes and of
-//! the pool, and more.
+//! Isolation end to end, with another configuration for each history, which is in the message when one fails: drawn are the lock
+//! table, the policy against deadlocks, the kind of intent locks, early lock release, the executions beside each other, who reads
+//! without locks, latches, the size of nodes and of the pool (pages have one size), and whatever else may matter (a test sees to it).
 //!
 //! Three judges look on. Histories of all operations are replayed in commit order (`history.rs`). Histories of appends to lists,
 //! which show the order of all before, go to `adya`, which knows nothing of the engine, and must be strictly serializable for it.
@@ -23,9 +23,7 @@ use std::{
 };
 
 use adya::{History, Opts, Valid, Workload};
-use foreshore::{
-    Database, Error, LockTable, Options, ReadMode, Result, TableDefinition, TransactOptions, Transaction,
-};
+use foreshore::{Database, Error, Options, ReadMode, Result, TableDefinition, TransactOptions, Transaction};
 use foreshore_env::{random::Xorshift, sync::Mutex};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
@@ -50,7 +48,8 @@ const PLACES: u64 = 10;
 type Choices = (&'static str, &'static [&'static str]);
 
 /// What may be drawn for any history.
-const CHOICES: [Choices; 13] = [
+const CHOICES: [Choices; 31] = [
+    ("lock_table", &["latched", "staged", "global_mutex", "global_mcs", "always_latched"]),
     (
         "deadlock_policy",
         &[
@@ -61,20 +60,58 @@ const CHOICES: [Choices; 13] = [
             "wait_for_graph",
             "wait_die",
             "wound_wait",
+            "timeout",
         ],
     ),
+    ("deadlock_timeout", &["2ms", "10ms"]),
+    ("deadlock_confirmation", &["true", "false"]),
     ("deadlock_digests", &["exact", "bloom"]),
     ("victim_policy", &["youngest", "shortest_pipeline", "longest_pipeline"]),
     ("intent_locks", &["lightweight", "private", "in_table", "inherited"]),
     ("early_lock_release", &["off", "shared", "shared_and_exclusive"]),
     ("key_range_modes", &["orthogonal", "lomet", "next_key"]),
     ("pool_bytes", &["512KiB", "1MiB", "16MiB"]),
-    ("latch_mode", &["hybrid", "always_shared", "always_exclusive"]),
+    ("latch_mode", &["hybrid", "optimistic", "always_shared", "always_exclusive"]),
+    ("transit", &["in_frame", "one_list", "many_lists"]),
+    ("free_space", &["cached", "uncached", "global_mutex", "global_ttas", "global_mcs"]),
+    ("read_ahead", &["0", "4", "32"]),
+    ("cleaners", &["1", "3"]),
     ("translation", &["page_table", "cuckoo", "bucketed", "global_mutex"]),
     ("log_insert", &["compare_exchange", "fetch_add", "consolidated", "mutex"]),
+    ("log_full", &["throttle", "end_oldest"]),
+    ("flush_interval", &["1ms", "100ms"]),
+    ("checkpoint_bytes", &["64KiB", "1MiB"]),
     ("escalation_locks", &["0", "3", "1000"]),
+    ("escalation_bytes", &["0", "144", "1MiB"]),
+    ("lock_notes", &["true", "false"]),
     ("lock_buckets", &["1", "64", "4096"]),
     ("admission_control", &["true", "false"]),
+    ("control_threads", &["1", "2", "4"]),
+    ("execution_threads", &["1", "2", "3"]),
+    ("automatic_threads", &["true", "false"]),
+    ("execution_window", &["1", "16"]),
+    ("ring_capacity", &["1", "64"]),
+    ("read_mode", &["locking", "hybrid"]),
+];
+
+/// What is drawn beside [`CHOICES`], for each history or each transaction.
+const DRAWN_ELSEWHERE: [&str; 2] = ["execution", "durability"];
+
+/// What has no part in who sees what of whom, each with the reason.
+const OF_NO_MATTER: [(&str, &str); 13] = [
+    ("create", "before there is anybody"),
+    ("read_only", "nobody writes"),
+    ("log_bytes", "room; who is refused is undone, which the suites of `txn` are about"),
+    ("log_segment_bytes", "the same log in other files"),
+    ("log_buffer_bytes", "the same log, sooner on the disk"),
+    ("log_latency", "drawn as the disk's delay"),
+    ("recovery_target", "when checkpoints come, as `checkpoint_bytes`"),
+    ("pipeline_length", "of sessions that have no part here: `pipeline.rs`"),
+    ("lock_timeout", "ends waits, as deadlocks do"),
+    ("max_locks_per_transaction", "room"),
+    ("max_locks", "room"),
+    ("isolation", "the judges know one level"),
+    ("pin_threads", "where threads run"),
 ];
 
 /// What executions are beside each other.
@@ -96,14 +133,13 @@ fn draw(seed: u64) -> Run {
     }
     let mut pick = |count: usize| random.below(count as u64) as usize;
     let mut set: Vec<_> = CHOICES.iter().map(|(name, values)| (*name, values[pick(values.len())])).collect();
-    // Half of the options, so that the defaults are met in all companies, too.
-    set.retain(|_| pick(2) == 0);
+    // Half of the options, so that the defaults are met in all companies, too; but no history waits for seconds.
+    set.retain(|(name, _)| pick(2) == 0 || *name == "deadlock_timeout");
     let threads = [2, 4, 6, 9][pick(4)];
     Run {
         threads,
         transactions: 900 / threads,
         keys: [6, 20, 100][pick(3)],
-        lock_table: [LockTable::Latched, LockTable::Staged, LockTable::GlobalMutex][pick(3)],
         ways: WAYS[pick(WAYS.len())],
         hybrid: pick(threads as usize) as u64 * (pick(2) as u64),
         node_capacity: [3, 4, 8, usize::MAX][pick(4)],
@@ -111,6 +147,37 @@ fn draw(seed: u64) -> Run {
         set: set.leak(),
         sync_delay: Duration::from_micros([0, 0, 200, 1000][pick(4)]),
         ..Run::serializable(seed)
+    }
+}
+
+#[test]
+fn every_option_is_drawn_or_of_no_matter() {
+    let drawn = CHOICES.iter().map(|(name, _)| *name).chain(DRAWN_ELSEWHERE);
+    let mut known: Vec<&str> = drawn.chain(OF_NO_MATTER.map(|(name, _)| name)).collect();
+    let mut names = Options::NAMES.to_vec();
+    known.sort_unstable();
+    names.sort_unstable();
+    assert_eq!(known, names);
+    // And each value is met, whatever the machine does, in those that the tests of this file draw.
+    let runs: Vec<Run> = [(10_000, 44), (20_000, 38), (30_000, 38)]
+        .iter()
+        .flat_map(|(from, count)| (0..*count).map(move |number| draw(from + number)))
+        .collect();
+    for (name, values) in CHOICES {
+        for value in values {
+            assert!(runs.iter().any(|run| run.set.contains(&(name, value))), "{name} is never {value}");
+        }
+    }
+}
+
+/// Tells which configuration failed, whoever finds out and how.
+struct Told<'r>(&'r Run);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("seed {}, alone by FORESHORE_SEED={}: {:?}", self.0.seed, self.0.seed, self.0);
+        }
     }
 }
 
@@ -137,6 +204,7 @@ fn histories_of_drawn_configurations_replay_in_commit_order() {
     let seeds = seeds(10_000, 44);
     for &seed in &seeds {
         let run = draw(seed);
+        let _told = Told(&run);
         let played = play(run);
         if let Err(anomaly) = played.replayed {
             panic!("seed {seed}: {anomaly}\n{run:?}");
@@ -300,6 +368,7 @@ fn lists_are_strictly_serializable_for_adya() {
     let mut committed = 0;
     for seed in seeds(20_000, 38) {
         let run = draw(seed);
+        let _told = Told(&run);
         let (count, report) = append_to_lists(&run);
         assert_eq!(report.valid, Valid::True, "seed {seed}: {:?}\n{run:?}", report.anomalies);
         committed += more_than_a_tenth(&run, count as u64);
@@ -377,6 +446,7 @@ fn sums_and_rings_stay_whole_for_whoever_looks() {
     let mut committed = 0;
     for seed in seeds(30_000, 38) {
         let run = draw(seed);
+        let _told = Told(&run);
         let (count, wrong) = transfer_and_swap(&run);
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}\n{run:?}");
         committed += more_than_a_tenth(&run, count);

@@ -25,6 +25,13 @@ impl LockOwner {
         }
     }
 
+    /// Leaves the locks in everybody's way for ever, and the transaction's place with them: what they protect must not be seen.
+    /// For a database that has stopped, whose waits end otherwise ([`crate::Lifeline`]). This owner must only be dropped.
+    pub fn abandon(&mut self) {
+        self.stop_asking();
+        self.state = None;
+    }
+
     /// What reports and views call the transaction from now on.
     pub fn relabel(&mut self, label: Arc<str>) {
         self.manager.slots.get(self.slot).relabel(label);

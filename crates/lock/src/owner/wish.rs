@@ -106,7 +106,8 @@ impl Wish {
         timeout: Option<Duration>,
     ) -> Result<Lsn, LockError> {
         let slot = manager.slots.get(owner);
-        let holders = if stopped == Stopped::Deadline { self.holders(manager, owner) } else { Vec::new() };
+        let holders =
+            if matches!(stopped, Stopped::Deadline) { self.holders(manager, owner) } else { Vec::new() };
         match (self.withdraw(manager, owner), stopped) {
             (Withdrawn::Granted, _) => Ok(self.tag(manager)),
             (Withdrawn::Victim, _) => {
@@ -117,6 +118,7 @@ impl Wish {
                 WaitCounters::add(&manager.counters.timeouts);
                 Err(LockError::Timeout(refusal(manager, owner, holders, timeout)))
             }
+            (Withdrawn::Gone, Stopped::Ended(error)) => Err(LockError::Ended(Box::new(error))),
             (Withdrawn::Gone, Stopped::Cancelled | Stopped::Over) => {
                 WaitCounters::add(&manager.counters.cancelled);
                 Err(LockError::Cancelled)

@@ -1,12 +1,12 @@
 //! Waits and their ends: order, deadlines, cancellation, fairness.
 
-use foreshore_base::TxnId;
+use foreshore_base::{StorageError, TxnId};
 use foreshore_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_env::sync::{Arc, Mutex};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_lock::{
-    CancelToken, IntentMode, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
+    CancelToken, IntentMode, Lifeline, LockError, LockManager, LockOptions, LockOwner, Mode, WaitPolicy,
 };
 
 use super::{
@@ -74,6 +74,45 @@ fn a_conversion_goes_before_new_requests() {
         assert_eq!(*order.lock(), [1, 3]);
         drop(a);
         assert!(manager.is_empty());
+    });
+}
+
+/// The database ends, and every wait with it: for a key, for more of one, for a table, and of who comes by to look. What its holder
+/// leaves for ever is never granted.
+#[test]
+fn a_lifeline_that_fails_ends_every_wait() {
+    over_all_kinds(|options| {
+        let over = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&over);
+        let check = move || if flag.load(Ordering::Acquire) { Err(StorageError::Closed) } else { Ok(()) };
+        let lifeline = Some(Lifeline::new(check));
+        let manager = LockManager::new(&LockOptions { lifeline, ..options.clone() });
+        let [mut holder, mut asks, mut converts] = [1, 2, 3].map(|txn| begin(&manager, txn));
+        holder.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        holder.acquire(TABLE, key(b"more"), Mode::S, &WAIT).unwrap();
+        holder.intent(TABLE, IntentMode::X, &WAIT).unwrap();
+        converts.acquire(TABLE, key(b"more"), Mode::S, &WAIT).unwrap();
+        let is_over = |result: Result<(), LockError>| match result {
+            Err(LockError::Ended(error)) => assert!(matches!(*error, StorageError::Closed)),
+            other => panic!("{options:?}: {other:?}"),
+        };
+        let far = wait_for(120_000);
+        assert!(!asks.ask(TABLE, key(b"k"), Mode::S, &far).unwrap());
+        assert!(!asks.look(&far).unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| is_over(begin(&manager, 4).acquire(TABLE, key(b"k"), Mode::S, &far)));
+            scope.spawn(|| is_over(begin(&manager, 5).intent(TABLE, IntentMode::IS, &far)));
+            scope.spawn(|| is_over(converts.acquire(TABLE, key(b"more"), Mode::X, &far)));
+            (3..=5).for_each(|txn| until_waiting(&manager, txn));
+            over.store(true, Ordering::Release);
+        });
+        is_over(asks.look(&far).map(drop));
+        assert!(converts.holds(TABLE, key(b"more"), Mode::S).unwrap(), "what it held before");
+        drop((asks, converts));
+        holder.abandon();
+        drop(holder);
+        assert!(!begin(&manager, 6).try_acquire(TABLE, key(b"k"), Mode::S).unwrap());
+        assert!(begin(&manager, 7).try_acquire(TABLE, key(b"free"), Mode::X).unwrap());
     });
 }
 

@@ -74,6 +74,59 @@ fn any_flipped_bit_in_one_slot_is_repaired_by_the_other() {
     }
 }
 
+/// What a slot is made into, whole.
+const RUINS: [[u8; SLOT_BYTES]; 2] = [[0; SLOT_BYTES], [0xA5; SLOT_BYTES]];
+
+/// One slot is all that is left, whatever the other is now: magic, checksum and all.
+#[test]
+fn one_slot_is_enough() {
+    let (disk, _) = made();
+    let whole = disk.read_file(Path::new(PATH)).unwrap();
+    for ruin in RUINS {
+        for lost in 0..SLOTS {
+            let mut bytes = whole.clone();
+            bytes[lost * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&ruin);
+            let disk = FaultyDisk::new();
+            disk.write_file(Path::new(PATH), &bytes).unwrap();
+            assert!(ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap(), "without slot {lost}");
+            assert!(says(open(&disk).unwrap(), 800), "without slot {lost}");
+            let saved = ControlFile::read_slots(&disk, Path::new(PATH)).unwrap();
+            assert!(says(saved, 800), "without slot {lost}: {saved:?}");
+            // The next change makes the other anew: then that alone is enough.
+            ControlFile::open(&disk, Path::new(PATH)).unwrap().write(content(1600)).unwrap();
+            let mut bytes = disk.read_file(Path::new(PATH)).unwrap();
+            bytes[(1 - lost) * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&ruin);
+            disk.write_file(Path::new(PATH), &bytes).unwrap();
+            assert!(says(open(&disk).unwrap(), 1600), "slot {lost} was not made anew");
+        }
+    }
+    // The file ends before, in and after the second slot.
+    for length in [SLOT_BYTES, SLOT_BYTES + 100, SLOT_BYTES + SECTOR_BYTES] {
+        let disk = FaultyDisk::new();
+        disk.write_file(Path::new(PATH), &whole[..length]).unwrap();
+        assert!(ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap(), "{length} bytes");
+        assert!(says(open(&disk).unwrap(), 800), "{length} bytes");
+        assert!(says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap(), 800), "{length} bytes");
+    }
+}
+
+/// A crash between the two writes leaves slots that differ; and a write that was misled, or a file that was put together, the
+/// newer one behind or before.
+#[test]
+fn the_newer_of_two_slots_counts() {
+    let slot = |sequence, checkpoint| Control { sequence, ..content(checkpoint) }.encode();
+    for (slots, newest) in [([slot(7, 1600), slot(6, 800)], 1600), ([slot(6, 800), slot(7, 1600)], 1600)] {
+        let disk = FaultyDisk::new();
+        disk.write_file(Path::new(PATH), &slots.concat()).unwrap();
+        assert!(says(open(&disk).unwrap(), newest));
+        assert!(says(ControlFile::read_slots(&disk, Path::new(PATH)).unwrap(), newest));
+    }
+    let disk = FaultyDisk::new();
+    disk.write_file(Path::new(PATH), &RUINS.concat()).unwrap();
+    assert!(ControlFile::read_slots(&disk, Path::new(PATH)).is_none());
+    assert!(!ControlFile::may_be_ours(&disk, Path::new(PATH)).unwrap());
+}
+
 #[test]
 fn damage_in_both_slots_is_reported() {
     let (disk, _) = made();

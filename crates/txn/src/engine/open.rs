@@ -23,10 +23,7 @@ use foreshore_btree::{BTree, TreeEnv};
 use foreshore_env::{
     disk::Disk,
     random,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize},
-    },
+    sync::{Arc, Mutex, atomic::AtomicUsize},
 };
 use foreshore_lock::{LockManager, LockOptions};
 use foreshore_pages::BufferPool;
@@ -40,6 +37,7 @@ use crate::{
     control::{Control, ControlFile},
     core::Core,
     file_end::FileEnd,
+    life::Life,
     options::{EngineOptions, MAX_PIPELINE_LENGTH},
     prepared::PreparedTable,
     recovery::{self, RecoveryReport},
@@ -283,7 +281,12 @@ impl Place<'_> {
         recovery: RecoveryReport,
     ) -> Core {
         let content = control.content();
-        let locks = LockOptions { seed: content.database_id, ..self.options.locks.clone() };
+        let life = Life::new(&below.log);
+        let locks = LockOptions {
+            seed: content.database_id,
+            lifeline: Some(life.lifeline()),
+            ..self.options.locks.clone()
+        };
         Core {
             log: Arc::clone(&below.log),
             pool: Arc::clone(&below.pool),
@@ -311,7 +314,7 @@ impl Place<'_> {
             escalation_locks: self.options.escalation_locks,
             escalation_bytes: self.options.escalation_bytes,
             cut_off: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
+            life,
         }
     }
 }

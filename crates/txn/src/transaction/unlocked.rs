@@ -158,7 +158,7 @@ impl TxnSession {
         let mut settled = core.settled.lsn();
         if lsn >= settled && !self.reads.has_looked {
             self.reads.has_looked = true;
-            core.settled.look(&core.log, &core.transactions);
+            core.settled.look(&core.life, &core.log, &core.transactions);
             settled = core.settled.lsn();
         }
         self.reads.settled = settled;

@@ -3,11 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use foreshore_base::{CorruptionSite, StorageError};
-use foreshore_env::disk::Disk;
+use foreshore_env::{
+    disk::Disk,
+    thread,
+    time::{Duration, Instant},
+};
+use foreshore_lock::KeyRef;
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, EngineOptions, TxnError};
+use foreshore_txn::{
+    DeadlockPolicy, Durability, Engine, EngineOptions, IntentMode, LockOptions, Txn, TxnError,
+};
 
-use crate::{assert_sound, begin, directory, open, open_with, put, read_all, tiny};
+use crate::{assert_sound, begin, directory, get, open, open_with, put, read_all, scan, tiny};
 
 fn path(name: &str) -> PathBuf {
     directory().join(name)
@@ -167,6 +174,38 @@ fn the_control_file_is_repaired_or_reported() {
     assert_eq!(everything(&disk), damaged, "a damaged database is left for whoever can do more");
 }
 
+/// Either slot of the control file is overwritten whole, or the second is cut off: the other one is enough, and with the next
+/// checkpoint there are two again.
+#[test]
+fn one_slot_of_the_control_file_is_enough() {
+    const SLOT: usize = 4096;
+    let original = made();
+    let bytes = original.read_file(&path("control")).unwrap();
+    let overwritten = |bytes: &[u8], slot: usize, byte: u8| {
+        let mut bytes = bytes.to_vec();
+        bytes[slot * SLOT..][..SLOT].fill(byte);
+        bytes
+    };
+    let mut cases = vec![bytes[..SLOT].to_vec()];
+    for byte in [0, 0x5A] {
+        cases.extend([0, 1].map(|slot| overwritten(&bytes, slot, byte)));
+    }
+    for (number, control) in cases.into_iter().enumerate() {
+        let disk = original.after_crash(CrashMode::KeepAll);
+        disk.write_file(&path("control"), &control).unwrap();
+        let engine = open(&disk).unwrap_or_else(|error| panic!("case {number}: {error}"));
+        assert_eq!(read_all(&engine).unwrap().len(), 50, "case {number}");
+        put(&engine, &engine.table("t").unwrap().unwrap(), b"more", b"");
+        engine.close().unwrap();
+        drop(engine);
+        let whole = disk.read_file(&path("control")).unwrap();
+        for slot in [0, 1] {
+            disk.write_file(&path("control"), &overwritten(&whole, slot, 0)).unwrap();
+            assert_eq!(read_all(&open(&disk).unwrap()).unwrap().len(), 51, "case {number}, then slot {slot}");
+        }
+    }
+}
+
 #[test]
 fn another_format_is_refused() {
     let disk = made();
@@ -280,12 +319,142 @@ fn closing_ends_what_is_open() {
     assert_sound(&again, "reopened");
 }
 
+/// Of those who wait for a key and for a table that a transaction has which lives on: how their waits end, once each of
+/// them waits and `end` is called.
+fn waits_that_end_with(locks: LockOptions, end: impl FnOnce(&Engine)) -> [TxnError; 2] {
+    let disk = made();
+    let engine = open_with(&disk, &EngineOptions { locks, ..tiny() }).unwrap();
+    let (table, other) = (engine.table("t").unwrap().unwrap(), engine.create_table("other", b"").unwrap());
+    let mut holder = begin(&engine);
+    holder.put(&table, b"key", b"never committed").unwrap();
+    holder.lock_table(&other, IntentMode::X).unwrap();
+    let far = Instant::now() + Duration::from_secs(60);
+    let errors = thread::scope(|scope| {
+        let waiters = [&table, &other].map(|table| {
+            let mut txn = begin(&engine);
+            txn.set_deadline(Some(far));
+            scope.spawn(move || get(&mut txn, table, b"key").unwrap_err())
+        });
+        while engine.locks().waiting().len() < 2 {
+            assert!(Instant::now() < far, "they do not come to wait");
+            thread::yield_now();
+        }
+        end(&engine);
+        waiters.map(|waiter| waiter.join().unwrap())
+    });
+    assert!(Instant::now() < far - Duration::from_secs(30), "they went on waiting");
+    drop(holder);
+    engine.close().ok();
+    assert_eq!(read_all(&open(&disk).unwrap()).unwrap().len(), 50);
+    errors
+}
+
+/// Under every policy a wait is looked after in another way, but where nobody waits for an older one.
+fn over_policies(test: impl Fn(LockOptions)) {
+    let waits = |policy: &DeadlockPolicy| !matches!(policy, DeadlockPolicy::NoWait | DeadlockPolicy::WaitDie);
+    for deadlock in DeadlockPolicy::ALL.into_iter().filter(waits) {
+        let deadlock_timeout = Duration::from_secs(60);
+        test(LockOptions { deadlock, deadlock_timeout, ..tiny().locks });
+    }
+}
+
+#[test]
+fn closing_ends_waits_for_locks() {
+    over_policies(|locks| {
+        for error in waits_that_end_with(locks, |engine| engine.close().unwrap()) {
+            assert!(matches!(error, TxnError::Storage(StorageError::Closed)), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_log_that_fails_ends_waits_for_locks() {
+    over_policies(|locks| {
+        for error in waits_that_end_with(locks, |engine| engine.log().poison("the disk is gone")) {
+            assert!(error.to_string().contains("the disk is gone"), "{error}");
+            assert!(matches!(error, TxnError::Storage(StorageError::Poisoned { .. })), "{error}");
+        }
+    });
+}
+
+/// TXN-39. A reader waits for a key whose writer cannot undo what it has done, since `end` has ended the database: the reader is
+/// not told of it, nor is anybody else given the lock, by which reads without locks would know.
+fn nobody_sees_what_was_not_undone(give_up: impl Fn(Txn), end: impl Fn(&Engine)) {
+    for round in 0..20_u32 {
+        let disk = made();
+        let engine = open(&disk).unwrap();
+        let table = engine.table("t").unwrap().unwrap();
+        let key = (round % 50).to_be_bytes();
+        let mut writer = begin(&engine);
+        writer.put(&table, &key, b"never committed").unwrap();
+        let mut reader = begin(&engine);
+        let far = Instant::now() + Duration::from_secs(60);
+        reader.set_deadline(Some(far));
+        let seen = thread::scope(|scope| {
+            let reader = scope.spawn(|| get(&mut reader, &table, &key));
+            while engine.locks().waiting().is_empty() {
+                assert!(Instant::now() < far, "it does not come to wait");
+                thread::yield_now();
+            }
+            end(&engine);
+            give_up(writer);
+            reader.join().unwrap()
+        });
+        assert!(matches!(seen, Err(TxnError::Storage(_))), "{seen:?}");
+        drop(reader);
+        assert!(engine.locks().has_requests(table.id(), KeyRef::Key(&key)), "round {round}");
+        engine.close().ok();
+        let content = read_all(&open(&disk).unwrap()).unwrap();
+        assert!(content.len() == 50 && content.values().all(|value| *value == [7; 100]));
+    }
+}
+
+#[test]
+fn nobody_sees_what_a_failing_log_did_not_let_undo() {
+    let end = |engine: &Engine| engine.log().poison("the disk is gone");
+    nobody_sees_what_was_not_undone(drop, end);
+    nobody_sees_what_was_not_undone(|writer| drop(writer.rollback().unwrap_err()), end);
+    nobody_sees_what_was_not_undone(|writer| drop(writer.commit(Durability::Sync).unwrap_err()), end);
+    nobody_sees_what_was_not_undone(|writer| drop(writer.prepare(b"id").unwrap_err()), end);
+}
+
+#[test]
+fn nobody_sees_what_closing_did_not_let_undo() {
+    let end = |engine: &Engine| engine.close().unwrap();
+    nobody_sees_what_was_not_undone(drop, end);
+    nobody_sees_what_was_not_undone(|writer| drop(writer.rollback().unwrap_err()), end);
+    nobody_sees_what_was_not_undone(|writer| drop(writer.commit(Durability::Sync).unwrap_err()), end);
+}
+
+/// The same of a prepared transaction, whose page cannot be read again.
+#[test]
+fn nobody_sees_what_a_failing_decision_did_not_undo() {
+    let disk = made();
+    let engine = open(&disk).unwrap();
+    let (table, other) = (engine.table("t").unwrap().unwrap(), engine.create_table("other", b"").unwrap());
+    let mut txn = begin(&engine);
+    for number in 0..400_u32 {
+        txn.put(&other, &number.to_be_bytes(), b"").unwrap();
+    }
+    txn.commit(Durability::Sync).unwrap();
+    let key = 7_u32.to_be_bytes();
+    let mut writer = begin(&engine);
+    writer.put(&table, &key, b"never committed").unwrap();
+    writer.prepare(b"id").unwrap();
+    // The pool has no frame left for it.
+    assert_eq!(scan(&mut begin(&engine), &other).unwrap().len(), 400);
+    disk.fail_reads(&path("data"), 0..u64::MAX);
+    assert!(engine.rollback_prepared(b"id").is_err());
+    assert!(engine.log().poisoned().is_some());
+    assert!(engine.locks().has_requests(table.id(), KeyRef::Key(&key)));
+}
+
 #[test]
 fn a_directory_of_a_relative_path_can_be_made() {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new(".")).unwrap();
     let relative = Path::new("here.foreshore");
-    let engine = foreshore_txn::Engine::open(std::sync::Arc::new(disk.clone()), relative, &tiny()).unwrap();
+    let engine = Engine::open(std::sync::Arc::new(disk.clone()), relative, &tiny()).unwrap();
     engine.close().unwrap();
     assert!(disk.exists(&relative.join("control")).unwrap());
 }

@@ -4,7 +4,12 @@ mod crash;
 mod locks;
 
 use foreshore_base::{StorageError, limits::MAX_GLOBAL_ID_BYTES};
-use foreshore_env::{disk::Disk, sync::Arc, thread};
+use foreshore_env::{
+    disk::Disk,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
     Durability, EarlyLockRelease, Engine, EngineOptions, LockError, LogFullPolicy, LogHolder, LogOptions,
@@ -340,5 +345,104 @@ fn a_log_that_fails_leaves_prepared_or_not() {
         }
         assert_eq!(is_done(&engine, &table, 0), step > 0);
         assert_sound(&engine, "after the failure");
+    }
+}
+
+/// A log that is full to the last record, because `oldest` needs it from its beginning on, and a transaction whose locks take more
+/// than is left, though not more than there is when `oldest` has ended.
+fn full_log() -> (Arc<Engine>, [Txn; 2]) {
+    let log = LogOptions { capacity_bytes: 2 << 20, ..tiny().log };
+    let options = EngineOptions { log, node_capacity: usize::MAX, ..tiny() };
+    let engine = open_with(&FaultyDisk::new(), &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut oldest = begin(&engine);
+    oldest.put(&table, b"oldest", b"").unwrap();
+    let mut number = 0_u8;
+    let mut one_more = |bytes: usize| {
+        // Another value than before: the same again logs nothing.
+        number = number.wrapping_add(1);
+        let mut txn = begin(&engine);
+        txn.set_no_wait(true);
+        let value = vec![number; bytes];
+        let result = txn.put(&table, b"filler", &value).and_then(|_| txn.commit(Durability::Lazy));
+        result.map(drop)
+    };
+    while engine.log_retention().used_bytes < engine.log_retention().work_bytes / 2 {
+        one_more(900).unwrap();
+    }
+    let mut txn = begin(&engine);
+    for key in 0..100_u32 {
+        txn.put(&table, &key.to_be_bytes(), b"").unwrap();
+    }
+    for bytes in [900, 100, 1] {
+        let full = (0..).find_map(|_| one_more(bytes).err()).unwrap();
+        assert!(matches!(full, TxnError::Storage(StorageError::LogFull { .. })), "{full}");
+    }
+    (engine, [oldest, txn])
+}
+
+/// Prepares in another thread, and ends the transaction that is in its way after a while. Whether it has waited for that; not if it
+/// came to it too late, or its patience was over, on a busy machine.
+fn prepares_when_there_is_room() -> bool {
+    let (engine, [oldest, txn]) = full_log();
+    let (result, waited) = thread::scope(|scope| {
+        let preparing = scope.spawn(|| {
+            let begun = Instant::now();
+            (txn.prepare(b"patient"), begun.elapsed())
+        });
+        thread::sleep(Duration::from_millis(100));
+        oldest.rollback().unwrap();
+        preparing.join().unwrap()
+    });
+    assert_eq!(engine.prepared().unwrap().len(), usize::from(result.is_ok()));
+    if let Err(error) = &result {
+        let too_late = matches!(error, TxnError::Storage(StorageError::LogFull { .. }));
+        assert!(too_late && waited >= Duration::from_secs(1), "{error} after {waited:?}");
+        return false;
+    }
+    engine.commit_prepared(b"patient").unwrap();
+    assert_sound(&engine, "prepared after a while");
+    waited >= Duration::from_millis(50)
+}
+
+#[test]
+fn prepare_waits_for_room_in_the_log() {
+    assert!((0..50).any(|_| prepares_when_there_is_room()), "it never had to wait");
+}
+
+/// Nobody makes room: it waits for a second, or until its deadline, or until it is cancelled, and is rolled back.
+#[test]
+fn prepare_does_not_wait_for_room_for_ever() {
+    let refused = |wait: fn(&mut Txn)| {
+        let (engine, [oldest, mut txn]) = full_log();
+        wait(&mut txn);
+        let begun = Instant::now();
+        let error = txn.prepare(b"patient").unwrap_err();
+        let waited = begun.elapsed();
+        assert!(engine.prepared().unwrap().is_empty());
+        oldest.rollback().unwrap();
+        assert_sound(&engine, "not prepared");
+        (error, waited)
+    };
+    let (error, waited) = refused(|_| {});
+    assert!(matches!(error, TxnError::Storage(StorageError::LogFull { .. })), "{error}");
+    assert!(waited >= Duration::from_secs(1), "{waited:?}");
+    type Wait = fn(&mut Txn);
+    let impatient: [(Wait, Duration); 2] = [
+        (|txn| txn.set_no_wait(true), Duration::ZERO),
+        (
+            |txn| txn.set_deadline(Some(Instant::now() + Duration::from_millis(50))),
+            // Of which it has used up some before it asks.
+            Duration::from_millis(1),
+        ),
+    ];
+    for (wait, least) in impatient {
+        // On a busy machine, one of some.
+        let is_soon = (0..20).any(|_| {
+            let (error, waited) = refused(wait);
+            assert!(matches!(error, TxnError::Storage(StorageError::LogFull { .. })), "{error}");
+            waited >= least && waited < Duration::from_millis(900)
+        });
+        assert!(is_soon, "it waits for a second all the same");
     }
 }

@@ -1,0 +1,41 @@
+//! How a database ends, in the process that has opened it and in a fork of that.
+
+use foreshore_base::StorageError;
+
+use super::{Database, Inner};
+use crate::error::Result;
+
+impl Database {
+    /// Closes the database for all clones: makes every commit durable, lazy ones too, and writes what the next
+    /// opening would have to recover. Everything that is called later fails with
+    /// [`Error::Closed`](crate::Error::Closed), and so does who waits for a lock, but for [`Database::stats`]: `cut_off` says how many
+    /// transactions had written and were still open. They are undone.
+    ///
+    /// # Errors
+    /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened it.
+    pub fn close(&self) -> Result<()> {
+        self.inner.check_process()?;
+        drop(self.inner.starts_partitions.lock());
+        if let Some(partitions) = self.inner.partitions.get() {
+            partitions.stop();
+        }
+        self.inner.engine.close().map_err(|error| self.inner.error(error))
+    }
+}
+
+impl Inner {
+    /// Fails in a fork, before anything is asked for that waits for others.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.engine.is_forked() { Err(self.error(StorageError::Forked)) } else { Ok(()) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(partitions) = self.partitions.get().filter(|partitions| !partitions.is_forked()) {
+            partitions.stop();
+        }
+        // Nobody is left to tell. What was not written is in the log; the next opening recovers it.
+        let _ = self.engine.close();
+    }
+}

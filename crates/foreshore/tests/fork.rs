@@ -1,0 +1,172 @@
+//! A fork of a process that has a database open: it is told so, whatever it tries, nothing of it hangs, and the process itself
+//! goes on unharmed.
+#![cfg(unix)]
+
+use std::{
+    fmt::Write,
+    fs, io,
+    os::unix::process::CommandExt,
+    process::{Command, abort},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{
+    CommitTicket, Database, Durability, Error, Options, Plan, Procedure, Result, TableDefinition,
+    TransactOptions, Transaction,
+};
+
+const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
+/// What hangs in the fork ends it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A procedure that does nothing but wait to be stopped.
+struct Counts;
+
+impl Procedure for Counts {
+    fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+        thread::sleep(Duration::from_millis(1));
+        Some(plan.read(TABLE, 0))
+    }
+
+    fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+        tx.get(TABLE, 0).map(drop)
+    }
+
+    fn ended(&mut self, _: Result<CommitTicket>) {}
+}
+
+/// Notes what was not told as it should be.
+fn expect<R>(report: &mut String, what: &str, result: Result<R>) {
+    match result {
+        Err(Error::Forked { path }) if path.ends_with("db") => {}
+        Err(error) => writeln!(report, "{what}: {error}").unwrap(),
+        Ok(_) => writeln!(report, "{what} worked").unwrap(),
+    }
+}
+
+/// With every option that brings a thread of its own.
+fn open(path: &std::path::Path) -> Database {
+    let mut options = Options {
+        pool_bytes: 1 << 20,
+        // Commits are on their way while the fork is made.
+        log_latency: Duration::from_millis(300),
+        // The flusher is asked, or nobody comes.
+        flush_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    options.set("lock_table", "staged").unwrap();
+    Database::builder().options(options).open(path).unwrap()
+}
+
+#[test]
+fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = open(&path);
+    db.transact(|tx| (0..100).try_for_each(|key| tx.put(TABLE, key, key).map(drop))).unwrap();
+    let lazy = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+
+    // All that a process may have in its hands when it forks.
+    let mut kept = db.begin().unwrap();
+    kept.put(TABLE, 1, 1000).unwrap();
+    let mut open_there = db.begin().unwrap();
+    open_there.put(TABLE, 2, 2000).unwrap();
+    let mut dropped_there = db.begin().unwrap();
+    dropped_there.put(TABLE, 3, 3000).unwrap();
+    let mut prepared_there = db.begin().unwrap();
+    prepared_there.put(TABLE, 4, 4000).unwrap();
+    let mut pipeline = db.pipeline();
+    let serving = db.serve(&lazy, [Counts]).unwrap();
+    let submitted = db.plan().write(TABLE, 1).submit(|tx| tx.put(TABLE, 1, 5).map(drop)).unwrap();
+    let polled = db.plan().write(TABLE, 1).submit(|tx| tx.put(TABLE, 1, 6).map(drop)).unwrap();
+
+    let (there, report_at) = (db.clone(), directory.path().join("report"));
+    let (report, mut command) = (report_at.clone(), Command::new("true"));
+    let mut tickets = Some([(); 3].map(|()| {
+        let mut tx = db.begin_with(&lazy).unwrap();
+        tx.put(TABLE, 10, 10).unwrap();
+        tx.commit_pipelined().unwrap()
+    }));
+    let mut inherited =
+        Some((there, open_there, dropped_there, prepared_there, serving, submitted, polled, path.clone()));
+    let in_the_fork = move || {
+        thread::spawn(|| {
+            thread::sleep(PATIENCE);
+            abort();
+        });
+        let Some((db, mut tx, dropped, prepared, serving, submitted, mut polled, path)) = inherited.take()
+        else {
+            return Err(io::ErrorKind::Other.into());
+        };
+        let mut said = String::new();
+        let report_of = &mut said;
+        let (mut context, soon) = (Context::from_waker(Waker::noop()), Instant::now() + PATIENCE);
+        expect(report_of, "begin", db.begin());
+        expect(report_of, "transact", db.transact(|tx| tx.get(TABLE, 1)));
+        expect(report_of, "a plan", db.plan().read(TABLE, 1).run(|tx| tx.get(TABLE, 1)));
+        expect(report_of, "submit", db.plan().read(TABLE, 1).submit(|tx| tx.get(TABLE, 1)).map(drop));
+        expect(report_of, "serve", db.serve(&TransactOptions::default(), [Counts]).map(drop));
+        expect(report_of, "a new pipeline", db.pipeline().transact(|tx| tx.get(TABLE, 1)));
+        expect(report_of, "tables", db.tables());
+        expect(report_of, "create_table", db.create_table("other", "u32", "u32"));
+        expect(report_of, "drop_table", db.drop_table("table"));
+        expect(report_of, "checkpoint", db.checkpoint());
+        expect(report_of, "verify", db.verify());
+        expect(report_of, "compact", db.compact());
+        expect(report_of, "backup", db.backup(path.with_extension("copy")));
+        expect(report_of, "prepared", db.prepared());
+        expect(report_of, "a read", tx.get(TABLE, 50));
+        expect(report_of, "a write", tx.put(TABLE, 50, 1));
+        expect(report_of, "commit", tx.commit());
+        expect(report_of, "prepare", prepared.prepare("id"));
+        drop(dropped);
+        for (number, mut ticket) in tickets.take().into_iter().flatten().enumerate() {
+            match number {
+                // Since the fork it may be durable there, but nobody tells this process.
+                _ if ticket.is_durable() => {}
+                0 => expect(report_of, "a ticket", ticket.wait()),
+                1 => expect(report_of, "a ticket, for a while", ticket.wait_until(soon)),
+                _ => match std::pin::Pin::new(&mut ticket).poll(&mut context) {
+                    Poll::Ready(outcome) => expect(report_of, "a polled ticket", outcome),
+                    Poll::Pending => report_of.push_str("a ticket is pending\n"),
+                },
+            }
+        }
+        if serving.wait_until(soon) {
+            report_of.push_str("what is served has ended\n");
+        }
+        expect(report_of, "what is served", serving.wait().map(drop));
+        expect(report_of, "what was submitted", submitted.wait());
+        match std::pin::Pin::new(&mut polled).poll(&mut context) {
+            Poll::Ready(outcome) => expect(report_of, "what was submitted and polled", outcome),
+            Poll::Pending => report_of.push_str("what was submitted is pending\n"),
+        }
+        expect(report_of, "close", db.close());
+        drop((db, polled));
+        fs::write(&report, said + "done")
+    };
+    // SAFETY: what it does between fork and exec may allocate (glibc and musl see to that), and takes no lock that another thread
+    // of this process may have: that is what is tested. The other threads of this test's process are those of its database.
+    unsafe { command.pre_exec(in_the_fork) };
+    let status = command.status().unwrap();
+    assert!(status.success(), "{status}: it hung, or could not report");
+    assert_eq!(fs::read_to_string(&report_at).unwrap(), "done");
+
+    // What the fork had is there still, and this process may go on with it.
+    assert!(matches!(Database::open(&path), Err(Error::AlreadyOpen { .. })));
+    kept.commit().unwrap();
+    drop(command);
+    let ((), ticket) = pipeline.transact(|tx| tx.put(TABLE, 11, 11).map(drop)).unwrap();
+    ticket.wait().unwrap();
+    assert_eq!(db.plan().read(TABLE, 11).submit(|tx| tx.get(TABLE, 11)).unwrap().wait().unwrap(), Some(11));
+    assert!(db.verify().unwrap().is_sound());
+    db.close().unwrap();
+    drop((db, pipeline));
+    let db = open(&path);
+    assert!(db.verify().unwrap().is_sound());
+    let now = |key| db.transact(|tx| tx.get(TABLE, key)).unwrap();
+    assert_eq!([2, 3, 4, 10, 11, 50].map(now), [2, 3, 4, 10, 11, 50].map(Some));
+    assert!([5, 6].map(Some).contains(&now(1)));
+}
