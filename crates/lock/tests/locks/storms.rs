@@ -5,7 +5,7 @@ use foreshore_env::random::Xorshift;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::{Duration, Instant};
-use foreshore_lock::{Age, IntentMode, LockError, LockManager, LockOptions, Mode, WaitPolicy};
+use foreshore_lock::{Age, IntentMode, LockError, LockManager, LockOptions, LockTableKind, Mode, WaitPolicy};
 
 use super::shadow::Shadow;
 use super::{Gate, TABLE, WAIT, intent_kinds, key, over_all_tables};
@@ -121,7 +121,9 @@ fn with_tables() {
 #[test]
 fn many_more_threads_than_processors() {
     over_all_tables(|options| {
-        run(&options, &Storm { threads: 64, transactions: 20, keys: 40, locks: 4, hurried: 0, tables: 0 });
+        // The MCS latch is handed to whoever is next in its queue, of whom most do not run: each of its turns takes one of the system's.
+        let transactions = if options.table == LockTableKind::GlobalMcs { 2 } else { 20 };
+        run(&options, &Storm { threads: 64, transactions, keys: 40, locks: 4, hurried: 0, tables: 0 });
     });
 }
 
