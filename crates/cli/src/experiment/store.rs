@@ -15,7 +15,7 @@ use crate::{file, output::CliError};
 const ANSWERS: &str = "answers";
 
 /// Bytes of the largest file that is read: a hundred times what answers have.
-const LARGEST: u64 = 64 << 20;
+const LARGEST: u64 = 16 << 20;
 
 /// The answers in a directory.
 pub(crate) struct Store {
@@ -136,7 +136,7 @@ mod tests {
         fs::write(&path, "{\"command\": ").unwrap();
         let why = store.find("foreshore bench x").unwrap_err();
         assert!(why.contains("damaged") && why.contains("remove the file"), "{why}");
-        fs::File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        fs::write(&path, vec![b' '; LARGEST as usize + 1]).unwrap();
         assert!(store.find("foreshore bench x").unwrap_err().contains("bytes"));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
