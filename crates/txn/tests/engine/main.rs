@@ -24,6 +24,7 @@ mod restart;
 mod threads;
 mod transactions;
 mod unlocked;
+mod verify;
 
 use std::{ops::Bound, path::Path};
 
