@@ -169,12 +169,23 @@ fn fill(template: &str, row: &Json) -> Result<String, String> {
     Ok(out)
 }
 
-/// EXPERIMENT-6: no figure of a machine is larger; nothing could be drawn beside it.
+/// EXPERIMENT-6: no figure of a machine is larger, or smaller and not 0; nothing could be drawn beside it.
 fn bounded(figure: f64) -> Result<f64, String> {
-    if figure.abs() < 1e18 { Ok(figure) } else { Err(format!("{figure:e} is no figure")) }
+    let size = figure.abs();
+    if size == 0.0 || (1e-18..1e18).contains(&size) {
+        Ok(figure)
+    } else {
+        Err(format!("{figure:e} is no figure"))
+    }
 }
 
+/// What is measured is never less than nothing.
 fn figure(value: Value, row: &Json) -> Result<f64, String> {
+    let figure = measured(value, row)?;
+    if figure < 0.0 { Err(format!("{figure} is no figure")) } else { Ok(figure) }
+}
+
+fn measured(value: Value, row: &Json) -> Result<f64, String> {
     let number = |place: &str| {
         row.pointer(place)
             .and_then(Json::as_f64)
@@ -238,11 +249,12 @@ mod tests {
             assert!(data.add(&Take::whole("p", "a", 1, missing), &report).is_err());
             assert!(data.lines("p").is_empty(), "nothing is left of it");
         }
-        for rate in [json!(1e300), json!(null), json!("7"), json!(-1e18)] {
+        for rate in [json!(1e300), json!(5e-324), json!(null), json!("7"), json!(-1e18)] {
             let answer = json!({"rate": rate});
             assert!(data.add(&Take::whole("p", "a", 1, Value::Of("/rate")), &answer).is_err(), "{answer}");
             assert!(data.add(&Take::whole("p", "a", "{/rate}", Value::Count("/none")), &answer).is_err());
         }
+        assert!(data.add(&Take::whole("p", "a", 1, Value::Of("/rate")), &json!({"rate": -1.0})).is_err());
         let none = json!({"rate": 1.0, "seconds": 0.0});
         assert!(data.add(&Take::whole("p", "a", 1, Value::Per("/rate", "/seconds")), &none).is_err());
         assert!(data.add(&Take::whole("p", "{/no}", 1, Value::Of("/commits")), &report).is_err());

@@ -169,10 +169,12 @@ fn judge_claim(claim: &Claim, data: &Data, missing: Option<&str>) -> ClaimJudgem
 fn order(figures: &[f64]) -> Verdict {
     let above = |one: f64, other: f64| one > 0.0 && one >= other * (1.0 - ALIKE);
     let is_above_rest = |place: usize| figures[place + 1..].iter().all(|&other| above(figures[place], other));
-    if (0..figures.len()).all(is_above_rest) && figures.iter().all(|&figure| figure > 0.0) {
+    let (Some(&first), Some(&last)) = (figures.first(), figures.last()) else { return Verdict::DoesNotHold };
+    // What is alike from end to end has no order.
+    let differ = first * (1.0 - ALIKE) > last;
+    if (0..figures.len()).all(is_above_rest) && figures.iter().all(|&figure| figure > 0.0) && differ {
         return Verdict::Holds;
     }
-    let (Some(&first), Some(&last)) = (figures.first(), figures.last()) else { return Verdict::DoesNotHold };
     let ends = figures.iter().all(|&figure| above(first, figure) && above(figure, last));
     if ends { Verdict::HoldsInShape } else { Verdict::DoesNotHold }
 }
@@ -301,6 +303,7 @@ mod tests {
             Verdict::HoldsInShape
         );
         assert_eq!(order([rate("a", one), rate("a", eight), rate("b", eight)]), Verdict::DoesNotHold);
+        assert_eq!(order([rate("a", one), rate("a", one), rate("a", one)]), Verdict::HoldsInShape);
         let best = Quantity::Best(vec![rate("a", one), rate("b", one)]);
         assert_eq!(order([rate("a", eight), best, rate("b", one)]), Verdict::Holds);
     }

@@ -78,7 +78,7 @@ fn front(reported: &[Reported]) -> String {
          {} hold in shape. An experiment has the verdict of the claim \
          that fared worst. <em>Holds</em>: the figure lies in a band around the paper's; <em>in shape</em>: the direction or the \
          order is the paper's, the size is not. Why a claim does not is said beside it: it lies with the experiment, with the machine \
-         or with the technique. Simulated figures are of a simulated machine: ratios count, not absolute \
+         or with the technique; figures in such a sentence are of a quick run on two processors, and may be others at the full scale or elsewhere. Simulated figures are of a simulated machine: ratios count, not absolute \
          numbers.</p>\n",
         reported.len(),
         count("holds"),

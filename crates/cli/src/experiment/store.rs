@@ -79,7 +79,12 @@ fn read(path: &Path) -> Result<Option<Answer>, String> {
         return Err(format!("it has {length} bytes, and no answer has more than {LARGEST}"));
     }
     let text = fs::read(path).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| format!("it is damaged ({error})"))
+    let answer: Answer = serde_json::from_slice(&text).map_err(|error| format!("it is damaged ({error})"))?;
+    let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
+    if !is_time(answer.seconds) || !answer.computed_seconds.is_none_or(is_time) {
+        return Err("it took no time that there is".to_owned());
+    }
+    Ok(Some(answer))
 }
 
 /// FNV-1a, 64 bits: the same everywhere and always, because files are named by it.

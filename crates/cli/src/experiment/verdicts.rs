@@ -91,8 +91,9 @@ pub(super) fn print_count(outcomes: &[Outcome<'_>], spent: Spent) -> Result<(), 
         format!("{} {words}", with.count())
     };
     line(format!(
-        "\n{} experiments: {}, {}, {}, {}; one command after the other {}",
+        "\n{} experiment{}: {}, {}, {}, {}; one command after the other {}",
         outcomes.len(),
+        if outcomes.len() == 1 { "" } else { "s" },
         count("holds"),
         count("holds in shape"),
         count("does not hold"),

@@ -35,11 +35,11 @@ const SYSTEMS: [(&str, &str); 4] = [
 const TAKEN_AS_ONE_GOES: &str = "locking as one goes, who waits for a second hot record holds the first, in any order. What is ahead knows \
                                  beforehand what it locks, and is a way of running this engine (`execution=planned`)";
 /// Why those who lock first are ahead in TPC-C, too.
-const CHAINS: &str = "a warehouse's row is a chain of transactions, and 256 cores wait for locks for 70 % of their time, whichever way they run. Who locks first \
+const CHAINS: &str = "a warehouse's row is a chain of transactions, and 256 cores wait for locks for 70 % of their time, whether they lock as they go or first. Who locks first \
                       never does a transaction's work twice (272,000 commits/s); locking as one goes ends 26 for 2,274 commits (253,000); ORTHRUS does 232,000. Why \
                       Shore-MT does 17,000 was not looked into";
 /// Why Shore-MT is ahead in TPC-B.
-const ALIKE_BUT_FOR_6_PERCENT: &str = "64 branches are 64 chains: all four systems wait for locks for three quarters of their time, and are within 6 %. It is not Shore-MT's longer window, in which \
+const ALIKE_BUT_FOR_6_PERCENT: &str = "64 branches are 64 chains: those whose waiters sleep wait for locks for three quarters of their time, and all four systems are within 6 %. It is not Shore-MT's longer window, in which \
                                        the road does 135,000, too; what else it is was not found out";
 const DEADLOCK_FREE: &str = "deadlock-free";
 const ORTHRUS: &str = "ORTHRUS";

@@ -16,6 +16,9 @@ const KNEE: &str = "the knee lies between 8 and 16 cores here: with 8 the system
                     somebody who runs takes the mutex at once; with 16 cores idle for half of the time, while who was woken is on the way";
 /// Why more cores do not lower the peak.
 const TWO_FILL_THE_MUTEX: &str = "the peak is that of 2 threads, whatever the number of cores: nothing lies between transactions here, and two fill the mutex";
+/// Why one mutex is ahead where nobody wants it.
+const ALONE_A_MUTEX_IS_CHEAPER: &str = "two threads hardly meet at the mutex, and a staged lock is dearer than one under it where nobody waits: requests come from segments that are \
+                                        fetched and given back";
 /// Why a few clients are too many for one mutex.
 const NOTHING_BETWEEN: &str = "the paper's clients are remote, so that few of 32 are in the server at a time. Here nothing lies between transactions, and all \
                                32 want the mutex: on 32 cores they idle for 70 % of the time, while who was woken is on the way";
@@ -111,13 +114,12 @@ fn collapse(scale: Scale) -> Experiment {
 }
 
 fn all_sizes(scale: Scale) -> Experiment {
+    let all_cores = scale.pick(&[4, 32][..], &[4, 8, 16, 32][..]);
     let mut runs = Vec::new();
     for table in ["staged", "global_mutex"] {
         for rows in [10, 100] {
-            for &cores in scale.pick(&[4, 32][..], &[4, 8, 16, 32][..]) {
-                // One mutex has its peak with few threads.
-                let few: &[u32] = if table == "staged" { &[32, 200] } else { &[2, 32, 200] };
-                for &threads in scale.pick(few, threads(scale)) {
+            for &cores in all_cores {
+                for &threads in threads(scale) {
                     let series = format!("{table}, {rows} rows, {cores} cores");
                     let take = Take::whole(PLOT, series, threads, RATE);
                     runs.push(Run::simulated(txbench(scale, table, rows, cores, threads), [take]));
@@ -157,14 +159,25 @@ fn all_sizes(scale: Scale) -> Experiment {
         let lower = Claim::at_most(lower, theirs(32, At::Peak), theirs(4, At::Peak), 0.97, 1.03, "below");
         claims.push(lower.because(Cause::Experiment, TWO_FILL_THE_MUTEX));
     }
-    claims.push(Claim::at_least(
-        "never behind the lock table that it replaces",
-        rate("staged, 10 rows, 4 cores", At::Last),
-        rate("global_mutex, 10 rows, 4 cores", At::Last),
-        0.97,
-        0.8,
-        "at least as high everywhere",
-    ));
+    let behind = |(rows, cores, threads): (u32, u32, u32)| {
+        let of =
+            |table: &str| rate(&format!("{table}, {rows} rows, {cores} cores"), At::X(f64::from(threads)));
+        Quantity::Ratio(Box::new((of("global_mutex"), of("staged"))))
+    };
+    let places = [10, 100].into_iter().flat_map(|rows| all_cores.iter().map(move |&cores| (rows, cores)));
+    let places =
+        places.flat_map(|(rows, cores)| threads(scale).iter().map(move |&threads| (rows, cores, threads)));
+    claims.push(
+        Claim::at_most(
+            "never behind the lock table that it replaces",
+            Quantity::Best(places.map(behind).collect()),
+            Quantity::Is(1.0),
+            1.03,
+            1.5,
+            "at least as high everywhere",
+        )
+        .because(Cause::Technique, ALONE_A_MUTEX_IS_CHEAPER),
+    );
     claims.push(Claim::at_least(
         "far ahead on 32 cores under load",
         rate("staged, 10 rows, 32 cores", At::Last),

@@ -13,6 +13,10 @@ const SHORE_MT: &str = "--set key_range_modes=next_key --set intent_locks=inheri
     --set transit=many_lists --set latch_mode=always_shared --set log_insert=compare_exchange";
 const ORIGINAL: &str = "original Shore-MT, 10ms";
 
+/// Why early release gains less on a slow disk.
+const ALONE_ON_A_SLOW_DISK: &str = "whoever is alone does much: without early release one pipeline keeps the locks that all need and commits 77,000 a \
+                 second, without a deadlock; with it six do 257,000, and with 30 µs 300,000 where all tellers are alike";
+
 /// Why policies differ more.
 const A_FLUSH_IS_DEAR: &str = "a flush for a victim costs as many transactions as it lasts, and they are faster here: one pipeline alone commits 70,000 a \
     second, so that 10 ms are 700 transactions, and 30 µs two";
@@ -84,7 +88,7 @@ pub(super) fn early_release(scale: Scale) -> Experiment {
         figure: "Figure 8",
         title: "Early lock release: TPC-B on a slow disk, six pipelines",
         runs: vec![
-            run("10ms", scale.pick("0", all), scale.pick("--seconds 0.1 --warm-up 0.02", "--seconds 0.3")),
+            run("10ms", scale.pick("0", all), scale.pick("--seconds 0.4 --warm-up 0.1", "--seconds 0.3")),
             run(
                 "30us",
                 scale.pick("0,1", all),
@@ -173,12 +177,18 @@ pub(super) fn skew(scale: Scale) -> Experiment {
         ),
         plots: vec![lines(TIMES, "exponent of Zipf's law")],
         claims: vec![
-            Claim::times("10 ms, Zipf 1: 5 times", times("10ms", 1.0), Quantity::Is(1.0), 5.0, 1.6).because(
-                Cause::Technique,
-                "whoever is alone does much: without early release one pipeline keeps the locks that all need and commits 77,000 a \
-                 second, without a deadlock; with it six do 257,000, and with 30 µs 300,000 where all tellers are alike",
-            ),
+            Claim::times("10 ms, Zipf 1: 5 times", times("10ms", 1.0), Quantity::Is(1.0), 5.0, 1.6)
+                .because(Cause::Technique, ALONE_ON_A_SLOW_DISK),
             Claim::times("30 µs, Zipf 1: 3 times", times("30us", 1.0), Quantity::Is(1.0), 3.0, 1.6),
+            Claim::at_least(
+                "the slower the disk, the more is gained",
+                times("10ms", 1.0),
+                times("30us", 1.0),
+                1.1,
+                1.0,
+                "5 times, and 3",
+            )
+            .because(Cause::Technique, ALONE_ON_A_SLOW_DISK),
         ],
         remark: "Beyond Zipf 1 the most popular branch is the bottleneck of both sides, and the gain goes: one pipeline that keeps that \
                  lock loses nothing by being alone. A branch has 1,000 accounts, the paper's 100,000.",

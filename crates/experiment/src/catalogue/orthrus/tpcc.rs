@@ -10,6 +10,10 @@ use crate::{
 const CHAINS: &str = "a warehouse's row is a chain of transactions however it is locked, and a link is no shorter where locks travel: with 16 warehouses on 80 \
     cores one takes 113 µs under ORTHRUS, 110 under deadlock-free locking and 109 under 2PL";
 
+/// Why ORTHRUS is hardly ahead where there are many warehouses.
+const NOBODY_MEETS: &str = "with 128 warehouses 80 cores wait for locks for a fifth of their time, and the three ways are within 5 %: ORTHRUS does 358,000 commits/s, \
+    deadlock-free locking 356,000, 2PL 342,000. Locks cost the others less here than there (5.9)";
+
 /// Why 2PL does not fall, and computes more.
 const WAITERS_SLEEP: &str = "who waits for a lock sleeps, and nobody's wait makes another's longer: by 80 cores threads wait for locks for 75 % of the time, by \
     40 for 55 %, and there are 7 deadlocks for 804 commits. The paper's waiters spin, and look for deadlocks meanwhile";
@@ -37,7 +41,7 @@ fn rate(system: System, at: At) -> Quantity {
 }
 
 pub(super) fn warehouses(scale: Scale) -> Experiment {
-    let (cores, points) = scale.pick((40, &[4_u32, 32][..]), (80, &[1, 4, 8, 16, 32, 64, 128][..]));
+    let (cores, points) = (80, scale.pick(&[16_u32, 128][..], &[1, 4, 8, 16, 32, 64, 128][..]));
     let mut runs = Vec::new();
     for system in systems(scale) {
         runs.extend(points.iter().map(|&many| point(tpcc(scale, system, cores, many), system, many)));
@@ -58,7 +62,7 @@ pub(super) fn warehouses(scale: Scale) -> Experiment {
                 1.3,
                 1.3,
             )
-            .because(Cause::Technique, CHAINS),
+            .because(Cause::Technique, NOBODY_MEETS),
             Claim::times(
                 "1.5 times 2PL with dreadlocks",
                 rate(orthrus, At::Last),
@@ -66,7 +70,7 @@ pub(super) fn warehouses(scale: Scale) -> Experiment {
                 1.5,
                 1.3,
             )
-            .because(Cause::Technique, CHAINS),
+            .because(Cause::Technique, NOBODY_MEETS),
             Claim::at_least(
                 "few: the gap to 2PL is wider",
                 rate(orthrus, At::First),
@@ -77,7 +81,7 @@ pub(super) fn warehouses(scale: Scale) -> Experiment {
             )
             .because(Cause::Technique, CHAINS),
         ],
-        remark: "Quick: 40 cores, 4 and 32 warehouses with few items and customers each, so that they fit a simulated machine.",
+        remark: "Quick: 16 and 128 warehouses. All have few items and customers, so that they fit a simulated machine.",
     }
 }
 

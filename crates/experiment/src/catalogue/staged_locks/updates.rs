@@ -87,7 +87,7 @@ pub(super) fn aborts(scale: Scale) -> Experiment {
                 0.067,
                 "up to 46 %",
             )
-            .because(Cause::Technique, DREADLOCKS_NEED_NO_MUTEX),
+            .because(Cause::Experiment, DREADLOCKS_NEED_NO_MUTEX),
             Claim::at_least(
                 "ahead under load",
                 rate("staged", At::Last),
@@ -142,7 +142,7 @@ pub(super) fn lifetimes(scale: Scale) -> Experiment {
             ),
         ],
         remark: "The paper's clients are remote, so that their servers wait for the network between statements. Here nothing lies between \
-                 transactions: with six threads for each core a transaction takes at least six times as long, whatever the lock table does.",
+                 transactions.",
     }
 }
 
@@ -198,7 +198,7 @@ pub(super) fn hotspot(scale: Scale) -> Experiment {
                 rate("global_mutex, hotspot", At::Last),
                 16.5,
                 2.0,
-            ).because(Cause::Experiment, "5 % of the rows are 1,000 here and 5,000 there: with the staged table 200 threads wait for each other's rows for three quarters of their time"),
+            ).because(Cause::Experiment, "when quick 5 % of the rows are 1,000, and 5,000 there: with the staged table 200 threads wait for each other's rows for three quarters of their time"),
             Claim::at_most(
                 "hotspot: hardly anybody is aborted",
                 Quantity::spot(ABORTED, "staged, hotspot", At::Peak),
@@ -209,7 +209,7 @@ pub(super) fn hotspot(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Experiment,
-                "5 % of the rows are 1,000 here and 5,000 there: conflicts are five times as frequent",
+                "when quick 5 % of the rows are 1,000, and 5,000 there: conflicts are five times as frequent",
             ),
             Claim::at_least(
                 "hotspot: with one mutex many are",
@@ -219,7 +219,7 @@ pub(super) fn hotspot(scale: Scale) -> Experiment {
                 0.05,
                 "44 %",
             )
-            .because(Cause::Technique, DREADLOCKS_NEED_NO_MUTEX),
+            .because(Cause::Experiment, DREADLOCKS_NEED_NO_MUTEX),
         ],
         remark: "Under load is 500 threads in the paper, 200 when quick. With 20,000 rows a table when quick, 5 % are 1,000 rows: \
                  conflicts are more frequent than in the paper's 100,000.",
