@@ -189,8 +189,12 @@ impl Database {
     /// The locks that are held or waited for, at most [`MAX_LOCKS_SHOWN`]. Stops nobody; what it shows of one key is as it was at one
     /// moment, and what it shows of two may never have been true at the same time.
     ///
-    /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes).
+    /// Keys are known where somebody waits, and everywhere with [`Options::lock_notes`](crate::Options::lock_notes). In a fork of the process that
+    /// opened the database this view and the others are empty.
     pub fn locks(&self) -> LockList {
+        if self.engine().is_forked() {
+            return LockList { locks: Vec::new(), omitted: 0 };
+        }
         let names = Names::of(self);
         let (locks, omitted) = self.lock_manager().locks(MAX_LOCKS_SHOWN);
         LockList { locks: locks.into_iter().map(|lock| names.lock(lock)).collect(), omitted }
@@ -209,6 +213,9 @@ impl Database {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn waits_for(&self) -> WaitGraph {
+        if self.engine().is_forked() {
+            return WaitGraph { waits: Vec::new() };
+        }
         let names = Names::of(self);
         WaitGraph { waits: self.lock_manager().waits().into_iter().map(|wait| names.wait(wait)).collect() }
     }
@@ -222,6 +229,9 @@ impl Database {
     /// Why a transaction ([`Transaction::id`](crate::Transaction::id)) does not go on: the key or gap that it waits for, and who has it. `None` if it waits
     /// for no lock.
     pub fn explain_wait(&self, transaction: u64) -> Option<WaitView> {
+        if self.engine().is_forked() {
+            return None;
+        }
         let wait = self.lock_manager().wait_of(TxnId(transaction))?;
         Some(Names::of(self).wait(wait))
     }
@@ -229,6 +239,9 @@ impl Database {
     /// The newest 128 of those who had to give way, oldest first: in deadlocks, or under a policy against them; who waited for
     /// whom, for what, for how long, and why it was this one. Not those who asked not to wait ([`Error::WouldBlock`](crate::Error::WouldBlock)) or for so long only ([`Error::LockTimeout`](crate::Error::LockTimeout)): their error says it.
     pub fn deadlocks(&self) -> Vec<DeadlockView> {
+        if self.engine().is_forked() {
+            return Vec::new();
+        }
         let names = Names::of(self);
         self.lock_manager().deadlocks().iter().map(|report| names.deadlock(report)).collect()
     }

@@ -134,6 +134,9 @@ fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
                 },
             }
         }
+        if !db.locks().locks.is_empty() || !db.waits_for().waits.is_empty() || !db.deadlocks().is_empty() {
+            report_of.push_str("locks are shown\n");
+        }
         if serving.wait_until(soon) {
             report_of.push_str("what is served has ended\n");
         }

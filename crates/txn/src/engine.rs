@@ -272,9 +272,13 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.is_forked() {
-            // The threads, the lock and what ends with them are the other process's.
+            // The threads and what ends with them are the other process's. The lock file is closed here: while it is open, it is locked,
+            // though that process may have died.
             mem::forget(Arc::clone(&self.core));
-            mem::forget(self.running.try_lock().and_then(|mut running| running.take()));
+            let running = self.running.try_lock().and_then(|mut running| running.take());
+            if let Some(Running { checkpointer, committer, _lock }) = running {
+                mem::forget((checkpointer, committer));
+            }
             return;
         }
         // Whoever wants to know how it went calls `close`.

@@ -7,13 +7,13 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    process,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::{Disk, DiskFile, OpenMode};
+use crate::process::Owner;
 
 /// Permission bits of files: the owner alone.
 const FILE_MODE: u32 = 0o600;
@@ -21,8 +21,8 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
-/// from itself. Guarded by the mutex.
-static HELD_HERE: Mutex<Option<HashMap<(u64, u64), Held>>> = Mutex::new(None);
+/// from itself; and who took them, because a fork has a copy. Guarded by the mutex.
+static HELD_HERE: Mutex<Option<HashMap<(u64, u64), (Held, Owner)>>> = Mutex::new(None);
 
 /// How a lock file is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Disk for RealDisk {
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
-        Ok(Arc::new(RealFile { file, process: process::id() }))
+        Ok(Arc::new(RealFile { file, owner: Owner::here() }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -153,7 +153,9 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
     let identity = (metadata.dev(), metadata.ino());
     let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
     let held = held.get_or_insert_default();
-    let new = match (held.get(&identity), wanted) {
+    // What a process holds of which this one is a fork, the system's lock tells of.
+    held.retain(|_, (_, owner)| owner.is_here());
+    let new = match (held.get(&identity).map(|(held, _)| held), wanted) {
         (None, _) => wanted,
         (Some(Held::Shared(count)), Held::Shared(more)) => Held::Shared(count + more),
         (Some(_), _) => return Ok(None),
@@ -164,8 +166,9 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
     };
     match locked {
         Ok(()) => {
-            held.insert(identity, new);
-            Ok(Some(Box::new(FileLock { file, identity, process: process::id() })))
+            let owner = Owner::here();
+            held.insert(identity, (new, owner));
+            Ok(Some(Box::new(FileLock { file, identity, owner })))
         }
         Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(error)) => Err(error),
@@ -176,20 +179,20 @@ fn take_lock(file: File, wanted: Held) -> io::Result<Option<Box<dyn Send + Sync>
 struct FileLock {
     file: File,
     identity: (u64, u64),
-    /// Who took it. A fork of that process has the descriptor, but not the lock.
-    process: u32,
+    /// Who took it. A fork of that process has the descriptor as well, and with it the lock, until it closes it.
+    owner: Owner,
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if !self.owner.is_here() {
             // To unlock would take it from the process that has it.
             return;
         }
         let mut held = HELD_HERE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = held.as_mut() else { return };
         match held.get_mut(&self.identity) {
-            Some(Held::Shared(count)) if *count > 1 => *count -= 1,
+            Some((Held::Shared(count), _)) if *count > 1 => *count -= 1,
             _ => _ = held.remove(&self.identity),
         }
         // Closing alone is not enough: a process that another thread is just starting has all descriptors until it becomes
@@ -202,7 +205,7 @@ impl Drop for FileLock {
 struct RealFile {
     file: File,
     /// Who opened it.
-    process: u32,
+    owner: Owner,
 }
 
 impl DiskFile for RealFile {
@@ -245,7 +248,7 @@ impl RealFile {
     /// The file, to be changed. A fork of the process that opened it has it as well, with a copy of what that process had in
     /// memory then: two of them that write are as bad as two that have opened it.
     fn own(&self) -> io::Result<&File> {
-        if self.process == process::id() {
+        if self.owner.is_here() {
             return Ok(&self.file);
         }
         Err(io::Error::new(

@@ -101,7 +101,7 @@ fn a_fork_neither_writes_nor_unlocks() {
     file.write_all_at(b"parent", 0).unwrap();
     let guard = RealDisk.lock(&lock).unwrap().unwrap();
     let (shared, mut guard) = (Arc::clone(&file), Some(guard));
-    let mut command = process::Command::new("true");
+    let mut command = std::process::Command::new("true");
     let changes = move || {
         guard.take();
         let refused =
