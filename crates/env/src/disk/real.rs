@@ -22,7 +22,9 @@ const DIRECTORY_MODE: u32 = 0o700;
 
 /// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
 /// from itself; and who took them, because a fork has a copy. Guarded by the mutex.
-static HELD_HERE: Mutex<Option<HashMap<(u64, u64), (Held, Owner)>>> = Mutex::new(None);
+static HELD_HERE: Mutex<Option<HeldHere>> = Mutex::new(None);
+
+type HeldHere = HashMap<(u64, u64), (Held, Owner)>;
 
 /// How a lock file is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
