@@ -86,7 +86,7 @@ fn every_latch_is_simulated() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let results = report["results"].as_array().unwrap();
-    assert_eq!(results.len(), 2 * 12);
+    assert_eq!(results.len(), 2 * 13);
     assert!(results.iter().all(|result| result["acquisitions_per_s"].as_f64().unwrap() > 0.0));
 }
 
