@@ -73,6 +73,18 @@ impl Scene {
             .unwrap()
     }
 
+    /// Salvages a database that is sound.
+    #[track_caller]
+    fn salvage_whole(&self) {
+        let (status, report, keys) = self.salvage();
+        assert_eq!(
+            (status, &report["complete"], &report["source"]),
+            (0, &true.into(), &"recovered".into()),
+            "{report}"
+        );
+        assert_eq!(keys, all());
+    }
+
     /// Salvages into a new database; the status, the report, and the accounts that are there.
     #[track_caller]
     fn salvage(&self) -> (i32, Json, Vec<u64>) {
@@ -126,13 +138,7 @@ const FIRST: u32 = 16;
 #[test]
 fn a_sound_database_is_saved_as_a_whole() {
     let scene = Scene::new();
-    let (status, report, keys) = scene.salvage();
-    assert_eq!(
-        (status, &report["complete"], &report["source"]),
-        (0, &true.into(), &"recovered".into()),
-        "{report}"
-    );
-    assert_eq!(keys, all());
+    scene.salvage_whole();
     let db = Database::open(scene.directory.path().join("saved")).unwrap();
     let long = db.transact(|tx| tx.get(LONG, 5)).unwrap().unwrap();
     assert_eq!(long, [5; 6000]);
@@ -415,13 +421,7 @@ fn foreign_files_are_in_nobody_s_way() {
     fs::create_dir(scene.file("photographs")).unwrap();
     fs::write(scene.file("letter"), "Dear").unwrap();
     fs::write(scene.file("log/letter"), "Dear").unwrap();
-    let (status, report, keys) = scene.salvage();
-    assert_eq!(
-        (status, &report["complete"], &report["source"]),
-        (0, &true.into(), &"recovered".into()),
-        "{report}"
-    );
-    assert_eq!(keys, all());
+    scene.salvage_whole();
 }
 
 /// After a crash, one byte of the log damaged: what was committed before it is saved, with its name, and the damage is named.

@@ -23,9 +23,14 @@ impl Owner {
     /// This process.
     pub fn here() -> Owner {
         let Some(mark) = mark() else { return Owner { token: u64::from(id()), mark: None } };
-        let new = random::seed() | 1;
-        let before = mark.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
-        Owner { token: before.err().unwrap_or(new), mark: Some(mark) }
+        let token = match mark.load(Ordering::Relaxed) {
+            0 => {
+                let new = random::seed() | 1;
+                mark.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(new)
+            }
+            token => token,
+        };
+        Owner { token, mark: Some(mark) }
     }
 
     /// Whether this is still the same process.
@@ -40,7 +45,7 @@ impl Owner {
 
 /// The number of this process; always 1 in a model or a simulation, which have no other.
 #[allow(clippy::disallowed_methods)]
-pub fn id() -> u32 {
+fn id() -> u32 {
     if cfg!(any(foreshore_loom, foreshore_sim)) { 1 } else { std::process::id() }
 }
 

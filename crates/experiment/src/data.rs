@@ -146,10 +146,11 @@ fn text(value: &Json) -> String {
 /// EXPERIMENT-5: figures of a handful of transactions say nothing, nor does a window in which not every thread got on.
 fn check_commits(row: &Json) -> Result<(), String> {
     let commits = row.pointer("/ended").or_else(|| row.pointer("/commits"));
-    let threads = row.pointer("/threads").and_then(Json::as_u64).unwrap_or_default();
+    let threads = row.pointer("/threads").and_then(Json::as_u64);
     match commits.and_then(Json::as_u64) {
-        Some(commits) if commits < LEAST_COMMITS.max(threads) => Err(format!(
-            "only {commits} transactions of {threads} threads were committed while it was measured: too few to say anything"
+        Some(commits) if commits < LEAST_COMMITS.max(threads.unwrap_or_default()) => Err(format!(
+            "only {commits} transactions{} were committed while it was measured: too few to say anything",
+            threads.map_or_else(String::new, |threads| format!(" of {threads} threads")),
         )),
         _ => Ok(()),
     }

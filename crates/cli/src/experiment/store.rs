@@ -15,7 +15,7 @@ use crate::{file, output::CliError};
 const ANSWERS: &str = "answers";
 
 /// Bytes of the largest file that is read: a hundred times what answers have.
-const LARGEST: u64 = 16 << 20;
+pub(super) const LARGEST: u64 = 16 << 20;
 
 /// The answers in a directory.
 pub(crate) struct Store {

@@ -162,7 +162,7 @@ fn ladder(scale: Scale) -> Experiment {
         ],
         remark: "The order of the bottlenecks is another one here: the one mutex of the lock table is met first and hides what is \
                  behind it, so bpool1, caching and log gain nothing before the step `lock` has taken it away. The engine never \
-                 had a buffer pool as slow as Shore's. The steps behind `lock` lose 1 to 3 % each way.",
+                 had a buffer pool as slow as Shore's. By 32 threads the steps behind `lock` lose 1 and 2 %.",
     }
 }
 
