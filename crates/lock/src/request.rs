@@ -9,6 +9,8 @@
 
 mod staging;
 
+use std::ops::Range;
+
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{
@@ -312,13 +314,13 @@ impl FreeRequests {
         FreeRequests { slot, free: Vec::new(), borrowed: Vec::new(), allowance: SEGMENT }
     }
 
-    /// `held`: how many locks the slot holds. `sweep` is called when the staged table has nothing left.
+    /// `held`: how many locks the slot holds. `sweep` is called with buckets when the staged table has nothing left.
     #[inline]
     pub(crate) fn take(
         &mut self,
         requests: &Requests,
         held: usize,
-        sweep: impl Fn(),
+        sweep: impl Fn(Range<usize>),
     ) -> Result<RequestIndex, LockError> {
         if held < self.allowance
             && let Some(request) = self.free.pop()
@@ -348,7 +350,7 @@ impl FreeRequests {
         &mut self,
         requests: &Requests,
         held: usize,
-        sweep: impl Fn(),
+        sweep: impl Fn(Range<usize>),
     ) -> Result<RequestIndex, LockError> {
         let exhausted = || LockError::TooManyLocks { limit: requests.limit };
         let mut segment = u32::from(self.slot.0);

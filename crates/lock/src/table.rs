@@ -13,6 +13,8 @@ mod queue;
 mod staged;
 mod wakes;
 
+use std::ops::Range;
+
 use foreshore_base::Lsn;
 use foreshore_latch::rank::Rank;
 
@@ -123,7 +125,7 @@ impl LockTable {
         free: &mut FreeRequests,
         held: usize,
     ) -> Result<RequestIndex, LockError> {
-        free.take(&self.requests, held, || self.sweep())
+        free.take(&self.requests, held, |buckets| self.sweep(buckets))
     }
 
     /// Whether a request can be used again when it has been released.
@@ -132,17 +134,17 @@ impl LockTable {
         !self.requests.is_staged()
     }
 
-    /// Takes everything obsolete out of the staged table.
-    fn sweep(&self) {
+    /// Takes everything obsolete out of some buckets of the staged table.
+    fn sweep(&self, buckets: Range<usize>) {
         if let Queues::Staged(staged) = &self.queues {
-            staged.sweep(&self.requests);
+            staged.sweep(&self.requests, buckets);
         }
     }
 
     /// Work of the pre-allocator of the staged table.
     #[cfg(not(foreshore_loom))]
     pub(crate) fn replenish(&self) {
-        self.requests.replenish(|| self.sweep());
+        self.requests.replenish(|buckets| self.sweep(buckets));
     }
 
     fn view<'a>(&'a self, slots: &'a Slots, name: LockName) -> View<'a> {

@@ -18,6 +18,8 @@
 //! - Nobody waits for the pre-allocator: who finds nothing ready recycles, allocates or sweeps itself. The paper's waiter
 //!   hangs if it is itself the oldest transaction.
 
+use std::ops::Range;
+
 use foreshore_env::CachePadded;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::Arc;
@@ -138,6 +140,15 @@ impl Stack {
     }
 }
 
+/// How far all buckets have been swept. Read and written by who sweeps, Relaxed.
+#[derive(Debug)]
+struct Round {
+    /// The first bucket that comes next.
+    next: AtomicUsize,
+    /// The epoch when the round began: how many segments had been retired.
+    began: AtomicU64,
+}
+
 /// What the staged table has beside the segments.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -154,8 +165,11 @@ pub(crate) struct Staging {
     fresh: AtomicU32,
     /// How many segments are allocated before chains that nobody visits are swept for more.
     sweep_at: AtomicU32,
-    /// Whether somebody sweeps. Written by who does; Relaxed, it carries no data.
+    /// Whether somebody sweeps. Written by who does: Acquire and Release, it guards `round`.
     sweeping: AtomicBool,
+    round: Round,
+    /// How many buckets there are to sweep.
+    buckets: usize,
     /// How many there may be.
     segments: u32,
     #[cfg(not(foreshore_loom))]
@@ -175,6 +189,8 @@ impl Staging {
             fresh: AtomicU32::new(0),
             sweep_at: AtomicU32::new(sweep_at),
             sweeping: AtomicBool::new(false),
+            round: Round { next: AtomicUsize::new(0), began: AtomicU64::new(0) },
+            buckets,
             segments: segments as u32,
             #[cfg(not(foreshore_loom))]
             signal: Arc::default(),
@@ -282,38 +298,44 @@ impl Requests {
         Some(segment)
     }
 
-    /// Sweeps, recycles, and puts the next sweep off if this one was of little use: the locks are held.
-    fn sweep(&self, sweep: impl Fn()) -> usize {
-        sweep();
-        let recycled = self.recycle();
-        let staging = self.staging();
-        let allocated = staging.fresh.load(Relaxed);
-        if recycled < allocated as usize / 4 {
-            staging.sweep_at.fetch_max(allocated.saturating_mul(2).min(staging.segments), Relaxed);
-        }
-        recycled
-    }
-
-    /// Sweeps, unless somebody does already: two would meet at every bucket. With as many sweepers as threads that need a
-    /// segment, 32 simulated cores did little else.
-    fn sweep_alone(&self, sweep: impl Fn()) {
+    /// Sweeps the next buckets, as many as a segment has requests, and recycles. When all have had their turn and that was of little
+    /// use, the next round is put off: the locks are held. While somebody else sweeps, does nothing: two would meet at every bucket.
+    /// With as many sweepers as threads that need a segment, 32 simulated cores did little else. Whether the round has more to sweep.
+    fn sweep_portion(&self, sweep: &impl Fn(Range<usize>)) -> bool {
         struct Done<'s>(&'s AtomicBool);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
-                self.0.store(false, Relaxed);
+                self.0.store(false, Release);
             }
         }
-        let sweeping = &self.staging().sweeping;
-        if !sweeping.swap(true, Relaxed) {
-            let _done = Done(sweeping);
-            self.sweep(sweep);
+        let staging = self.staging();
+        if staging.sweeping.swap(true, Acquire) {
+            return false;
         }
+        let _done = Done(&staging.sweeping);
+        let Round { next, began } = &staging.round;
+        let first = next.load(Relaxed);
+        if first == 0 {
+            began.store(staging.epoch.load(Relaxed), Relaxed);
+        }
+        let end = (first + SEGMENT).min(staging.buckets);
+        sweep(first..end);
+        self.recycle();
+        let is_last = end == staging.buckets;
+        next.store(if is_last { 0 } else { end }, Relaxed);
+        let retired = staging.epoch.load(Relaxed) - began.load(Relaxed);
+        let allocated = staging.fresh.load(Relaxed);
+        if is_last && retired < u64::from(allocated / 4) {
+            staging.sweep_at.fetch_max(allocated.saturating_mul(2).min(staging.segments), Relaxed);
+        }
+        !is_last
     }
 
-    /// A segment for a slot, of requests that nobody knows. `sweep` unlinks what can be unlinked. `None`: the limit is
-    /// reached.
-    pub(super) fn next_segment(&self, sweep: impl Fn()) -> Option<u32> {
-        let soft = self.staging().sweep_at.load(Relaxed);
+    /// A segment for a slot, of requests that nobody knows. `sweep` unlinks what can be unlinked in some buckets: a few where others
+    /// may wait for the slot's locks, all only at the limit. `None`: that is reached.
+    pub(super) fn next_segment(&self, sweep: impl Fn(Range<usize>)) -> Option<u32> {
+        let staging = self.staging();
+        let soft = staging.sweep_at.load(Relaxed);
         let segment = self
             .pop_ready()
             .or_else(|| {
@@ -322,16 +344,17 @@ impl Requests {
             })
             .or_else(|| self.allocate_filled(soft))
             .or_else(|| {
-                self.sweep_alone(&sweep);
+                self.sweep_portion(&sweep);
                 self.pop_ready()
             })
             .or_else(|| self.allocate_filled(u32::MAX))
             .or_else(|| {
-                // The limit is reached. Whoever sweeps meanwhile may have passed what this thread would find.
-                self.sweep(&sweep);
+                // Whoever sweeps meanwhile may have passed what this thread would find.
+                sweep(0..staging.buckets);
+                self.recycle();
                 self.pop_ready()
             });
-        self.staging().ask_for_more();
+        staging.ask_for_more();
         segment
     }
 
@@ -350,16 +373,14 @@ impl Requests {
 
     /// What the pre-allocator does: makes segments ready up to the high-water mark.
     #[cfg(not(foreshore_loom))]
-    pub(crate) fn replenish(&self, sweep: impl Fn()) {
+    pub(crate) fn replenish(&self, sweep: impl Fn(Range<usize>)) {
         let staging = self.staging();
         let missing = || HIGH_WATER.saturating_sub(staging.ready_count.load(Relaxed));
         if missing() > 0 {
             self.recycle();
         }
-        let soft = staging.sweep_at.load(Relaxed);
-        if missing() > 0 && staging.fresh.load(Relaxed) >= soft {
-            self.sweep_alone(sweep);
-        }
+        let is_due = || staging.fresh.load(Relaxed) >= staging.sweep_at.load(Relaxed);
+        while missing() > 0 && is_due() && self.sweep_portion(&sweep) {}
         for _ in 0..missing() {
             let Some(segment) = self.allocate(staging.sweep_at.load(Relaxed)) else { return };
             self.make_ready(segment);

@@ -29,6 +29,8 @@ pub(super) mod models;
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests;
 
+use std::ops::Range;
+
 use foreshore_base::Lsn;
 use foreshore_env::sync::atomic::{Ordering::SeqCst, fence};
 use foreshore_latch::{HybridLatch, rank};
@@ -124,9 +126,9 @@ impl Staged {
         self.buckets.of(view.name).release(view, request, tag, wakes);
     }
 
-    /// Unlinks everything obsolete in every chain, but for tails behind requests of consequence.
-    pub(super) fn sweep(&self, requests: &crate::request::Requests) {
-        for bucket in self.buckets.all() {
+    /// Unlinks everything obsolete in the chains of some buckets, but for tails behind requests of consequence.
+    pub(super) fn sweep(&self, requests: &crate::request::Requests, buckets: Range<usize>) {
+        for bucket in &self.buckets.all()[buckets] {
             if !bucket.queue.list.is_bare() {
                 bucket.alone(|queue| queue.list.clean(requests));
             }

@@ -98,8 +98,7 @@ pub(super) fn aborts(scale: Scale) -> Experiment {
             ),
         ],
         remark: "MySQL aborts so many because its deadlock checks hold the mutex for which everybody waits. Here both lock tables \
-                 have the same Dreadlocks, which need no mutex: the difference in aborts is not the lock table's. What is drawn between the ends may be low: who takes a lock and finds no \
-                 free request sweeps the whole staged table now and then, some 40 ms, while others wait for its locks (crates/lock/README.md).",
+                 have the same Dreadlocks, which need no mutex: the difference in aborts is not the lock table's.",
     }
 }
 

@@ -1,5 +1,7 @@
 //! What only the staged table does: it uses requests up, cleans chains, and recycles segments.
 
+use std::{cell::RefCell, ops::Range};
+
 use foreshore_base::TxnId;
 use foreshore_env::random::Xorshift;
 use foreshore_env::sync::Arc;
@@ -10,7 +12,7 @@ use foreshore_env::time::{Duration, Instant};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
-use crate::request::{FreeRequests, RequestIndex};
+use crate::request::{FreeRequests, RequestIndex, SEGMENT};
 use crate::slot::{SlotId, Slots};
 use crate::table::{LockTable, Queues};
 use crate::{Age, KeyRef, LockError, LockManager, WaitPolicy};
@@ -81,7 +83,7 @@ fn chains_are_cleaned_by_those_who_come_along() {
     }
     assert!((2..=10).contains(&longest), "{longest} requests in a chain");
     assert!(table.is_empty());
-    table.sweep();
+    table.sweep(0..BUCKETS);
     assert_eq!(length(&table, name(1)), 0);
 }
 
@@ -109,6 +111,32 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
     others.iter_mut().for_each(User::release);
     old.release();
     assert!(table.is_empty());
+}
+
+/// Others may wait for the locks of who needs requests: he looks at a few buckets, and all have had their turn when as many requests
+/// were used as there are buckets.
+#[test]
+fn who_needs_requests_sweeps_as_many_buckets_as_a_segment_has_requests() {
+    const MANY: usize = 64 * SEGMENT;
+    let table =
+        LockTable::new(&LockOptions { buckets: MANY, table: LockTableKind::Staged, ..LockOptions::default() });
+    let slots = Slots::new();
+    let mut free = FreeRequests::new(SlotId(0));
+    let swept = RefCell::new(Vec::new());
+    for number in 0..20 * MANY as u64 {
+        let sweep = |buckets: Range<usize>| {
+            swept.borrow_mut().push(buckets.len());
+            table.sweep(buckets);
+        };
+        let request = free.take(table.requests(), 0, sweep).unwrap();
+        assert!(table.try_request(&slots, name(number), SlotId(0), request, Mode::S).is_some());
+        table.release(&slots, name(number), request, None);
+    }
+    let swept = swept.into_inner();
+    assert!(swept.len() > 64 && swept.iter().all(|&buckets| buckets == SEGMENT), "{swept:?}");
+    // 64 before the first round, and what is used in a round, from one visit to the next.
+    let (allocated, _) = table.requests().segments_allocated();
+    assert!(allocated <= 3 * 64, "{allocated} segments for {MANY} buckets");
 }
 
 /// A look that does not end pins everything; then there is an error and no hang, and afterwards all is well.
@@ -179,7 +207,7 @@ fn recycling_beside_looks_loses_no_lock() {
     assert!(table.is_empty());
     assert!(granted.into_inner() > 10_000);
     // Nothing is lost and nothing recycled twice: all but the segments that the four had in hand are ready again.
-    table.sweep();
+    table.sweep(0..4);
     table.requests().recycle();
     let (allocated, ready) = table.requests().segments_allocated();
     assert!(ready <= allocated && allocated - ready <= usize::from(THREADS), "{ready} of {allocated}");
