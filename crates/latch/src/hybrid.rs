@@ -217,11 +217,12 @@ impl HybridLatch {
         // The holder alone writes the version, so this is the last word. No fence is needed for what was read before: a
         // writer whose store was seen either left before this thread entered, which the Acquire of entering shows, or
         // entered after this thread will have left, and then its store could not have been seen.
-        if self.version.load(Relaxed) != version.0 && !planted(Fault::UpgradeUnvalidated) {
+        let found = Version(self.version.load(Relaxed));
+        if found != version && !planted(Fault::UpgradeUnvalidated) {
             self.release_exclusive();
             return None;
         }
-        Some(self.exclusive_guard())
+        Some(self.guard_at(found))
     }
 
     /// From an optimistic read to shared, without waiting: only if nobody holds the latch exclusively and nothing changed
@@ -270,18 +271,25 @@ impl HybridLatch {
     /// The guard of a thread that has just entered exclusively, by whichever way.
     #[inline]
     fn exclusive_guard(&self) -> ExclusiveGuard<'_> {
+        // Relaxed: only exclusive holders write it, and entering has shown the last one's value.
+        self.guard_at(Version(self.version.load(Relaxed)))
+    }
+
+    /// As [`HybridLatch::exclusive_guard`], for who has looked at the version.
+    #[inline]
+    fn guard_at(&self, version: Version) -> ExclusiveGuard<'_> {
         // Partner is the acquire fence in `validate`: who sees any store that this thread is about to make also sees
         // EXCLUSIVE. Without it that store may become visible before EXCLUSIVE does (LATCH-2).
         fence(Release);
-        ExclusiveGuard::new(self)
+        ExclusiveGuard::new(self, version)
     }
 
-    /// The exclusive holder declares that the content has changed. Before it leaves, never after (LATCH-1).
+    /// The exclusive holder declares that the content has changed: the version is one more than it found. Before it leaves, never
+    /// after (LATCH-1).
     #[inline]
-    fn raise_version(&self) {
-        let version = self.version.load(Relaxed);
+    fn raise_version(&self, version: Version) {
         // Release: partner is the Acquire load in `optimistic`.
-        self.version.store(version + 1, Release);
+        self.version.store(version.0, Release);
     }
 
     /// The exclusive holder leaves.

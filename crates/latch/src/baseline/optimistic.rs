@@ -30,28 +30,27 @@ pub struct OptimisticLatch {
 const _: () = assert!(size_of::<OptimisticLatch>() == 8);
 
 impl OptimisticLatch {
+    /// What the word is while this thread holds the latch.
     #[inline]
-    fn try_enter(&self) -> bool {
+    fn try_enter(&self) -> Option<u64> {
         let word = self.word.load(Relaxed);
         // Acquire: partner is the Release in `leave`.
         if word & LOCKED != 0 || self.word.compare_exchange(word, word | LOCKED, Acquire, Relaxed).is_err() {
-            return false;
+            return None;
         }
         // Partner is the acquire fence in `try_optimistic`: who sees any store that this thread is about to make also sees
         // LOCKED or something newer.
         fence(Release);
-        true
+        Some(word | LOCKED)
     }
 
     #[cold]
-    fn wait(&self) {
-        spin::backing_off(|| self.try_enter().then_some(()));
+    fn wait(&self) -> u64 {
+        spin::backing_off(|| self.try_enter())
     }
 
     #[inline]
-    fn leave(&self) {
-        // Relaxed: nobody else writes the word while LOCKED stands.
-        let word = self.word.load(Relaxed);
+    fn leave(&self, word: u64) {
         // Release: partners are the Acquires of whoever reads or enters next.
         self.word.store(word - LOCKED + CHANGE, Release);
     }
@@ -63,19 +62,15 @@ impl Latch for OptimisticLatch {
 
     #[inline]
     fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
-        if !self.try_enter() {
-            self.wait();
-        }
-        let _leaving = Leaving(|| self.leave());
+        let word = self.try_enter().unwrap_or_else(|| self.wait());
+        let _leaving = Leaving(|| self.leave(word));
         change()
     }
 
     #[inline]
     fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
-        if !self.try_enter() {
-            return None;
-        }
-        let _leaving = Leaving(|| self.leave());
+        let word = self.try_enter()?;
+        let _leaving = Leaving(|| self.leave(word));
         Some(change())
     }
 

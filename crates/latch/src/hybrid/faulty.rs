@@ -23,7 +23,7 @@ impl HybridLatch {
 }
 
 pub(crate) fn raise_version(latch: &HybridLatch) {
-    latch.raise_version();
+    latch.raise_version(Version(latch.version.load(Relaxed) + 1));
 }
 
 pub(crate) fn release_without_version(latch: &HybridLatch) {

@@ -25,6 +25,9 @@ pub struct SharedGuard<'a> {
 #[derive(Debug)]
 pub struct ExclusiveGuard<'a> {
     latch: &'a HybridLatch,
+    /// What the version will be. Read on entering, when the line has just come: others may have it when the holder leaves, and a
+    /// look before the store would fetch it twice.
+    version: Version,
     thread: NotSend,
 }
 
@@ -45,25 +48,25 @@ impl<'a> SharedGuard<'a> {
 }
 
 impl<'a> ExclusiveGuard<'a> {
-    /// For a thread that has entered exclusively; `HybridLatch::exclusive_guard` sets the fence that belongs to it.
+    /// For a thread that has entered exclusively, and found `version`; `HybridLatch::exclusive_guard` sets the fence that belongs to it.
     #[inline]
-    pub(super) fn new(latch: &'a HybridLatch) -> ExclusiveGuard<'a> {
+    pub(super) fn new(latch: &'a HybridLatch, version: Version) -> ExclusiveGuard<'a> {
         latched();
-        ExclusiveGuard { latch, thread: PhantomData }
+        ExclusiveGuard { latch, version: Version(version.0 + 1), thread: PhantomData }
     }
 
     /// The version that optimistic readers will meet once this guard is released, until the next change.
     #[inline]
     pub fn version(&self) -> Version {
-        Version(self.latch.version.load(Relaxed) + 1)
+        self.version
     }
 
     /// Ends the changes but keeps the content as it is: from exclusive to shared without a gap for another writer.
     #[inline]
     pub fn downgrade(self) -> SharedGuard<'a> {
-        let latch = self.latch;
+        let (latch, version) = (self.latch, self.version);
         mem::forget(self);
-        latch.raise_version();
+        latch.raise_version(version);
         latch.leave(EXCLUSIVE, SHARER);
         SharedGuard::new(latch)
     }
@@ -80,7 +83,7 @@ impl Drop for ExclusiveGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !planted(Fault::VersionNotRaised) {
-            self.latch.raise_version();
+            self.latch.raise_version(self.version);
         }
         self.latch.release_exclusive();
     }
