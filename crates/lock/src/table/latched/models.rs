@@ -71,7 +71,7 @@ struct World {
 impl World {
     fn new() -> World {
         let requests = Requests::new(8, None);
-        let of = [0, 1, 2].map(|slot| FreeRequests::new(SlotId(slot)).take(&requests, 0, || {}).unwrap());
+        let of = [0, 1, 2].map(|slot| FreeRequests::new(SlotId(slot)).take(&requests, 0, |_| {}).unwrap());
         World { requests, slots: Slots::new(), bucket: Bucket::default(), of }
     }
 

@@ -65,7 +65,7 @@ impl World {
 
     /// A request for a slot, of a segment of its own.
     fn take(&self, slot: u16) -> RequestIndex {
-        FreeRequests::new(SlotId(slot)).take(&self.requests, 0, || {}).unwrap()
+        FreeRequests::new(SlotId(slot)).take(&self.requests, 0, |_| {}).unwrap()
     }
 
     fn try_lock(&self, slot: u16, request: RequestIndex, mode: Mode) -> bool {
@@ -295,7 +295,7 @@ fn recycle_beside_look(fault: Fault) {
         |world| {
             // Both requests of a segment are in the chain, obsolete; and one that makes the chain a longer one.
             let mut free = FreeRequests::new(SlotId(0));
-            let used = [0, 1].map(|_| free.take(&world.requests, 0, || {}).unwrap());
+            let used = [0, 1].map(|_| free.take(&world.requests, 0, |_| {}).unwrap());
             let requests = [used[0], world.take(1), world.take(2)];
             for request in used {
                 assert!(world.try_lock(0, request, Mode::S));
@@ -308,7 +308,7 @@ fn recycle_beside_look(fault: Fault) {
                 world.bucket.alone(|queue| queue.list.clean(&world.requests));
                 if world.requests.recycle() > 0 {
                     // At once it is used for another name.
-                    let reused = FreeRequests::new(SlotId(0)).take(&world.requests, 0, || {}).unwrap();
+                    let reused = FreeRequests::new(SlotId(0)).take(&world.requests, 0, |_| {}).unwrap();
                     world.requests.get(reused).set(ELSEWHERE, SlotId(0), Modes::held(Mode::X));
                 }
             },
@@ -352,7 +352,7 @@ fn a_segment_is_retired_once() {
         Fault::None,
         |world| {
             let mut free = FreeRequests::new(SlotId(0));
-            let [first, last] = [0, 1].map(|_| free.take(&world.requests, 0, || {}).unwrap());
+            let [first, last] = [0, 1].map(|_| free.take(&world.requests, 0, |_| {}).unwrap());
             [first, last, RequestIndex::NONE]
         },
         &[
