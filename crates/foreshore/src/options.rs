@@ -72,7 +72,8 @@ pub struct Options {
     pub log_full: LogFullPolicy,
     /// How long a [`Durability::Lazy`] commit may take to reach the disk. Default: 100 ms.
     pub flush_interval: Duration,
-    /// A checkpoint is made whenever the log has grown by so much, at most an eighth of [`Options::log_bytes`]; what is
+    /// A checkpoint is made whenever changes have let the log grow by so much. The whole pages that it gets beside them, one for the first
+    /// change of each page after a checkpoint, do not count; in all it grows by at most an eighth of [`Options::log_bytes`]. What is
     /// logged after the last one must be gone through when the database is opened after a crash. Default: 256 MiB.
     pub checkpoint_bytes: u64,
     /// What recovery after a crash may take: pages are written and checkpoints taken often enough for that, as far as the disk is

@@ -128,6 +128,8 @@ stats! {
     pool_sweep_writes: |stats| stats.pool.sweep_writes,
     /// Whole pages that were logged, so that a torn write can be repaired.
     page_images: |stats| stats.pool.images,
+    /// Their bytes in the log.
+    page_image_bytes: |stats| stats.pool.image_bytes,
     /// Pages taken into use.
     page_allocations: |stats| stats.pool.allocations,
     /// Allocations that had to look for free pages in the bitmaps, because their thread's share was used up.

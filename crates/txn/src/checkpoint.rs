@@ -49,9 +49,13 @@ enum Work {
 #[derive(Debug)]
 pub(crate) struct Growth {
     target: Target,
-    /// The log's tail at the last checkpoint, or at the last attempt. Relaxed: a late look costs a checkpoint too many or too
-    /// late.
+    /// The log's tail at the last checkpoint, or at the last attempt. Relaxed, as the next two: a late look costs a checkpoint too many
+    /// or too late.
     since: AtomicU64,
+    /// Bytes of images that were logged before.
+    images_before: AtomicU64,
+    /// From this LSN on it is looked whether the next checkpoint is due.
+    look_at: AtomicU64,
     /// Where recovery would begin to redo. Written under the mutex of the control file when that says so; read for reports,
     /// relaxed.
     redo: AtomicU64,
@@ -89,6 +93,8 @@ impl Growth {
         Growth {
             target,
             since: AtomicU64::new(redo.0),
+            images_before: AtomicU64::new(0),
+            look_at: AtomicU64::new(redo.0),
             redo: AtomicU64::new(redo.0),
             floor_at: AtomicU64::new(redo.0),
             asked: AtomicBool::new(false),
@@ -97,20 +103,30 @@ impl Growth {
         }
     }
 
-    /// Whether it is time to look who is open.
+    /// The log has grown to this LSN; `image_bytes` are those of all images so far. Whether it is time to look who is open.
     #[inline]
-    pub(crate) fn note(&self, lsn: Lsn) -> bool {
-        if lsn.0.saturating_sub(self.since.load(Ordering::Relaxed)) >= self.target.interval() {
-            self.ask();
+    pub(crate) fn note(&self, lsn: Lsn, image_bytes: impl FnOnce() -> u64) -> bool {
+        if lsn.0 >= self.look_at.load(Ordering::Relaxed) && !self.asked.load(Ordering::Relaxed) {
+            self.look(lsn, image_bytes());
         }
         lsn.0 >= self.floor_at.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a checkpoint if it is due; else says when to look again.
+    #[cold]
+    fn look(&self, lsn: Lsn, image_bytes: u64) {
+        let images = image_bytes.saturating_sub(self.images_before.load(Ordering::Relaxed));
+        let due = self.since.load(Ordering::Relaxed).saturating_add(self.target.interval(images));
+        self.look_at.store(due, Ordering::Relaxed);
+        if lsn.0 >= due {
+            self.ask();
+        }
     }
 
     pub(crate) fn raise_floor_again(&self, at: u64) {
         self.floor_at.store(at, Ordering::Relaxed);
     }
 
-    #[cold]
     fn ask(&self) {
         if !self.asked.swap(true, Ordering::Relaxed) {
             self.wanted.lock().checkpoint = true;
@@ -147,8 +163,11 @@ impl Growth {
         wanted.reaper = true;
     }
 
-    fn restart(&self, tail: Lsn) {
+    /// Begins to count anew, behind so many bytes of images.
+    fn restart(&self, tail: Lsn, image_bytes: u64) {
         self.since.store(tail.0, Ordering::Relaxed);
+        self.images_before.store(image_bytes, Ordering::Relaxed);
+        self.look_at.store(tail.0, Ordering::Relaxed);
         self.asked.store(false, Ordering::Relaxed);
     }
 
@@ -209,7 +228,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
             && !core.checkpoint_shortens_log()
         {
             // What is left is kept for rollbacks (TXN-5), and after a checkpoint they would log all their pages anew.
-            core.growth.restart(core.log.tail());
+            core.growth.restart(core.log.tail(), core.pool.image_bytes());
             continue;
         }
         let result = match work {
@@ -228,7 +247,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
             // Nothing is lost. The log stays longer until the next growth tries again; pages stay in use until the next
             // drop or opening does.
             if work == Work::Checkpoint {
-                core.growth.restart(core.log.tail());
+                core.growth.restart(core.log.tail(), core.pool.image_bytes());
             }
             core.growth.wanted.lock().failure = Some(error.to_string());
         }
@@ -263,8 +282,9 @@ impl Core {
         if let Some(error) = self.log.poisoned() {
             return Err(error);
         }
+        let image_bytes = self.pool.image_bytes();
         let redo = self.pool.sweep()?;
-        self.growth.restart(redo);
+        self.growth.restart(redo, image_bytes);
         let seen = self.transactions.capture();
         let analysis = if planted(Fault::OpenForgotten) { redo } else { redo.min(seen.pending) };
         // Who took his slot late tells of a tail that is long past. He has no record below what an earlier checkpoint released, because

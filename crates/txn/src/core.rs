@@ -89,7 +89,7 @@ impl Core {
     /// Tells the checkpointer when the log has grown enough.
     #[inline]
     pub(crate) fn note_log_growth(&self, lsn: Lsn) {
-        if self.growth.note(lsn) {
+        if self.growth.note(lsn, || self.pool.image_bytes()) {
             self.raise_undo_floor();
         }
     }

@@ -27,7 +27,8 @@ pub struct EngineOptions {
     pub locks: LockOptions,
     /// How nodes of trees are latched by those who read.
     pub latch_mode: LatchMode,
-    /// The log's growth after which the background thread takes a checkpoint; at most an eighth of the log's capacity.
+    /// The log's growth after which the background thread takes a checkpoint, without the images of pages, which come anew after each
+    /// checkpoint; with them it is at most an eighth of the log's capacity.
     pub checkpoint_bytes: u64,
     /// What a recovery after a crash may take: checkpoints come often enough for that, as far as the disk lets them. Zero: no
     /// matter.
@@ -87,10 +88,10 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// [`EngineOptions::checkpoint_bytes`] within its limits: appends are refused at three eighths of the capacity, and the
-    /// log cannot be shortened before a checkpoint is complete.
-    pub(crate) fn checkpoint_interval(&self) -> u64 {
-        self.checkpoint_bytes.min(self.log.capacity_bytes / 8)
+    /// The most that the log may grow between two checkpoints, whatever of it is images: appends are refused at three eighths of the
+    /// capacity, and the log cannot be shortened before a checkpoint is complete.
+    pub(crate) fn most_growth(&self) -> u64 {
+        self.log.capacity_bytes / 8
     }
 }
 

@@ -62,6 +62,7 @@ impl BufferPool {
         header[6..].copy_from_slice(&(length as u16).to_le_bytes());
         let payload: [&[u8]; 3] = [&header, &page.0[..start], &page.0[start + length..]];
         self.counters.images.add(1);
+        self.counters.image_bytes.add((IMAGE_HEADER_BYTES + PAGE_BYTES - length) as u64);
         if rollback {
             self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &payload)
         } else {

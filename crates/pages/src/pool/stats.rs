@@ -30,6 +30,7 @@ pub(crate) struct Counters {
     pub(crate) cleaner_writes: Counter,
     pub(crate) sweep_writes: Counter,
     pub(crate) images: Counter,
+    pub(crate) image_bytes: Counter,
     pub(crate) allocations: Counter,
     pub(crate) frees: Counter,
     pub(crate) space_searches: Counter,
@@ -65,6 +66,8 @@ pub struct PoolStats {
     pub sweep_writes: u64,
     /// Page images logged.
     pub images: u64,
+    /// Their bytes in the log.
+    pub image_bytes: u64,
     /// Pages allocated.
     pub allocations: u64,
     /// Pages freed.
@@ -74,6 +77,11 @@ pub struct PoolStats {
 }
 
 impl BufferPool {
+    /// Bytes of page images in the log, since the pool was made.
+    pub fn image_bytes(&self) -> u64 {
+        self.counters.image_bytes.get()
+    }
+
     /// The pool in numbers.
     pub fn stats(&self) -> PoolStats {
         let counters = &self.counters;
@@ -94,6 +102,7 @@ impl BufferPool {
             cleaner_writes: counters.cleaner_writes.get(),
             sweep_writes: counters.sweep_writes.get(),
             images: counters.images.get(),
+            image_bytes: counters.image_bytes.get(),
             allocations: counters.allocations.get(),
             frees: counters.frees.get(),
             space_searches: counters.space_searches.get(),

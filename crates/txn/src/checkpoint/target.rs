@@ -6,6 +6,9 @@
 //!
 //! A checkpoint takes the horizon at its beginning and makes it count at its end. So the most that recovery may have to read is
 //! what makes the next checkpoint begin, and what is logged while it sweeps: the last sweep tells how much that is.
+//!
+//! Without a target, what counts is the log that changes make. After a checkpoint the first change of each page logs the whole page: were
+//! that counted, a checkpoint would ask for the next one where changes are scattered over many pages.
 
 use foreshore_base::Lsn;
 use foreshore_env::{
@@ -26,21 +29,22 @@ const MIN_INTERVAL: u64 = 64 << 10;
 /// The target and what it takes to meet it.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The most that the log may grow between two checkpoints, whatever the target.
+    /// The most that the log may grow between two checkpoints, whatever the target: without images, and in all.
+    changes: u64,
     most: u64,
     /// The most log that can be recovered in time; `u64::MAX` without a target.
     budget: u64,
     /// Nanoseconds for each KiB of the log.
     cost: u64,
-    /// Growth of the log that asks for the next checkpoint. Written under the mutex of the control file, relaxed: a late look
-    /// costs a checkpoint too many or too late.
+    /// Growth of the log, images and all, that asks for the next checkpoint. Written under the mutex of the control file, relaxed: a
+    /// late look costs a checkpoint too many or too late.
     interval: AtomicU64,
 }
 
 impl Target {
     /// `target` zero: none.
-    pub(crate) fn new(most: u64, target: Duration, recovery: &RecoveryReport) -> Target {
-        let most = most.max(MIN_INTERVAL);
+    pub(crate) fn new(changes: u64, most: u64, target: Duration, recovery: &RecoveryReport) -> Target {
+        let (changes, most) = (changes.max(MIN_INTERVAL), most.max(MIN_INTERVAL));
         let read = recovery.log_end.0.saturating_sub(recovery.redo_from.0);
         let cost = if read < TELLING_BYTES {
             USUAL_COST.as_nanos() as u64
@@ -53,13 +57,12 @@ impl Target {
         };
         // Until a sweep has told more, a third is thought to be logged while it goes on.
         let interval = AtomicU64::new(most.min((budget / 3 * 2).max(MIN_INTERVAL)));
-        Target { most, budget, cost, interval }
+        Target { changes, most, budget, cost, interval }
     }
 
-    /// Growth of the log that asks for a checkpoint.
-    #[inline]
-    pub(super) fn interval(&self) -> u64 {
-        self.interval.load(Ordering::Relaxed)
+    /// Growth of the log that asks for a checkpoint, when so many bytes of it are images.
+    pub(super) fn interval(&self, images: u64) -> u64 {
+        self.interval.load(Ordering::Relaxed).min(self.changes.saturating_add(images))
     }
 
     /// A checkpoint is complete, and so much was logged since it began.
@@ -87,29 +90,36 @@ mod tests {
 
     #[test]
     fn without_a_target_only_the_interval_counts() {
-        let target = Target::new(10 * MIB, Duration::ZERO, &RecoveryReport::default());
-        assert_eq!(target.interval(), 10 * MIB);
+        let target = Target::new(10 * MIB, 40 * MIB, Duration::ZERO, &RecoveryReport::default());
+        assert_eq!(target.interval(0), 10 * MIB);
         target.note_sweep(100 * MIB);
-        assert_eq!(target.interval(), 10 * MIB);
+        assert_eq!(target.interval(0), 10 * MIB);
+    }
+
+    #[test]
+    fn images_count_for_the_log_and_not_for_the_changes() {
+        let target = Target::new(10 * MIB, 40 * MIB, Duration::ZERO, &RecoveryReport::default());
+        assert_eq!(target.interval(20 * MIB), 30 * MIB);
+        assert_eq!(target.interval(31 * MIB), 40 * MIB);
     }
 
     #[test]
     fn what_is_logged_during_a_sweep_counts_too() {
         // A recovery of 8 MiB took 1 s, so 2 s are 16 MiB.
-        let target = Target::new(1 << 40, Duration::from_secs(2), &after(8 * MIB, Duration::from_secs(1)));
+        let target = Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &after(8 * MIB, Duration::from_secs(1)));
         let close = |bytes: u64, expected: u64| bytes.abs_diff(expected) < MIB / 8;
-        assert!(close(target.interval(), 32 * MIB / 3));
+        assert!(close(target.interval(0), 32 * MIB / 3));
         target.note_sweep(MIB);
-        assert!(close(target.interval(), 15 * MIB));
+        assert!(close(target.interval(0), 15 * MIB));
         target.note_sweep(100 * MIB);
-        assert_eq!(target.interval(), MIN_INTERVAL, "sweep after sweep, and no end of them");
+        assert_eq!(target.interval(0), MIN_INTERVAL, "sweep after sweep, and no end of them");
         let estimate = target.estimate(Lsn(MIB), Lsn(5 * MIB));
         assert!(estimate.abs_diff(Duration::from_millis(500)) < Duration::from_millis(5), "{estimate:?}");
     }
 
     #[test]
     fn a_short_recovery_tells_nothing() {
-        let of = |report| Target::new(1 << 40, Duration::from_secs(2), &report).estimate(Lsn(0), Lsn(MIB));
+        let of = |report| Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &report).estimate(Lsn(0), Lsn(MIB));
         let usual = USUAL_COST * 1024;
         assert_eq!(of(after(MIB, Duration::from_secs(100))), usual);
         assert_eq!(of(RecoveryReport::default()), usual);

@@ -259,7 +259,8 @@ impl Place<'_> {
     }
 
     fn target(&self, recovery: &RecoveryReport) -> Target {
-        Target::new(self.options.checkpoint_interval(), self.options.recovery_target, recovery)
+        let options = self.options;
+        Target::new(options.checkpoint_bytes, options.most_growth(), options.recovery_target, recovery)
     }
 
     fn trees(&self, below: &Below) -> Arc<TreeEnv> {

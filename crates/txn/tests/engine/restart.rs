@@ -59,6 +59,39 @@ fn a_recovery_target_takes_checkpoints_as_often_as_it_needs() {
     assert!(checkpoints > 3 && bytes < 1 << 20 && estimate <= target, "{checkpoints} {bytes} {estimate:?}");
 }
 
+/// The whole pages that the first changes after a checkpoint log ask for no other one, which would have all pages logged again.
+#[test]
+fn images_of_pages_ask_for_no_checkpoint() {
+    const GROWTH: u64 = 512 << 10;
+    let disk = FaultyDisk::new();
+    let options = EngineOptions { checkpoint_bytes: GROWTH, ..options(Duration::ZERO) };
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    // A page has few large rows, and a small one between them.
+    for number in 0_u64..800 {
+        let value: &[u8] = if number % 4 == 0 { &[7; 8] } else { &[7; 1500] };
+        put(&engine, &table, &number.to_be_bytes(), value);
+    }
+    engine.checkpoint().unwrap();
+    let before = engine.stats();
+    for number in (0_u64..800).step_by(4) {
+        put(&engine, &table, &number.to_be_bytes(), &[8; 8]);
+    }
+    // Time to take one, if it was asked for.
+    thread::sleep(Duration::from_millis(300));
+    let stats = engine.stats();
+    let (grown, images) =
+        (stats.log_tail - before.log_tail, stats.pool.image_bytes - before.pool.image_bytes);
+    assert!(grown > 3 * GROWTH / 2 && grown - images < GROWTH / 2, "{grown} {images}");
+    assert_eq!(stats.checkpoints, before.checkpoints, "{grown} {images}");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    write_log(&engine, &table, GROWTH);
+    while engine.stats().checkpoints == before.checkpoints {
+        assert!(Instant::now() < deadline, "{:?}", engine.stats());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn recovery_tells_how_far_it_is() {
     let disk = FaultyDisk::new();
