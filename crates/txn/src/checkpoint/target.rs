@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn what_is_logged_during_a_sweep_counts_too() {
         // A recovery of 8 MiB took 1 s, so 2 s are 16 MiB.
-        let target = Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &after(8 * MIB, Duration::from_secs(1)));
+        let target =
+            Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &after(8 * MIB, Duration::from_secs(1)));
         let close = |bytes: u64, expected: u64| bytes.abs_diff(expected) < MIB / 8;
         assert!(close(target.interval(0), 32 * MIB / 3));
         target.note_sweep(MIB);
@@ -119,7 +120,9 @@ mod tests {
 
     #[test]
     fn a_short_recovery_tells_nothing() {
-        let of = |report| Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &report).estimate(Lsn(0), Lsn(MIB));
+        let of = |report| {
+            Target::new(1 << 40, 1 << 40, Duration::from_secs(2), &report).estimate(Lsn(0), Lsn(MIB))
+        };
         let usual = USUAL_COST * 1024;
         assert_eq!(of(after(MIB, Duration::from_secs(100))), usual);
         assert_eq!(of(RecoveryReport::default()), usual);

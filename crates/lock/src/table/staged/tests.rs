@@ -118,8 +118,11 @@ fn an_idle_old_transaction_pins_only_what_it_holds() {
 #[test]
 fn who_needs_requests_sweeps_as_many_buckets_as_a_segment_has_requests() {
     const MANY: usize = 64 * SEGMENT;
-    let table =
-        LockTable::new(&LockOptions { buckets: MANY, table: LockTableKind::Staged, ..LockOptions::default() });
+    let table = LockTable::new(&LockOptions {
+        buckets: MANY,
+        table: LockTableKind::Staged,
+        ..LockOptions::default()
+    });
     let slots = Slots::new();
     let mut free = FreeRequests::new(SlotId(0));
     let swept = RefCell::new(Vec::new());
