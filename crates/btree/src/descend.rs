@@ -11,6 +11,7 @@ use foreshore_pages::{ExclusivePage, OptimisticPage, SlottedView};
 
 use crate::{
     hold::HeldNode,
+    look::Place,
     node::{self, Hop, Target, damaged},
     session::Session,
     tree::Tree,
@@ -50,17 +51,33 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The leaf of `key`, if the session was there before: a node in use at this level that encloses the key is the one
-    /// (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
+    /// The leaf of `key` and its place there, if the session was there before: a node in use at this level that encloses the key is
+    /// the one (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
+    /// `ascends`: it may well come after all others.
     #[inline]
-    pub(crate) fn leaf_at_finger(&self, session: &impl Session, key: &[u8]) -> Option<Landing<'a>> {
-        let leaf = session.finger(self.table)?;
+    pub(crate) fn place_at_finger(
+        &self,
+        session: &impl Session,
+        key: &[u8],
+        ascends: bool,
+    ) -> Option<(Landing<'a>, Place)> {
+        let (leaf, slot) = session.finger(self.table)?;
         if !self.is_optimistic() {
             return None;
         }
         let page = self.env.pool.optimistic_now(leaf)?;
-        let here = node::is_node(page.view(), self.table, 0) && page.view().encloses(key);
-        (here && page.validate()).then_some(Landing { page, foster: None })
+        let view = page.view();
+        if !node::is_node(view, self.table, 0) {
+            return None;
+        }
+        let place = match Place::at(view, slot, key) {
+            // A record lies between the fences of its leaf.
+            Some(place) => place,
+            None if !view.encloses(key) => return None,
+            None if ascends => Place::from_end(view, key),
+            None => Place::of(view, key),
+        };
+        page.validate().then_some((Landing { page, foster: None }, place))
     }
 
     /// The node of `target` at `level`; `None` when the root is below that level.
@@ -117,11 +134,12 @@ impl<'a> Tree<'a> {
                 }
                 Hop::Child(next) => (next, at - 1),
             };
-            // Before the pointer is followed: it may be nonsense, and nonsense costs a read from the file.
-            if !page.validate() {
-                return Ok(Descent::Restart);
-            }
-            let fetched = self.fetch(page.id(), next, |id| self.env.pool.optimistic_within(id, patience));
+            let fetched = match self.env.pool.optimistic_now(next) {
+                Some(fetched) if self.leads_down(page.id(), next) => Ok(fetched),
+                // A pointer that may be nonsense is not followed out of the pool: nonsense costs a read from the file.
+                _ if !page.validate() => return Ok(Descent::Restart),
+                _ => self.fetch(page.id(), next, |id| self.env.pool.optimistic_within(id, patience)),
+            };
             // After the next node's version was taken: then the pointer stood at that time (BTREE-3). An error is
             // genuine only if the pointer is.
             if !page.validate() {
@@ -174,10 +192,16 @@ impl<'a> Tree<'a> {
         Err(damaged(page.id(), "its foster chain does not end"))
     }
 
+    /// Whether a pointer can be one to a node below or beside the one that it stands in.
+    #[inline]
+    fn leads_down(&self, from: PageId, to: PageId) -> bool {
+        to.is_some() && to != from && to != self.root
+    }
+
     /// Follows a pointer that may be damaged.
     #[inline]
     fn fetch<P>(&self, from: PageId, to: PageId, get: impl FnOnce(PageId) -> Result<P>) -> Result<P> {
-        if !to.is_some() || to == from || to == self.root {
+        if !self.leads_down(from, to) {
             return Err(damaged(from, format!("it points to page {to}")));
         }
         get(to)

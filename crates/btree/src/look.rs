@@ -28,6 +28,20 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// The slot that has the key, or before which it belongs.
+    #[inline]
+    pub(crate) fn slot(self) -> SlotIndex {
+        let (Place::Live(slot) | Place::Ghost(slot) | Place::Absent(slot)) = self;
+        slot
+    }
+
+    /// What is in a slot, if that has the key.
+    #[inline]
+    pub(crate) fn at(view: SlottedView<'_>, slot: SlotIndex, key: &[u8]) -> Option<Place> {
+        let here = slot.0 < view.slot_count() && view.compare_key(slot, key).is_eq();
+        here.then(|| Place::found(view, Ok(slot)))
+    }
+
     #[inline]
     pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
         Place::found(view, view.find(key))
@@ -120,8 +134,8 @@ impl<'a> Tree<'a> {
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
             let landing = self.leaf(session.patience(), Target::Key(key))?;
             let (page, view) = (landing.page, landing.page.view());
-            session.point(self.table, page.id());
             let place = Place::of(view, key);
+            session.point(self.table, page.id(), place.slot());
             if let Place::Absent(slot) = place
                 && isolation.locks_gaps()
             {

@@ -1,6 +1,6 @@
 //! The seam between data and concurrency control: whom a tree asks for locks, and in whose name it logs.
 
-use foreshore_base::{Lsn, PageId, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, SlotIndex, TableId, TxnId};
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp};
@@ -44,18 +44,18 @@ pub trait Session {
         Patience::ENDLESS
     }
 
-    /// The leaf that [`Session::point`] named last, if that was of this table: finger search, for those who read a key
+    /// The place that [`Session::point`] named last, if that was of this table: finger search, for those who read a key
     /// before they write it.
     #[inline]
-    fn finger(&self, table: TableId) -> Option<PageId> {
+    fn finger(&self, table: TableId) -> Option<(PageId, SlotIndex)> {
         let _ = table;
         None
     }
 
-    /// Takes note of the leaf where an operation on `table` found its key.
+    /// Takes note of the leaf where an operation on `table` found its key, or where that belongs, and of the slot.
     #[inline]
-    fn point(&mut self, table: TableId, leaf: PageId) {
-        let _ = (table, leaf);
+    fn point(&mut self, table: TableId, leaf: PageId, slot: SlotIndex) {
+        let _ = (table, leaf, slot);
     }
 
     /// Whether records of this table may be read without locks at this moment: for each read a leaf is

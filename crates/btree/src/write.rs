@@ -77,15 +77,14 @@ impl<'a> Tree<'a> {
         loop {
             // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was. Who
             // adds record after record does it in ascending order, as a rule.
-            let (landing, seen) = match self.leaf_at_finger(session, key) {
-                Some(landing) if verb.may_add() => (landing, Place::from_end(landing.page.view(), key)),
-                Some(landing) => (landing, Place::of(landing.page.view(), key)),
+            let (landing, seen) = match self.place_at_finger(session, key, verb.may_add()) {
+                Some(found) => found,
                 None => {
                     let landing = self.leaf(session.patience(), target)?;
                     (landing, Place::of(landing.page.view(), key))
                 }
             };
-            session.point(self.table, landing.page.id());
+            session.point(self.table, landing.page.id(), seen.slot());
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
                 // reading: two that did would wait for each other.

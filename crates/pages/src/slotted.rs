@@ -29,6 +29,7 @@ mod edit;
 mod extent;
 mod inspect;
 mod records;
+mod search;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -78,13 +79,16 @@ fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
-/// The first eight bytes of `suffix` as a number that sorts as they do, zeros where it is shorter.
+/// The first eight bytes of `key` behind its first `prefix` ones, as a number that sorts as they do, zeros where there are fewer.
 #[inline]
-fn sort_key_of(suffix: &[u8]) -> u64 {
-    match suffix.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            suffix.iter().fold(0, |key, byte| key << 8 | u64::from(*byte)) << (64 - 8 * suffix.len().max(1))
+fn sort_key_of(key: &[u8], prefix: usize) -> u64 {
+    let suffix = key.get(prefix..).unwrap_or(&[]);
+    match (suffix.first_chunk(), key.last_chunk()) {
+        (Some(first), _) => u64::from_be_bytes(*first),
+        // What is left of the key is the end of its last eight bytes. Twice: a shift by 64 is none.
+        (None, Some(last)) => u64::from_be_bytes(*last) << (63 - 8 * suffix.len()) << 1,
+        (None, None) => {
+            (0..8).fold(0, |word, index| word << 8 | u64::from(suffix.get(index).copied().unwrap_or(0)))
         }
     }
 }

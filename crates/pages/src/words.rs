@@ -7,7 +7,7 @@
 //! PAGE-1: no access leaves the page, whatever offset it is given: a torn read may be nonsense, it is never out of
 //! bounds. Reads past the end give zeros, writes past the end are dropped.
 
-use std::{cmp::Ordering as Order, fmt};
+use std::{cmp::Ordering as Order, fmt, hint::select_unpredictable};
 
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::{
@@ -160,7 +160,16 @@ impl PageWords {
     #[inline]
     pub(crate) fn partition_point(&self, first: usize, count: usize, before: impl Fn(u64) -> bool) -> usize {
         let words = self.0.get(first..).unwrap_or(&[]);
-        words[..count.min(words.len())].partition_point(|word| before(word.load(Ordering::Relaxed)))
+        let mut words = &words[..count.min(words.len())];
+        let mut low = 0;
+        while words.len() > 1 {
+            let half = words.len() / 2;
+            let (lower, upper) = (&words[..words.len() - half], &words[half..]);
+            let goes_up = before(upper[0].load(Ordering::Relaxed));
+            words = select_unpredictable(goes_up, upper, lower);
+            low += select_unpredictable(goes_up, half, 0);
+        }
+        low + words.first().map_or(0, |word| usize::from(before(word.load(Ordering::Relaxed))))
     }
 
     /// The bytes from `offset` on, a word at a time: each word of memory is loaded once, also at odd offsets.
@@ -215,7 +224,8 @@ impl PageWords {
     /// The first eight bytes of the `length` at `offset` as a number that sorts as they do, with zeros where there are fewer.
     #[inline]
     pub(crate) fn sort_key(&self, offset: usize, length: usize) -> u64 {
-        (self.u64(offset) & first_bytes(length.min(WORD_BYTES))).swap_bytes()
+        let word = self.u64(offset).swap_bytes();
+        if length >= WORD_BYTES { word } else { word & !(u64::MAX >> (length * 8)) }
     }
 
     /// Fills `target` from `offset` on; with zeros past the page's end.

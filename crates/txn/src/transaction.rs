@@ -309,6 +309,7 @@ impl Txn {
         Err(self.note(error))
     }
 
+    #[inline]
     fn lock(&mut self, lock: impl FnOnce(&mut TxnSession) -> Result<(), LockError>) -> Result<(), TxnError> {
         lock(&mut self.session).map_err(|error| self.note(error.into()))
     }

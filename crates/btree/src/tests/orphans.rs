@@ -101,10 +101,10 @@ fn a_foster_child_outside_its_fences_is_damage() {
     }
 }
 
-/// A session that takes any page for the leaf where it was last.
+/// A session that takes any place for the one where it was last.
 struct Misled {
     session: NoLocks,
-    finger: PageId,
+    finger: (PageId, SlotIndex),
 }
 
 impl Session for Misled {
@@ -128,7 +128,7 @@ impl Session for Misled {
         self.session.has_requests(table, key)
     }
 
-    fn finger(&self, _: TableId) -> Option<PageId> {
+    fn finger(&self, _: TableId) -> Option<(PageId, SlotIndex)> {
         Some(self.finger)
     }
 
@@ -147,10 +147,11 @@ fn a_finger_may_point_anywhere() {
         model.insert(vec![number], vec![0; 9]);
     }
     let beyond = PageId(rig.pages().into_iter().map(|page| page.0).max().unwrap() + 1);
-    for finger in rig.pages().into_iter().chain([beyond]) {
+    let pages = rig.pages().into_iter().chain([beyond]);
+    for finger in pages.flat_map(|page| [0, 1, 3, u16::MAX].map(|slot| (page, SlotIndex(slot)))) {
         let mut session = Misled { session: NoLocks::new(TxnId(2)), finger };
         for number in (0..KEYS).step_by(3) {
-            let value = finger.0.to_le_bytes();
+            let value = (finger.0.0 ^ u32::from(finger.1.0)).to_le_bytes();
             assert!(rig.tree.put(&mut session, &[number], &value).unwrap());
             assert!(rig.tree.update(&mut session, &[number], &value).unwrap());
             model.insert(vec![number], value.to_vec());

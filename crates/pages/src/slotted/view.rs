@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, extent::Extent, head_of, slot_offset, sort_key_of};
+use super::{RECORD_LENGTH_BYTES, Slot, extent::Extent, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SLOT_COUNT, TABLE,
@@ -24,7 +24,7 @@ pub enum Fence {
 /// A slotted page as a reader sees it; see PAGE-2 in `slotted.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct SlottedView<'a> {
-    words: &'a PageWords,
+    pub(super) words: &'a PageWords,
 }
 
 impl<'a> SlottedView<'a> {
@@ -106,7 +106,7 @@ impl<'a> SlottedView<'a> {
 
     /// Where the prefix is, and its length.
     #[inline]
-    fn prefix_in(&self, extent: Extent) -> (usize, usize) {
+    pub(super) fn prefix_in(&self, extent: Extent) -> (usize, usize) {
         let stored = extent.prefix_bytes();
         if stored == 0 {
             return (0, 0);
@@ -176,7 +176,7 @@ impl<'a> SlottedView<'a> {
 
     /// How the first bytes of `key` compare to the node's prefix, at this place and of this length.
     #[inline]
-    fn compare_prefix(&self, (offset, length): (usize, usize), key: &[u8]) -> Ordering {
+    pub(super) fn compare_prefix(&self, (offset, length): (usize, usize), key: &[u8]) -> Ordering {
         if length == 0 {
             return Ordering::Equal;
         }
@@ -187,65 +187,6 @@ impl<'a> SlottedView<'a> {
     #[inline]
     pub fn slot(&self, slot: SlotIndex) -> Slot {
         Slot(self.words.u64(slot_offset(usize::from(slot.0))))
-    }
-
-    /// The slot that holds `key`, or the slot before which it belongs.
-    #[inline]
-    pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        let extent = self.extent();
-        let (count, prefix) = (extent.slot_count(), self.prefix_in(extent));
-        match self.compare_prefix(prefix, key) {
-            Ordering::Less => return Err(SlotIndex(0)),
-            Ordering::Greater => return Err(SlotIndex(count)),
-            Ordering::Equal => {}
-        }
-        // Under a torn header the prefix may be longer than the key.
-        let suffix = key.get(prefix.1..).unwrap_or(&[]);
-        let head = head_of(suffix);
-        let low = self.first_slot(0, count, |slot| slot.head() < head);
-        let slot = self.slot(SlotIndex(low));
-        if low == count || slot.head() != head {
-            return Err(SlotIndex(low));
-        }
-        self.words.prefetch_behind(slot.offset());
-        // Mostly the head tells one key from all others.
-        match self.compare_suffix(slot, suffix) {
-            Ordering::Equal => Ok(SlotIndex(low)),
-            Ordering::Greater => Err(SlotIndex(low)),
-            Ordering::Less => self.find_beside(low + 1, count, head, suffix),
-        }
-    }
-
-    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
-    #[inline]
-    pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        match self.slot_count() {
-            count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
-            _ => self.find(key),
-        }
-    }
-
-    /// The rest of a search among `low..count`, whose first slots may have the same head.
-    fn find_beside(&self, low: u16, count: u16, head: u32, suffix: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        // Without a prefix all slots have the same head, often.
-        let all = count > 0 && self.slot(SlotIndex(count - 1)).head() == head;
-        let high = if all { count } else { self.first_slot(low, count, |slot| slot.head() <= head) };
-        let first = sort_key_of(suffix);
-        let low = self.first_slot(low, high, |slot| {
-            let other = self.words.sort_key(slot.offset(), slot.suffix_len());
-            if other == first { self.compare_suffix(slot, suffix).is_lt() } else { other < first }
-        });
-        let found = low < high && self.compare_suffix(self.slot(SlotIndex(low)), suffix).is_eq();
-        if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
-    }
-
-    /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the slots
-    /// are: there is no branch to mispredict.
-    #[inline]
-    fn first_slot(&self, low: u16, high: u16, before: impl Fn(Slot) -> bool) -> u16 {
-        let first = slot_offset(usize::from(low)) / SLOT_BYTES;
-        let count = usize::from(high.saturating_sub(low));
-        low + self.words.partition_point(first, count, |slot| before(Slot(slot))) as u16
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
 //! for what is planned in `planned.rs`.
 
-use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, Result, SlotIndex, TableId, TxnId};
 use foreshore_btree::{Patience, Session, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
@@ -84,8 +84,8 @@ pub(crate) struct TxnSession {
     pub(crate) reads: UnlockedReads,
     /// One of them is S, SIX or X, so some key locks are needless.
     pub(super) absolute: bool,
-    /// The leaf that was used last, and its table.
-    finger: (TableId, PageId),
+    /// The leaf that was used last, and where, and its table.
+    finger: (TableId, PageId, SlotIndex),
 }
 
 impl TxnSession {
@@ -113,7 +113,7 @@ impl TxnSession {
             company: Company::new(),
             reads: UnlockedReads::default(),
             absolute: false,
-            finger: (VOLUME, PageId::NONE),
+            finger: (VOLUME, PageId::NONE, SlotIndex(0)),
         }
     }
 
@@ -320,13 +320,14 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn finger(&self, table: TableId) -> Option<PageId> {
-        (self.finger.0 == table).then_some(self.finger.1)
+    fn finger(&self, table: TableId) -> Option<(PageId, SlotIndex)> {
+        let (of, leaf, slot) = self.finger;
+        (of == table).then_some((leaf, slot))
     }
 
     #[inline]
-    fn point(&mut self, table: TableId, leaf: PageId) {
-        self.finger = (table, leaf);
+    fn point(&mut self, table: TableId, leaf: PageId, slot: SlotIndex) {
+        self.finger = (table, leaf, slot);
     }
 
     #[inline]

@@ -1,0 +1,92 @@
+//! Finding a key in a slotted page.
+
+use std::cmp::Ordering;
+
+use foreshore_base::{SlotIndex, limits::PAGE_BYTES};
+
+use super::{SLOT_BYTES, Slot, SlottedView, slot_offset, sort_key_of};
+
+/// What is left of a key that is sought in a node, behind the prefix that the node's keys share.
+#[derive(Clone, Copy)]
+struct Sought<'k> {
+    /// Its first eight bytes, as a number that sorts as they do.
+    first: u64,
+    suffix: &'k [u8],
+}
+
+impl Sought<'_> {
+    #[inline]
+    fn head(self) -> u32 {
+        (self.first >> 32) as u32
+    }
+}
+
+impl SlottedView<'_> {
+    /// The slot that holds `key`, or the slot before which it belongs.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        let extent = self.extent();
+        let (count, prefix) = (extent.slot_count(), self.prefix_in(extent));
+        match self.compare_prefix(prefix, key) {
+            Ordering::Less => return Err(SlotIndex(0)),
+            Ordering::Greater => return Err(SlotIndex(count)),
+            Ordering::Equal => {}
+        }
+        // Under a torn header the prefix may be longer than the key.
+        let sought = Sought { first: sort_key_of(key, prefix.1), suffix: key.get(prefix.1..).unwrap_or(&[]) };
+        let head = sought.head();
+        let low = self.first_slot(0, count, |slot| slot.head() < head);
+        let slot = self.slot(SlotIndex(low));
+        if low == count || slot.head() != head {
+            return Err(SlotIndex(low));
+        }
+        self.words.prefetch_behind(slot.offset());
+        // Mostly the head tells one key from all others.
+        match self.compare_sought(slot, sought) {
+            Ordering::Equal => Ok(SlotIndex(low)),
+            Ordering::Greater => Err(SlotIndex(low)),
+            Ordering::Less => self.find_beside(low + 1, count, sought),
+        }
+    }
+
+    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
+    #[inline]
+    pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        match self.slot_count() {
+            count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
+            _ => self.find(key),
+        }
+    }
+
+    /// The rest of a search among `low..count`, whose first slots may have the same head.
+    fn find_beside(&self, low: u16, count: u16, sought: Sought<'_>) -> Result<SlotIndex, SlotIndex> {
+        let head = sought.head();
+        // Without a prefix all slots have the same head, often.
+        let all = count > 0 && self.slot(SlotIndex(count - 1)).head() == head;
+        let high = if all { count } else { self.first_slot(low, count, |slot| slot.head() <= head) };
+        let low = self.first_slot(low, high, |slot| self.compare_sought(slot, sought).is_lt());
+        let found = low < high && self.compare_sought(self.slot(SlotIndex(low)), sought).is_eq();
+        if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
+    }
+
+    /// How the key of `slot` compares to what is sought, behind the prefix that they share.
+    #[inline]
+    fn compare_sought(&self, slot: Slot, sought: Sought<'_>) -> Ordering {
+        let length = slot.suffix_len().min(PAGE_BYTES.saturating_sub(slot.offset()));
+        let other = sought.suffix.len();
+        let first = self.words.sort_key(slot.offset(), length);
+        first.cmp(&sought.first).then_with(|| {
+            // Zeros stand for bytes that are not there, so the shorter one comes first.
+            if length.min(other) <= 8 { length.cmp(&other) } else { self.compare_suffix(slot, sought.suffix) }
+        })
+    }
+
+    /// The first slot of `low..high` that is not `before`; `high` if there is none. Takes the same steps whatever the slots
+    /// are: there is no branch to mispredict.
+    #[inline]
+    fn first_slot(&self, low: u16, high: u16, before: impl Fn(Slot) -> bool) -> u16 {
+        let first = slot_offset(usize::from(low)) / SLOT_BYTES;
+        let count = usize::from(high.saturating_sub(low));
+        low + self.words.partition_point(first, count, |slot| before(Slot(slot))) as u16
+    }
+}
