@@ -10,7 +10,7 @@ use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::OnceLock;
-use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use foreshore_env::thread::available_parallelism;
 
 use crate::age::Age;
@@ -41,6 +41,8 @@ pub struct LockManager {
     pub(crate) key_ranges: KeyRangeModes,
     /// Threads that can run at a time: whether spinning makes sense.
     pub(crate) processors: usize,
+    /// Waiters that spin instead of sleeping. Written by themselves, read by each other; relaxed.
+    pub(crate) spinners: AtomicUsize,
     pub(crate) slots: Slots,
     pub(crate) table: LockTable,
     pub(crate) intents: IntentLocks,
@@ -63,6 +65,7 @@ impl LockManager {
             max_locks_per_transaction: options.max_locks_per_transaction,
             key_ranges: options.key_ranges,
             processors: available_parallelism(),
+            spinners: AtomicUsize::new(0),
             slots: Slots::new(),
             table: LockTable::new(options),
             intents: IntentLocks::new(options),

@@ -326,6 +326,12 @@ impl Slots {
         self.slots[..used].iter().enumerate().map(|(index, slot)| (SlotId(index as u16), &**slot))
     }
 
+    /// The slots of transactions that wait for no lock, as far as one can see: a hint.
+    pub(crate) fn running(&self) -> impl Iterator<Item = SlotId> {
+        let runs = |slot: &Slot| slot.busy.load(Relaxed) && !slot.wait.word().is_waiting();
+        self.used().filter(move |(_, slot)| runs(slot)).map(|(id, _)| id)
+    }
+
     /// Takes a free slot for a transaction.
     pub(crate) fn claim(&self, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
         let (txn, age) = (identity.txn, identity.age);

@@ -16,6 +16,10 @@ use crate::slot::{SlotId, WaitWord};
 /// as a sleep and a wake-up cost. Most locks are held for longer than any spin that would be worth it.
 const SPINS: u64 = 100;
 
+/// How often a waiter spins so, one after the other, while there is a processor that would have nothing else to do: in all about as long
+/// as it takes to wake one. A lock that is given to somebody asleep is held meanwhile by nobody who runs, and all behind it wait.
+const IDLE_SPINS: usize = 20;
+
 /// Between two looks of a waiter. The sleep of Kimura et al. 2012, §4.2.
 pub const NAP: Duration = Duration::from_millis(10);
 
@@ -145,6 +149,9 @@ impl LockManager {
             // must not wait for one.
             let pause = self.detector.look(self, slot, word, began, nap.is_some());
             let next = next_nap(nap, pause);
+            if nap.is_none() && !self.detector.waits_in_its_own_way() {
+                self.spin_while_idle(|| own.word() != word);
+            }
             nap = Some(next);
             if pause == Pause::Spin {
                 for _ in 0..SPINS {
@@ -159,6 +166,23 @@ impl LockManager {
         };
         self.has_waited(slot, began);
         stopped
+    }
+
+    /// Spins for a moment until `over`, as long as no more transactions run, or wait so, than there are processors.
+    fn spin_while_idle(&self, over: impl Fn() -> bool) {
+        if self.processors == 1 {
+            return;
+        }
+        // Relaxed, all of it: it is a guess, which costs time if it is wrong.
+        self.spinners.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..IDLE_SPINS {
+            let running = self.slots.running().take(self.processors).count();
+            let idle = running + self.spinners.load(Ordering::Relaxed) <= self.processors;
+            if !idle || spin_until(SPINS, &over) {
+                break;
+            }
+        }
+        self.spinners.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether the wait `word` of `slot` has come to an end.

@@ -152,6 +152,11 @@ impl Detector {
         pause
     }
 
+    /// Whether the policy says how its waiters wait: the paper's do.
+    pub(crate) fn waits_in_its_own_way(&self) -> bool {
+        matches!(self.strategy, Strategy::Propagated(_))
+    }
+
     /// The wait of a slot is over, by its owner: what a policy has published about it goes.
     pub(crate) fn leave(&self, slot: SlotId) {
         match &self.strategy {
