@@ -173,6 +173,7 @@ mod options;
 mod pipeline;
 mod plan;
 mod range;
+mod read;
 mod report;
 mod retention;
 mod salvage;
@@ -204,6 +205,7 @@ pub use crate::{
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},
     range::{Cursor, Range},
+    read::ReadTransaction,
     report::{CompactReport, Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},
     salvage::{KeyGap, MAX_PAGES_NAMED, Salvage, SalvageSource, SalvageTable, SalvagedRows},

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use foreshore_base::{TableId, key::Key, limits::MAX_TABLE_NAME_BYTES};
-use foreshore_env::sync::OnceLock;
+use foreshore_env::sync::{
+    OnceLock,
+    atomic::{AtomicUsize, Ordering},
+};
 use foreshore_txn::{IntentMode, TableInfo};
 
 use crate::{
@@ -120,28 +123,38 @@ pub(crate) struct TableCache {
     entries: Box<[OnceLock<CachedTable>]>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CachedTable {
     pub(crate) info: TableInfo,
     key_type: String,
     value_type: String,
-    /// Address of the `type_name` function of the value type that opened the table first: equal functions give equal
-    /// names, so that the usual check compares no text.
-    value_type_fn: usize,
+    /// Address of the `type_name` function of a value type that was found to be the table's, 0 before: equal functions give equal
+    /// names, so that the usual check compares no text. Written by anybody, relaxed: a program may have several of one type.
+    value_type_fn: AtomicUsize,
+}
+
+impl Clone for CachedTable {
+    fn clone(&self) -> CachedTable {
+        CachedTable {
+            info: self.info.clone(),
+            key_type: self.key_type.clone(),
+            value_type: self.value_type.clone(),
+            value_type_fn: AtomicUsize::new(self.value_type_fn.load(Ordering::Relaxed)),
+        }
+    }
 }
 
 impl CachedTable {
-    fn new<V: Value>(info: TableInfo) -> CachedTable {
+    fn new(info: TableInfo) -> CachedTable {
         let (key_type, value_type) = split_type_names(info.meta());
-        let opened_with_its_type = V::type_name() == value_type.as_str();
-        let value_type_fn = if opened_with_its_type { type_name_address::<V>() } else { 0 };
-        CachedTable { info, key_type, value_type, value_type_fn }
+        CachedTable { info, key_type, value_type, value_type_fn: AtomicUsize::new(0) }
     }
 
     #[inline]
     fn check<K: Key, V: Value>(&self, definition: &TableDefinition<'_, K, V>) -> Result<()> {
         let same_key = self.key_type == K::NAME;
-        if same_key && self.value_type_fn == type_name_address::<V>() || definition.encoded {
+        let known = self.value_type_fn.load(Ordering::Relaxed);
+        if same_key && known == type_name_address::<V>() || definition.encoded {
             return Ok(());
         }
         self.check_names::<K, V>()
@@ -150,6 +163,7 @@ impl CachedTable {
     #[cold]
     fn check_names<K: Key, V: Value>(&self) -> Result<()> {
         if self.key_type == K::NAME && self.value_type == V::type_name() {
+            self.value_type_fn.store(type_name_address::<V>(), Ordering::Relaxed);
             return Ok(());
         }
         let stored = (&*self.key_type, &*self.value_type);
@@ -162,22 +176,31 @@ fn type_name_address<V: Value>() -> usize {
     V::type_name as fn() -> Cow<'static, str> as usize
 }
 
+/// The upper half into the lower one: of a product the upper bits depend on all of both factors.
+#[inline]
+fn mix(word: u64) -> u64 {
+    let mixed = (word ^ 0xCBF2_9CE4_8422_2325).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 32
+}
+
 impl TableCache {
     pub(crate) fn new() -> TableCache {
         TableCache { entries: (0..REMEMBERED).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Where to look for a name: a multiplicative hash, eight bytes at a time.
+    /// Where to look for a name: a multiplicative hash, eight bytes at a time, the last of which may have been taken already.
     #[inline]
     fn places(name: &str) -> impl Iterator<Item = usize> {
-        let (words, rest) = name.as_bytes().as_chunks::<8>();
-        let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let rest = (!rest.is_empty()).then(|| rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
-        let hash = words.chain(rest).fold(0xCBF2_9CE4_8422_2325_u64, |hash, part| {
-            // The upper half into the lower one: of a product the upper bits depend on all of both factors.
-            let mixed = (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            mixed ^ mixed >> 32
-        });
+        let bytes = name.as_bytes();
+        let hash = match bytes.last_chunk() {
+            None => bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+            Some(last) => {
+                let (words, _) = bytes[..bytes.len() - 1].as_chunks::<8>();
+                let words = words.iter().map(|word| u64::from_le_bytes(*word));
+                words.fold(u64::from_le_bytes(*last), |hash, word| mix(hash) ^ word)
+            }
+        };
+        let hash = mix(hash);
         (0..PROBES).map(move |probe| (hash as usize + probe) % REMEMBERED)
     }
 
@@ -238,7 +261,7 @@ impl Inner {
             }
             None => self.make_table(name, &type_names(K::NAME, &V::type_name()))?,
         };
-        Ok(self.tables.remember(CachedTable::new::<V>(info)))
+        Ok(self.tables.remember(CachedTable::new(info)))
     }
 
     fn make_table(&self, name: &str, meta: &str) -> Result<TableInfo> {

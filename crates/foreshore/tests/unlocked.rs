@@ -108,3 +108,60 @@ fn who_begins_a_transaction_without_locks_is_told() {
     assert!(matches!(error, Error::StaleReads) && error.is_retryable(), "{error}");
     assert_eq!(error.code(), "stale_reads");
 }
+
+/// A writer that does not wait gets by a reader that has read what it writes; who reads under locks is in its way.
+#[test]
+fn readers_that_cannot_write_are_in_nobodys_way() {
+    let (_directory, db) = open(ReadMode::Locking);
+    let writer = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let mut runs = 0;
+    let (before, after) = db
+        .read(|tx| {
+            runs += 1;
+            let before = tx.get(NUMBERS, 3)?;
+            if runs == 1 {
+                db.transact_with(&writer, |tx| tx.put(NUMBERS, 3, 5))?;
+            }
+            Ok((before, tx.get(NUMBERS, 3)?))
+        })
+        .unwrap();
+    // The first run saw both states, and does not count.
+    assert_eq!((runs, before, after), (2, Some(5), Some(5)));
+
+    let locking = TransactOptions { read_mode: Some(ReadMode::Locking), ..TransactOptions::default() };
+    let refused = db
+        .read_with(&locking, |tx| {
+            tx.get(NUMBERS, 3)?;
+            Ok(db.transact_with(&writer, |tx| tx.put(NUMBERS, 3, 6)))
+        })
+        .unwrap();
+    assert!(matches!(refused, Err(Error::WouldBlock(_))), "{refused:?}");
+}
+
+#[test]
+fn readers_that_cannot_write_see_what_others_do() {
+    let (_directory, db) = open(ReadMode::Locking);
+    db.transact(|tx| tx.put(NUMBERS, 7, 9)).unwrap();
+    let seen = db
+        .read(|tx| {
+            let mut scanned = 0;
+            tx.scan(NUMBERS, .., foreshore::Direction::Descending, |_, _| {
+                scanned += 1;
+                std::ops::ControlFlow::Continue(())
+            })?;
+            let summed: u64 =
+                tx.range(NUMBERS, 5..10)?.map(|entry| entry.map(|(_, value)| value)).sum::<Result<_, _>>()?;
+            Ok((
+                tx.first(NUMBERS)?,
+                tx.last(NUMBERS)?,
+                tx.get_with(NUMBERS, 7, <[u8]>::len)?,
+                scanned,
+                summed,
+            ))
+        })
+        .unwrap();
+    assert_eq!(seen, (Some((0, 0)), Some((39, 0)), Some(8), 40, 9));
+    // What fails in it fails.
+    let error = db.read(|_| Err::<(), _>(Error::Application("no".into()))).unwrap_err();
+    assert!(matches!(error, Error::Application(_)));
+}

@@ -1,5 +1,7 @@
 //! Foreshore itself, through its facade: what is measured is what an embedding program gets.
 
+mod errors;
+mod reads;
 mod runs;
 mod served;
 mod submitted;
@@ -10,9 +12,7 @@ use std::{
 };
 
 use ::foreshore as facade;
-use facade::{
-    Database, Direction, Error, Options, Pipeline, Plan, TableDefinition, TransactOptions, Transaction,
-};
+use facade::{Database, Direction, Options, Pipeline, Plan, TableDefinition, TransactOptions, Transaction};
 use foreshore_env::sync::Arc;
 
 use super::{
@@ -22,11 +22,12 @@ use super::{
 use crate::{
     BenchError,
     engine::{
-        AbortCause, Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Server, Session, Submitter,
-        TableIndex, Visit,
+        Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Server, Session, Submitter, TableIndex,
+        Visit,
     },
     workload::Worker,
 };
+use errors::{facade_error, failure};
 use runs::Runs;
 
 /// See the module.
@@ -42,6 +43,8 @@ pub struct ForeshoreEngine {
     everywhere: &'static [TableIndex],
     store: Option<PartitionedStore>,
     run: TransactOptions,
+    /// For bodies that only read.
+    read: TransactOptions,
     load: TransactOptions,
 }
 
@@ -71,7 +74,7 @@ impl ForeshoreEngine {
                 // Each thread has its share of those whom it draws from, and no more.
                 set.execution_window = options.in_flight.unwrap_or(IN_FLIGHT);
             }
-            for (name, value) in &options.settings {
+            for (name, value) in options.settings.iter().filter(|(name, _)| name != reads::OPTION) {
                 set.set(name, value)?;
             }
             builder.options(set).open(&options.directory)
@@ -116,6 +119,7 @@ impl ForeshoreEngine {
             execution: Some(facade::Execution::Dynamic),
             ..run.clone()
         };
+        let read = reads::options(&run, options)?;
         // A table is made when it is first used: not while it is measured.
         for name in tables {
             database.transact(|tx| tx.get_with(definition(name), b"", |_| ())).map_err(failure)?;
@@ -131,6 +135,7 @@ impl ForeshoreEngine {
             everywhere: partitioning.map_or(&[], |partitioning| partitioning.of.everywhere),
             store: store.map(PartitionedStore::new),
             run,
+            read,
             load,
         })
     }
@@ -232,34 +237,6 @@ impl Session for Pipelined<'_> {
 
 fn definition<'n, 'b>(name: &'n str) -> TableDefinition<'n, &'b [u8], &'b [u8]> {
     TableDefinition::new(name)
-}
-
-/// Wraps the facade's error, so that [`facade_error`] can take it out again.
-#[cold]
-fn failure(error: Error) -> Failure {
-    let mut innermost = &error;
-    while let Error::RetriesExhausted { last, .. } = innermost {
-        innermost = last;
-    }
-    let cause = match innermost {
-        Error::Deadlock(_) => AbortCause::Deadlock,
-        Error::LockTimeout(_) => AbortCause::LockTimeout,
-        Error::WouldBlock(_) => AbortCause::WouldBlock,
-        Error::PlanMiss => AbortCause::PlanMiss,
-        Error::StaleReads => AbortCause::Conflict,
-        _ => AbortCause::Other,
-    };
-    Failure { cause, source: Box::new(error) }
-}
-
-/// The facade's error for `transact`, which decides by it whether to run the transaction again; what the workload itself
-/// complains of becomes the application's error.
-#[cold]
-fn facade_error(failure: Failure) -> Error {
-    match failure.source.downcast::<Error>() {
-        Ok(error) => *error,
-        Err(complaint) => Error::Application(complaint),
-    }
 }
 
 struct Txn<'t> {
@@ -364,7 +341,12 @@ impl Engine for ForeshoreEngine {
             return self.count(attempts, 0, &mut |txn| worker.run(txn), |body| plan.run(body));
         }
         let _taken = self.store.as_ref().map(|store| store.take(worker));
-        self.transact(attempts, &mut |txn| worker.run(txn))
+        let options = if worker.reads_only() { &self.read } else { &self.run };
+        self.execute(options, attempts, &mut |txn| worker.run(txn))
+    }
+
+    fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.execute(&self.read, attempts, body)
     }
 
     fn submitter(&self) -> Option<&dyn Submitter> {

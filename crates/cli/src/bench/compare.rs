@@ -189,7 +189,11 @@ fn arguments(args: &CompareArgs, preset: &Preset, engine: EngineKind, threads: u
     option("--durability", args.durability.name().to_owned());
     option("--seed", args.seed.to_string());
     match engine {
-        EngineKind::Foreshore => option("--set", format!("pool_bytes={}", args.cache)),
+        EngineKind::Foreshore => {
+            option("--set", format!("pool_bytes={}", args.cache));
+            // What only reads is answered from snapshots by those who have them.
+            option("--set", "reads=unlocked".to_owned());
+        }
         EngineKind::BTreeMap => {}
         _ => option("--set", format!("cache_bytes={}", args.cache)),
     }

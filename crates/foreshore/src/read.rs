@@ -1,0 +1,135 @@
+//! Transactions that only read, as their type says.
+
+use std::ops::{ControlFlow, RangeBounds};
+
+use foreshore_base::key::Key;
+use foreshore_txn::Direction;
+
+use crate::{
+    ReadMode,
+    database::Database,
+    error::Result,
+    range::Range,
+    table::TableDefinition,
+    transact::{self, Session, TransactOptions},
+    transaction::Transaction,
+    value::Value,
+};
+
+/// A transaction that has nothing to write with. Lent by [`Database::read`].
+#[derive(Debug)]
+pub struct ReadTransaction<'t> {
+    tx: &'t mut Transaction,
+}
+
+impl Database {
+    /// Runs `body` in a transaction that only reads: without locks on keys and gaps at first ([`ReadMode::Hybrid`]), so that it
+    /// keeps no writer waiting and writes nothing that other threads read. If somebody has changed a page that it has
+    /// read before it is done, it runs again, with locks, and then nothing is in its way but the wait for them.
+    ///
+    /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what it was
+    /// given in two runs; what it returned is guaranteed, committed and durable once this returns.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
+    /// # db.transact(|tx| tx.put(ACCOUNTS, "alice", 10))?;
+    ///
+    /// let total: i64 = db.read(|tx| {
+    ///     tx.range(ACCOUNTS, ..)?.map(|entry| entry.map(|(_, balance)| balance)).sum()
+    /// })?;
+    /// # assert_eq!(total, 10);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Database::transact`].
+    #[track_caller]
+    pub fn read<R>(&self, body: impl FnMut(&mut ReadTransaction<'_>) -> Result<R>) -> Result<R> {
+        self.read_with(&TransactOptions::default(), body)
+    }
+
+    /// [`Database::read`] with a deadline, and so on. [`TransactOptions::execution`] is of no effect: it is dynamic.
+    #[track_caller]
+    pub fn read_with<R>(
+        &self,
+        options: &TransactOptions,
+        mut body: impl FnMut(&mut ReadTransaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let read_mode = Some(options.read_mode.unwrap_or(ReadMode::Hybrid));
+        let options = TransactOptions { read_mode, ..options.clone() };
+        let body = |tx: &mut Transaction| body(&mut ReadTransaction { tx });
+        let committed = transact::run(Session::Alone(self), &options, None, body, Transaction::commit);
+        committed.map(|(result, ())| result)
+    }
+}
+
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "keys go in by value, so that literals, `&String` and `&Vec<u8>` can be given as they are"
+)]
+impl ReadTransaction<'_> {
+    /// As [`Transaction::get`].
+    #[inline]
+    pub fn get<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+    ) -> Result<Option<V::Owned>> {
+        self.tx.get(table, key)
+    }
+
+    /// As [`Transaction::get_with`].
+    #[inline]
+    pub fn get_with<K: Key, V: Value, R>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        key: K,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.tx.get_with(table, key, read)
+    }
+
+    /// As [`Transaction::range`].
+    pub fn range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<Range<'_, K, V>> {
+        self.tx.range(table, range)
+    }
+
+    /// As [`Transaction::scan`].
+    pub fn scan<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.tx.scan(table, range, direction, visit)
+    }
+
+    /// As [`Transaction::first`].
+    pub fn first<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.tx.first(table)
+    }
+
+    /// As [`Transaction::last`].
+    pub fn last<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.tx.last(table)
+    }
+
+    /// As [`Transaction::id`].
+    pub fn id(&self) -> u64 {
+        self.tx.id()
+    }
+}
