@@ -7,7 +7,7 @@
 //! PAGE-1: no access leaves the page, whatever offset it is given: a torn read may be nonsense, it is never out of
 //! bounds. Reads past the end give zeros, writes past the end are dropped.
 
-use std::{cmp::Ordering as Order, fmt, hint::select_unpredictable};
+use std::{cmp::Ordering as Order, fmt, hint::select_unpredictable, ops::Range};
 
 use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::{
@@ -22,9 +22,14 @@ const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
 /// Words in a cache line.
 const LINE_WORDS: usize = 8;
+/// Bytes in a cache line.
+pub(crate) const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
 /// Lines at a page's beginning that are asked for at once: the header and 64 slots, which is most of what a leaf with values of
 /// a hundred bytes has.
 const FIRST_LINES: usize = 9;
+
+/// A cache line of a page in private memory, by words.
+pub(crate) type Line = [[u8; WORD_BYTES]; LINE_WORDS];
 
 /// A page in private memory, as it is on disk.
 #[derive(Clone)]
@@ -264,6 +269,24 @@ impl PageWords {
         let mut next = self.words_from(offset);
         for chunk in target.chunks_mut(WORD_BYTES) {
             chunk.copy_from_slice(&next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// These words, as they are now; none if one of them is past the end.
+    #[inline]
+    pub(crate) fn words_in(&self, words: Range<usize>) -> impl Iterator<Item = u64> {
+        self.0.get(words).unwrap_or(&[]).iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Copies these lines of the page to the same place of `target`; none if one of them is past the end. At whole words of both sides
+    /// nothing is shifted, and there are few other instructions than the moves.
+    pub(crate) fn copy_lines(&self, lines: Range<usize>, target: &mut [Line]) {
+        let (all, _) = self.0.as_chunks::<LINE_WORDS>();
+        let (Some(from), Some(to)) = (all.get(lines.clone()), target.get_mut(lines)) else { return };
+        for (to, from) in to.iter_mut().zip(from) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = from.load(Ordering::Relaxed).to_le_bytes();
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Getting hold of a page: hits, waits for arriving pages, loads.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
-use foreshore_env::time::Instant;
+use foreshore_env::{hint, time::Instant};
 use foreshore_latch::{ExclusiveGuard, Patience, SharedGuard, WaitEnded};
 
 use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage, transit::Leave};
@@ -38,6 +38,15 @@ impl BufferPool {
         }
         place.frame.touch();
         Some(OptimisticPage { place, version, id })
+    }
+
+    /// Asks the processor for what a reader looks at first of a page, if it is in the pool.
+    #[inline]
+    pub fn prefetch(&self, id: PageId) {
+        if let Some(place) = self.resident(id).filter(|_| id.is_some()) {
+            hint::prefetch(place.frame);
+            place.words.prefetch();
+        }
     }
 
     /// The page, latched shared.

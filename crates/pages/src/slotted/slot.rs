@@ -59,6 +59,18 @@ impl Slot {
         RecordFlags { ghost: self.0 & GHOST != 0, overflow: self.0 & OVERFLOW != 0 }
     }
 
+    /// The slot but for its head, as a number that sorts by the record's offset.
+    #[inline]
+    pub(super) fn place(self) -> u32 {
+        ((self.0 >> OFFSET_SHIFT) as u32).rotate_left(LENGTH_SHIFT - OFFSET_SHIFT)
+    }
+
+    /// The slot with this [place](Slot::place), without a head.
+    #[inline]
+    pub(super) fn at_place(place: u32) -> Slot {
+        Slot(u64::from(place.rotate_right(LENGTH_SHIFT - OFFSET_SHIFT)) << OFFSET_SHIFT)
+    }
+
     #[inline]
     pub(super) fn value_offset(self) -> usize {
         self.offset() + self.suffix_len() + RECORD_LENGTH_BYTES

@@ -1,10 +1,10 @@
 //! Reading a slotted page.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{RECORD_LENGTH_BYTES, Slot, extent::Extent, slot_offset};
+use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, extent::Extent, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SLOT_COUNT, TABLE,
@@ -189,6 +189,13 @@ impl<'a> SlottedView<'a> {
         Slot(self.words.u64(slot_offset(usize::from(slot.0))))
     }
 
+    /// Slots; those that there are no words for are left out.
+    #[inline]
+    pub(super) fn slots(&self, slots: Range<u16>) -> impl Iterator<Item = Slot> {
+        let word = |slot: u16| slot_offset(usize::from(slot)) / SLOT_BYTES;
+        self.words.words_in(word(slots.start)..word(slots.end)).map(Slot)
+    }
+
     #[inline]
     pub(super) fn compare_suffix(&self, slot: Slot, suffix: &[u8]) -> Ordering {
         self.words.compare(slot.offset(), slot.suffix_len(), suffix)
@@ -236,7 +243,11 @@ impl<'a> SlottedView<'a> {
     /// Offset and length of a value, cut off at the page's end.
     #[inline]
     pub fn value_place(&self, slot: SlotIndex) -> (usize, usize) {
-        let slot = self.slot(slot);
+        self.value_of(self.slot(slot))
+    }
+
+    #[inline]
+    pub(super) fn value_of(&self, slot: Slot) -> (usize, usize) {
         let offset = slot.value_offset();
         let length = usize::from(self.words.u16(offset - RECORD_LENGTH_BYTES));
         (offset, length.min(PAGE_BYTES.saturating_sub(offset)))
