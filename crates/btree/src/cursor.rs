@@ -8,6 +8,7 @@ mod ahead;
 mod batch;
 mod fill;
 mod plan;
+mod scratch;
 
 use std::{
     cmp::Ordering,
@@ -22,8 +23,7 @@ use crate::{
     tree::BTree,
 };
 
-use ahead::Ahead;
-use batch::Batch;
+use scratch::{Lent, Scratch};
 
 /// The order in which a cursor meets keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,15 +52,12 @@ pub struct Cursor {
     direction: Direction,
     kind: LockKind,
     isolation: Isolation,
-    /// The range behind the last batch: the bound on the side from which the cursor comes moves with it.
-    low: Bound<Vec<u8>>,
-    high: Bound<Vec<u8>>,
     /// The end of the range was answered.
     ended: bool,
-    batch: Batch,
-    /// Where it stands: which record of the batch, its key, and its value if that lies in other leaves.
+    /// Range, batch, and the key where it stands.
+    scratch: Lent,
+    /// Where it stands: which record of the batch, and its value if that lies in other leaves.
     record: usize,
-    key: Vec<u8>,
     long_value: Option<Vec<u8>>,
     /// The key is that of a record of the batch: it begins with the leaf's prefix.
     gave: bool,
@@ -69,8 +66,6 @@ pub struct Cursor {
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,
-    /// How far the pool was told of the leaves to come.
-    read_ahead: Ahead,
     /// The transaction's newest record when the batch was read.
     seen: Lsn,
 }
@@ -89,16 +84,12 @@ impl Cursor {
             kind,
             isolation,
             ended: is_empty(range),
-            low: range.0.map(<[u8]>::to_vec),
-            high: range.1.map(<[u8]>::to_vec),
-            batch: Batch::default(),
+            scratch: Lent::new(range),
             record: 0,
-            key: Vec::new(),
             long_value: None,
             gave: false,
             ahead: 1,
             leaf: PageId::NONE,
-            read_ahead: Ahead::default(),
             seen: Lsn::ZERO,
         }
     }
@@ -142,15 +133,16 @@ impl Cursor {
                 return Ok(true);
             }
             self.gave = false;
+            let Scratch { low, high, batch, .. } = &mut *self.scratch;
             let near = match self.direction {
-                Direction::Ascending => &mut self.low,
-                Direction::Descending => &mut self.high,
+                Direction::Ascending => low,
+                Direction::Descending => high,
             };
-            self.ended = !self.batch.move_on(near);
+            self.ended = !batch.move_on(near);
             if !self.ended
                 && let Err(error) = self.fill(session)
             {
-                self.batch.clear();
+                self.scratch.batch.clear();
                 return Err(error);
             }
         }
@@ -170,6 +162,12 @@ impl Cursor {
             if visit(self.key(), self.value()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
+            let Scratch { batch, key, .. } = &mut *self.scratch;
+            if !batch.has_long_values() {
+                let (last, flow) = batch.visit(key, &mut visit);
+                self.record = last.unwrap_or(self.record);
+                return Ok(flow);
+            }
             if !self.step()? {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -179,7 +177,7 @@ impl Cursor {
     /// The key of the record where the cursor stands; empty before the first one.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        &self.key
+        &self.scratch.key
     }
 
     /// The value of the record where the cursor stands, until it is moved.
@@ -187,34 +185,31 @@ impl Cursor {
     pub fn value(&self) -> &[u8] {
         match &self.long_value {
             Some(value) => value,
-            None => self.batch.records().get(self.record).1,
+            None => self.scratch.batch.records().get(self.record).1,
         }
     }
 
     /// Moves to the next record of the batch; false if there is none.
     #[inline]
     fn step(&mut self) -> Result<bool> {
-        let Some(record) = self.batch.pass() else { return Ok(false) };
-        let records = self.batch.records();
-        let (suffix, value) = records.get(record);
+        let Scratch { batch, key, .. } = &mut *self.scratch;
+        let Some(record) = batch.pass() else { return Ok(false) };
         self.long_value = None;
-        if records.flags(record).overflow {
+        if batch.records().flags(record).overflow {
             // The lock on the key covers the chunks.
-            match self.tree.tree().read_overflow(value) {
+            match self.tree.tree().read_overflow(batch.records().get(record).1) {
                 Ok(value) => self.long_value = Some(value),
                 Err(error) => {
-                    self.batch.unpass();
+                    batch.unpass();
                     return Err(error);
                 }
             }
         }
-        if self.gave {
-            self.key.truncate(records.prefix().len());
-        } else {
-            self.key.clear();
-            self.key.extend_from_slice(records.prefix());
+        if !self.gave {
+            key.clear();
+            key.extend_from_slice(batch.records().prefix());
         }
-        self.key.extend_from_slice(suffix);
+        batch.records().give(record, key);
         (self.record, self.gave) = (record, true);
         Ok(true)
     }
@@ -222,20 +217,16 @@ impl Cursor {
     /// Forgets what was read ahead and stands behind the last record given.
     #[cold]
     fn step_back(&mut self) {
+        let Scratch { low, high, batch, key, .. } = &mut *self.scratch;
         if self.gave {
-            let place = Bound::Excluded(self.key.clone());
-            *self.near_bound() = place;
+            let near = match self.direction {
+                Direction::Ascending => low,
+                Direction::Descending => high,
+            };
+            *near = Bound::Excluded(key.clone());
         }
         self.gave = false;
-        self.batch.clear();
-    }
-
-    /// The bound that moves.
-    fn near_bound(&mut self) -> &mut Bound<Vec<u8>> {
-        match self.direction {
-            Direction::Ascending => &mut self.low,
-            Direction::Descending => &mut self.high,
-        }
+        batch.clear();
     }
 }
 

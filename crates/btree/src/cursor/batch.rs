@@ -12,7 +12,11 @@
 //! | the key beyond the far bound | nothing | NS, for the gap above it |
 //! | border to the next leaf, not a key | NS | NS |
 
-use std::{cmp::Ordering, mem, ops::Bound, ops::Range};
+use std::{
+    cmp::Ordering,
+    mem,
+    ops::{Bound, ControlFlow, Range},
+};
 
 use foreshore_base::SlotIndex;
 use foreshore_env::sabotage::{Fault, planted};
@@ -70,7 +74,9 @@ pub(super) struct Batch {
     rest: Rest,
     /// Where the rest of the range begins.
     border: Vec<u8>,
-    /// A key was met that is not further on than the one before: if the leaf's version stands, it is damage.
+    /// It is the leaf's border: the next batch is of another leaf.
+    ends_leaf: bool,
+    /// A record was met that is not whole, or whose key is not further on than the one before: if the leaf's version stands, it is damage.
     disordered: bool,
     /// A key in one piece, for whoever needs it for a moment.
     key: Vec<u8>,
@@ -82,7 +88,20 @@ impl Batch {
         self.passed = 0;
         self.locks.clear();
         self.rest = Rest::Unread;
+        self.ends_leaf = false;
         self.disordered = false;
+    }
+
+    /// Whether the range goes on behind the batch.
+    #[inline]
+    pub(super) fn goes_on(&self) -> bool {
+        self.rest != Rest::None
+    }
+
+    /// Whether it goes on in another leaf.
+    #[inline]
+    pub(super) fn ends_leaf(&self) -> bool {
+        self.ends_leaf
     }
 
     /// Whether the leaf's keys are in an order in which a cursor could go round in circles.
@@ -110,16 +129,43 @@ impl Batch {
     #[inline]
     pub(super) fn pass(&mut self) -> Option<usize> {
         while self.passed < self.records.len() {
-            let record = match self.direction {
-                Direction::Ascending => self.passed,
-                Direction::Descending => self.records.len() - 1 - self.passed,
-            };
+            let record = self.record_at(self.passed);
             self.passed += 1;
             if !self.records.flags(record).ghost {
                 return Some(record);
             }
         }
         None
+    }
+
+    /// The record that comes after so many others.
+    #[inline]
+    fn record_at(&self, passed: usize) -> usize {
+        match self.direction {
+            Direction::Ascending => passed,
+            Direction::Descending => self.records.len() - 1 - passed,
+        }
+    }
+
+    /// Calls `visit` with each further record that is not deleted, until it breaks off; tells whether it did, and which was the
+    /// last. `key` begins with the prefix, and is the last one's then. For batches without long values.
+    #[inline]
+    pub(super) fn visit(
+        &mut self,
+        key: &mut Vec<u8>,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> (Option<usize>, ControlFlow<()>) {
+        let (count, passed) = (self.records.len(), self.passed);
+        let (last, flow) = match self.direction {
+            Direction::Ascending => self.records.visit(passed..count, key, visit),
+            Direction::Descending => self.records.visit((0..count - passed).rev(), key, visit),
+        };
+        self.passed = match (last, self.direction) {
+            (Some(last), Direction::Ascending) if flow.is_break() => last + 1,
+            (Some(last), Direction::Descending) if flow.is_break() => count - last,
+            _ => count,
+        };
+        (last, flow)
     }
 
     /// Goes back by one record.
@@ -200,7 +246,7 @@ impl Batch {
         }
         // The leaf's end. Of keys at the border, the next leaf knows.
         if view.high_fence(&mut self.border) == Fence::Key && !ends_before(plan.high, &self.border) {
-            self.rest = Rest::At;
+            (self.rest, self.ends_leaf) = (Rest::At, true);
         }
     }
 
@@ -234,7 +280,7 @@ impl Batch {
             self.lock_gap_below(view, 0, plan);
         }
         if view.low_fence(&mut self.border) == Fence::Key && !begins_at(plan.low, &self.border) {
-            self.rest = Rest::Behind;
+            (self.rest, self.ends_leaf) = (Rest::Behind, true);
         }
     }
 

@@ -6,11 +6,7 @@ use foreshore_base::{PageId, SlotIndex};
 use foreshore_lock::KeyRef;
 use foreshore_pages::{OptimisticPage, SlottedView};
 
-use super::{
-    Cursor, Direction, LockKind,
-    batch::Batch,
-    plan::{Plan, first_leaf},
-};
+use super::{Cursor, Direction, LockKind, ahead::Ahead, batch::Batch, plan::Plan, scratch::Scratch};
 use crate::{
     descend::{Landing, RESTARTS},
     error::Result,
@@ -35,8 +31,8 @@ impl Cursor {
     /// Locks are taken under a version that is validated afterwards (BTREE-5): what was locked was, at that moment, what
     /// lay in the range.
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
-        let Cursor { ref tree, ref low, ref high, direction, kind, isolation, ref mut batch, ahead, .. } =
-            *self;
+        let Cursor { ref tree, direction, kind, isolation, ahead, .. } = *self;
+        let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
         let plan = Plan {
             direction,
             kind,
@@ -47,35 +43,29 @@ impl Cursor {
             locks: true,
         };
         let far = match direction {
-            Direction::Ascending => high,
-            Direction::Descending => low,
+            Direction::Ascending => plan.high,
+            Direction::Descending => plan.low,
         };
         let unlocked_limit = match far {
             Bound::Unbounded if ahead == 1 => UNLOCKED_AHEAD,
             _ => usize::MAX,
         };
-        let (leaf, limit) = batch.fill(&tree.tree(), session, &plan, unlocked_limit, self.leaf)?;
-        if self.leaf != leaf && self.leaf.is_some() {
-            self.crossed(session);
+        let hint = if batch.ends_leaf() { read_ahead.enter() } else { self.leaf };
+        let tree = tree.tree();
+        let (leaf, limit) = batch.fill(&tree, session, &plan, unlocked_limit, hint, read_ahead)?;
+        if self.leaf != leaf && self.leaf.is_some() && batch.goes_on() {
+            // The cursor has come from one leaf to another and goes on: it is a scan.
+            tree.look_ahead(session.patience(), &plan, read_ahead);
+        }
+        if batch.ends_leaf() {
+            tree.env.pool.prefetch(read_ahead.next());
         }
         self.leaf = leaf;
         // A cursor that is asked for more looks further ahead; ghosts and empty leaves do not count.
-        if self.batch.has_live() {
+        if batch.has_live() {
             self.ahead = limit.saturating_mul(2).min(MOST_AHEAD);
         }
         Ok(())
-    }
-
-    /// The cursor has come from one leaf to another: it is a scan.
-    #[cold]
-    fn crossed(&mut self, session: &impl Session) {
-        let tree = self.tree.tree();
-        if let Some(leaves) = self.read_ahead.crossed(tree.env.pool.read_ahead_window()) {
-            let (low, high) = (as_slice(&self.low), as_slice(&self.high));
-            let target = first_leaf(self.direction, low, high);
-            let named = tree.read_ahead(session.patience(), target, (self.direction, low, high), leaves);
-            self.read_ahead.named(named);
-        }
     }
 }
 
@@ -89,6 +79,7 @@ impl Batch {
         plan: &Plan<'_>,
         unlocked_limit: usize,
         hint: PageId,
+        ahead: &mut Ahead,
     ) -> Result<(PageId, usize)> {
         let target = plan.target();
         let mut tidied = false;
@@ -96,7 +87,7 @@ impl Batch {
             let hint = if attempt == 0 { tree.leaf_by_hint(hint, target) } else { None };
             let landing = match hint {
                 Some(page) => Landing { page, foster: None },
-                None => tree.leaf(session.patience(), target)?,
+                None => tree.find_leaf(session.patience(), target, plan.direction, ahead)?,
             };
             let page = landing.page;
             let stamp = page.stamp();
@@ -174,7 +165,7 @@ impl Batch {
 
     fn check_order(&self, leaf: PageId) -> Result<()> {
         if self.is_disordered() {
-            return Err(node::damaged(leaf, "its keys are out of order").into());
+            return Err(node::damaged(leaf, "its records are out of order, or not whole").into());
         }
         Ok(())
     }
@@ -194,13 +185,14 @@ impl Batch {
 }
 
 impl<'a> Tree<'a> {
-    /// The leaf of an earlier read, if it still is the target's; to be validated after use.
-    fn leaf_by_hint(&self, hint: PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
+    /// The leaf of an earlier read, or one that a parent named, if it still is the target's; to be validated after use.
+    #[inline]
+    pub(super) fn leaf_by_hint(&self, hint: PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
         if !hint.is_some() {
             return None;
         }
         // Whatever the page is now: a node in use that encloses the target is the one (BTREE-6).
-        let page = self.env.pool.optimistic(hint).ok()?;
+        let page = self.env.pool.optimistic_now(hint)?;
         (node::is_node(page.view(), self.table, 0) && target.lies_in(page.view())).then_some(page)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{cmp::Ordering, ops::Bound, ops::Range};
 
+use foreshore_base::SlotIndex;
 use foreshore_pages::SlottedView;
 
 use super::{Direction, LockKind};
@@ -32,9 +33,19 @@ pub(super) struct Span {
 }
 
 impl<'c> Plan<'c> {
-    /// The leaf to read first.
+    /// The leaf to read first: the one at the near bound.
     pub(super) fn target(&self) -> Target<'c> {
-        first_leaf(self.direction, self.low, self.high)
+        match self.direction {
+            Direction::Ascending => match self.low {
+                Bound::Unbounded => Target::First,
+                Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+            },
+            Direction::Descending => match self.high {
+                Bound::Unbounded => Target::Last,
+                Bound::Included(key) => Target::Key(key),
+                Bound::Excluded(key) => Target::Below(key),
+            },
+        }
     }
 
     /// The slots of the leaf between the bounds. Found once for the batch, so that keys need not be compared one by one.
@@ -54,9 +65,9 @@ impl<'c> Plan<'c> {
     pub(super) fn low_end(&self, view: SlottedView<'_>) -> (u16, bool) {
         match self.low {
             Bound::Unbounded => (0, false),
-            Bound::Included(key) => place(view, key),
+            Bound::Included(key) => place_from_begin(view, key),
             Bound::Excluded(key) => {
-                let (slot, found) = place(view, key);
+                let (slot, found) = place_from_begin(view, key);
                 (slot + u16::from(found), false)
             }
         }
@@ -66,6 +77,10 @@ impl<'c> Plan<'c> {
     pub(super) fn high_end(&self, view: SlottedView<'_>) -> (u16, bool) {
         match self.high {
             Bound::Unbounded => (view.slot_count(), false),
+            // Most leaves of a long range end before it does.
+            Bound::Included(key) | Bound::Excluded(key) if view.compare_high(key).is_ge() => {
+                (view.slot_count(), false)
+            }
             Bound::Included(key) => {
                 let (slot, found) = place(view, key);
                 (slot + u16::from(found), found)
@@ -75,31 +90,20 @@ impl<'c> Plan<'c> {
     }
 }
 
-/// The leaf at the near bound of a range.
-pub(super) fn first_leaf<'c>(
-    direction: Direction,
-    low: Bound<&'c [u8]>,
-    high: Bound<&'c [u8]>,
-) -> Target<'c> {
-    match direction {
-        Direction::Ascending => match low {
-            Bound::Unbounded => Target::First,
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-        },
-        Direction::Descending => match high {
-            Bound::Unbounded => Target::Last,
-            Bound::Included(key) => Target::Key(key),
-            Bound::Excluded(key) => Target::Below(key),
-        },
-    }
-}
-
 /// The slot that holds `key`, or before which it belongs, and whether it holds it.
 fn place(view: SlottedView<'_>, key: &[u8]) -> (u16, bool) {
     match view.find(key) {
         Ok(slot) => (slot.0, true),
         Err(slot) => (slot.0, false),
     }
+}
+
+/// The same for a key that may well be where the leaf begins.
+fn place_from_begin(view: SlottedView<'_>, key: &[u8]) -> (u16, bool) {
+    if view.compare_low(key).is_ne() {
+        return place(view, key);
+    }
+    (0, view.slot_count() > 0 && view.compare_key(SlotIndex(0), key).is_eq())
 }
 
 /// How `key`, on its way towards a far bound, lies to it: before it (`Less`), at it and within the range (`Equal`), or
