@@ -6,7 +6,7 @@ use std::{
 };
 
 use foreshore_base::key::Key;
-use foreshore_txn::{Direction, LockKind, TableInfo, TxnCursor};
+use foreshore_txn::{Direction, LockKind, TableInfo, Txn, TxnCursor, TxnError};
 
 use crate::{
     error::Result,
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Whether no key can lie between these bounds.
-fn is_empty((low, high): &Bounds) -> bool {
+fn is_empty((low, high): (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match (low, high) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
         (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
@@ -31,6 +31,27 @@ fn is_empty((low, high): &Bounds) -> bool {
 
 fn as_slices((low, high): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice))
+}
+
+/// Calls `visit` with the encoded entries of a range until it breaks off.
+#[inline]
+pub(crate) fn visit(
+    txn: &mut Txn,
+    table: &TableInfo,
+    bounds: (Bound<&[u8]>, Bound<&[u8]>),
+    direction: Direction,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Result<(), TxnError> {
+    if is_empty(bounds) {
+        return Ok(());
+    }
+    let mut position = txn.cursor(table, bounds, direction, LockKind::Shared)?;
+    while let Some(flow) = txn.visit(&mut position, &mut visit)? {
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// A position in a range of a table. Made by [`Transaction::cursor`], and used with the same transaction.
@@ -50,7 +71,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
         direction: Direction,
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
-        let position = if is_empty(bounds) {
+        let position = if is_empty(as_slices(bounds)) {
             None
         } else {
             let cursor = tx.txn().cursor(&table, as_slices(bounds), direction, lock);
@@ -70,22 +91,6 @@ impl<K: Key, V: Value> Cursor<K, V> {
     #[inline]
     pub fn next_encoded(&mut self, tx: &mut Transaction) -> Result<Option<(&[u8], &[u8])>> {
         Ok(self.step(tx)?.then(|| self.entry()))
-    }
-
-    /// Calls `visit` with the encoded entries from the next one on, until it breaks off.
-    #[inline]
-    pub(crate) fn visit(
-        &mut self,
-        tx: &mut Transaction,
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let Some(position) = &mut self.position else { return Ok(()) };
-        while let Some(flow) = tx.txn().visit(position, &mut visit).map_err(|error| tx.fail(error))? {
-            if flow.is_break() {
-                break;
-            }
-        }
-        Ok(())
     }
 
     #[inline]

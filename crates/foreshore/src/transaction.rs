@@ -17,7 +17,7 @@ use crate::{
     Durability, Isolation,
     database::Inner,
     error::{Error, Result, Victim},
-    range::{Cursor, Range},
+    range::{self, Cursor, Range},
     table::{TableDefinition, TableLock, undecodable},
     value::{Value, ValueDecodeError},
 };
@@ -72,6 +72,22 @@ fn encode_value<V: Value>(value: &V, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     value.encode(out);
     if out.len() > MAX_VALUE_BYTES { Err(Error::value_too_long(out.len())) } else { Ok(()) }
+}
+
+/// As [`encode_bound`], in memory that is there.
+#[inline]
+fn encode_bound_into<'k, K: Key>(bound: Bound<&K>, out: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
+    Ok(match bound {
+        Bound::Included(key) => {
+            encode_key(key, out)?;
+            Bound::Included(out)
+        }
+        Bound::Excluded(key) => {
+            encode_key(key, out)?;
+            Bound::Excluded(out)
+        }
+        Bound::Unbounded => Bound::Unbounded,
+    })
 }
 
 pub(crate) fn encode_bound<K: Key>(bound: Bound<&K>) -> Result<Bound<Vec<u8>>> {
@@ -327,7 +343,11 @@ impl Transaction {
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.cursor(table, range, direction)?.visit(self, visit)
+        let low = encode_bound_into(range.start_bound(), &mut self.key)?;
+        let high = encode_bound_into(range.end_bound(), &mut self.value)?;
+        let table = self.database.table(&table)?;
+        range::visit(&mut self.txn, &table.info, (low, high), direction, visit)
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
     /// The entry with the lowest key.
