@@ -12,6 +12,7 @@ mod append;
 mod flusher;
 mod gather;
 mod maker;
+mod pen;
 mod read;
 mod reserve;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use wait::Waiting;
 
 pub(crate) use flusher::Flusher;
 pub(crate) use maker::run_maker;
+pub(crate) use pen::{Pen, run_writer};
 pub(crate) use wait::Stop;
 
 /// [`Core::gate`]: everything is allowed.
@@ -82,7 +84,7 @@ pub(crate) struct Core {
     gate: AtomicU8,
     /// The first failure; set before the gate says `POISONED`.
     cause: OnceLock<String>,
-    /// The ring is more than half full: the flusher shall write, though nobody waits for a sync.
+    /// The ring is more than half full: the writer shall write.
     write_wanted: AtomicBool,
     /// The flusher sleeps until an append wakes it.
     doze: Doze,
@@ -90,6 +92,8 @@ pub(crate) struct Core {
     waiting: Mutex<Waiting>,
     /// The flusher sleeps here.
     work: Condvar,
+    /// The writer sleeps here.
+    writing: Condvar,
     /// Those who wait for a flush: each batch of the flusher wakes one of the two, by its number's parity.
     batches: [Condvar; 2],
     /// Those who wait for room in the ring, or for space on the disk.
@@ -135,6 +139,7 @@ impl Core {
             doze: Doze::default(),
             waiting: Mutex::default(),
             work: Condvar::new(),
+            writing: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             space: Condvar::new(),
             making: Condvar::new(),
@@ -177,6 +182,10 @@ impl Core {
     pub(crate) fn raise_low_water(&self, position: u64) -> u64 {
         let position = position.min(self.tail());
         self.low_water.fetch_max(position, Ordering::AcqRel).max(position)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.gate.load(Ordering::Acquire) == OPEN
     }
 
     /// Stops everything for good. The first cause stays.

@@ -11,7 +11,7 @@ use foreshore_env::{
 };
 
 use crate::{
-    core::{Core, Flusher, Stop, run_maker},
+    core::{Core, Flusher, Pen, Stop, run_maker, run_writer},
     frame::{RecordHeader, RecordKind, Seal},
     insert::Purpose,
     options::LogOptions,
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Log {
     core: Arc<Core>,
-    /// The threads of the flusher and of the maker of spares, until they are joined.
+    /// The threads of the flusher, of the writer and of the maker of spares, until they are joined.
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
@@ -116,8 +116,13 @@ impl Log {
         core.name_for_simulation();
         core.reserve()?;
         let log = Log { core: Arc::clone(&core), threads: Mutex::default() };
-        let flusher = Flusher::new(Arc::clone(&core), segment, sealed);
+        let pen = Pen::new(Arc::clone(&core), segment);
+        let flusher = Flusher::new(Arc::clone(&core), Arc::clone(&pen), sealed);
         log.spawn("foreshore-log", move || flusher.run())?;
+        log.spawn("foreshore-write", {
+            let core = Arc::clone(&core);
+            move || run_writer(&core, &pen)
+        })?;
         log.spawn("foreshore-space", move || run_maker(&core))?;
         Ok(Arc::new(log))
     }

@@ -181,13 +181,15 @@ impl Ring {
 
     /// Replaces the content of `out` by the bytes of `[from, to)`.
     pub(crate) fn copy_out(&self, from: u64, to: u64, out: &mut Vec<u8>) {
-        out.clear();
+        // What it holds is overwritten: no zeros in between.
         out.resize((to - from) as usize, 0);
-        let mut places = out.chunks_exact_mut(WORD);
-        for word in self.runs(from, to).into_iter().flatten() {
-            if let Some(place) = places.next() {
-                place.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        let (mut places, _) = out.as_chunks_mut::<WORD>();
+        for run in self.runs(from, to) {
+            let (here, rest) = places.split_at_mut(run.len());
+            for (place, word) in here.iter_mut().zip(run) {
+                *place = word.load(Ordering::Relaxed).to_le_bytes();
             }
+            places = rest;
         }
     }
 }

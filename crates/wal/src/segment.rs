@@ -150,6 +150,13 @@ pub(crate) fn encode_header(log_id: u64, base: u64, geometry: Geometry) -> [u8; 
     header
 }
 
+/// The base in a sound header of this log.
+pub(crate) fn base_in_header(header: &[u8; HEADER_USED_BYTES], log_id: u64) -> Option<u64> {
+    let base = word_at(header, 24);
+    let sound = base <= MAX_BASE && decode_header(header, Path::new(""), log_id, base).is_ok();
+    sound.then_some(base)
+}
+
 fn header_checksum(header: &[u8; HEADER_USED_BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..])
 }

@@ -1,8 +1,11 @@
 //! The segment files: which there are, making the next, recycling the old.
 //!
 //! A segment that is no longer needed is renamed to a spare; a spare becomes the next segment by getting a fresh
-//! header and, when that is durable, its new name. So a file with the name of a segment has had a durable header
-//! before it had the name (WAL-5), and nothing is written to a spare before its old name is durably gone (WAL-6).
+//! header and, when that and all of the log before it are durable, its new name. So a file with the name of a segment has had a
+//! durable header before it had the name (WAL-5), and nothing is written to a spare before its old name is durably gone (WAL-6).
+//!
+//! Between the two it is *coming*: it may have records already, which nobody counts on. A crash makes a spare of it again; whoever
+//! opens the log overwrites those records, because they belong to LSNs that others will have.
 //!
 //! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare that
 //! has its whole length has its space; one that was being made when the disk was full, or the power failed, is removed.
@@ -54,19 +57,30 @@ pub(crate) struct Store {
     log_id: u64,
     geometry: Geometry,
     files: Mutex<Files>,
+    /// Held while a segment is prepared.
+    preparing: Mutex<()>,
 }
 
 /// Guarded by the mutex of [`Store::files`].
 #[derive(Debug, Default)]
 struct Files {
-    /// The segments of the log in order, without gap. The last one is being written.
+    /// The segments of the log in order, without gap.
     live: VecDeque<Segment>,
+    /// Those that will follow, in order: with durable headers, and the names of spares.
+    coming: VecDeque<Segment>,
     /// Files whose content nobody needs.
     spares: Vec<PathBuf>,
-    /// One of them is becoming the next segment: still space of the log.
+    /// One of them is being prepared: still space of the log.
     making: bool,
     /// The number in the name of the next spare.
     next_spare: u64,
+}
+
+impl Files {
+    /// The newest segment.
+    fn newest(&self) -> Option<&Segment> {
+        self.coming.back().or(self.live.back())
+    }
 }
 
 /// What lies in the directory of a log.
@@ -109,37 +123,67 @@ impl Store {
     ) -> Store {
         let next_spare = spares.iter().map(|(number, _)| number.saturating_add(1)).max().unwrap_or(0);
         let spares = spares.into_iter().map(|(_, path)| path).collect();
-        let files = Mutex::new(Files { live, spares, making: false, next_spare });
-        Store { disk, directory: directory.to_owned(), log_id, geometry, files }
+        let files = Mutex::new(Files { live, coming: VecDeque::new(), spares, making: false, next_spare });
+        let preparing = Mutex::new(());
+        Store { disk, directory: directory.to_owned(), log_id, geometry, files, preparing }
     }
 
     pub(crate) fn log_id(&self) -> u64 {
         self.log_id
     }
 
-    /// The segment that begins at `base`, if it is part of the log.
+    /// The segment that begins at `base`, if it is part of the log or will be.
     pub(crate) fn segment(&self, base: u64) -> Option<Segment> {
         let files = self.files.lock();
         let first = files.live.front()?.base;
-        let index = base.checked_sub(first)? / self.geometry.segment_bytes();
-        files.live.get(usize::try_from(index).ok()?).cloned()
+        let index = usize::try_from(base.checked_sub(first)? / self.geometry.segment_bytes()).ok()?;
+        files.live.iter().chain(&files.coming).nth(index).cloned()
     }
 
-    /// Makes the next segment. The one before it is durable to its end (WAL-5), and says durably that this one follows before this
-    /// one has a record (WAL-14).
+    /// Makes the first segment.
     pub(crate) fn make(&self, base: u64) -> Result<Segment> {
+        let segment = self.prepare(base)?;
+        self.admit()?;
+        Ok(segment)
+    }
+
+    /// The segment that begins at `base`, behind all others unless it has been prepared already. It is written under the name of a
+    /// spare until it is [admitted](Store::admit).
+    pub(crate) fn prepare(&self, base: u64) -> Result<Segment> {
+        let _one_at_a_time = self.preparing.lock();
+        match self.segment(base) {
+            Some(segment) => Ok(segment),
+            None => self.prepare_alone(base),
+        }
+    }
+
+    /// Prepares the segment behind the one at `base`, if that is the newest one, from a spare, if there is one.
+    pub(crate) fn prepare_after(&self, base: u64) -> Result<()> {
+        let _one_at_a_time = self.preparing.lock();
+        let is_due = {
+            let files = self.files.lock();
+            !files.spares.is_empty() && files.newest().is_some_and(|newest| newest.base == base)
+        };
+        if is_due {
+            self.prepare_alone(base + self.geometry.segment_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn prepare_alone(&self, base: u64) -> Result<Segment> {
         let recycled = {
             let mut files = self.files.lock();
             let recycled = files.spares.pop();
             files.making = recycled.is_some();
             recycled
         };
-        let (spare, mode) = match recycled {
+        let is_new = recycled.is_none();
+        let (path, mode) = match recycled {
             Some(path) => (path, OpenMode::ReadWrite),
             None => (self.spare_path(), OpenMode::CreateNew),
         };
-        let file = self.disk.open(&spare, mode).map_err(StorageError::io("open", &spare))?;
-        let failed = |action: &'static str| StorageError::io(action, &spare);
+        let file = self.disk.open(&path, mode).map_err(StorageError::io("open", &path))?;
+        let failed = |action: &'static str| StorageError::io(action, &path);
         let bytes = self.geometry.segment_bytes();
         if file.len().map_err(failed("measure"))? < bytes {
             file.allocate(bytes).map_err(failed("reserve space for"))?;
@@ -147,22 +191,37 @@ impl Store {
         let header = segment::encode_header(self.log_id, base, self.geometry);
         file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
         file.sync().map_err(failed("sync"))?;
-        let path = self.directory.join(segment::file_name(base));
-        self.disk.rename(&spare, &path).map_err(failed("rename"))?;
-        if !planted(Fault::SegmentNameUnsynced) {
+        if is_new {
             self.sync_directory()?;
-        }
-        let before = self.files.lock().live.back().cloned();
-        if let Some(before) = before {
-            // Not yet in the log's list, so what it follows is not being recycled.
-            before.note_successor(self.log_id)?;
         }
         let segment = Segment { base, file, path };
         let mut files = self.files.lock();
-        files.live.push_back(segment.clone());
+        files.coming.push_back(segment.clone());
         files.making = false;
-        drop(files);
         Ok(segment)
+    }
+
+    /// Makes the first of the coming segments part of the log. The one before it is durable to its end (WAL-5), and says durably
+    /// that this one follows before anything in this one counts as durable (WAL-14).
+    pub(crate) fn admit(&self) -> Result<()> {
+        let (coming, before) = {
+            let files = self.files.lock();
+            (files.coming.front().cloned(), files.live.back().cloned())
+        };
+        let Some(Segment { base, file, path: spare }) = coming else { return Ok(()) };
+        let path = self.directory.join(segment::file_name(base));
+        self.disk.rename(&spare, &path).map_err(StorageError::io("rename", &spare))?;
+        if !planted(Fault::SegmentNameUnsynced) {
+            self.sync_directory()?;
+        }
+        if let Some(before) = before {
+            // The last of the log's list, so it is not being recycled.
+            before.note_successor(self.log_id)?;
+        }
+        let mut files = self.files.lock();
+        files.coming.pop_front();
+        files.live.push_back(Segment { base, file, path });
+        Ok(())
     }
 
     /// Makes a spare, durably: another segment's space on the disk is the log's.
@@ -188,7 +247,7 @@ impl Store {
     pub(crate) fn space_end(&self) -> u64 {
         let files = self.files.lock();
         let segments = files.spares.len() as u64 + u64::from(files.making) + 1;
-        files.live.back().map_or(0, |last| last.base + segments * self.geometry.segment_bytes())
+        files.newest().map_or(0, |last| last.base + segments * self.geometry.segment_bytes())
     }
 
     /// Takes the segments out of the log that end at or before `position`, all but the last one: they are spares from then on.
@@ -225,10 +284,10 @@ impl Store {
     pub(crate) fn take_surplus(&self, needed: u64, capacity: u64) -> Vec<PathBuf> {
         let mut files = self.files.lock();
         let bytes = self.geometry.segment_bytes();
-        let end = files.live.back().map_or(0, |last| last.base + bytes);
+        let end = files.newest().map_or(0, |newest| newest.base + bytes);
         let wanted = usize::try_from(needed.saturating_sub(end).div_ceil(bytes)).unwrap_or(usize::MAX);
         let most = usize::try_from(capacity.div_ceil(bytes) + 2).unwrap_or(usize::MAX);
-        let room = most.saturating_sub(files.live.len());
+        let room = most.saturating_sub(files.live.len() + files.coming.len());
         let kept = wanted.max(LogOptions::SPARE_SEGMENTS.min(room)).min(files.spares.len());
         files.spares.split_off(kept)
     }

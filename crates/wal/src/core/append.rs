@@ -160,7 +160,7 @@ impl Core {
 
     fn sleep_until_room_was_made<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
         self.write_wanted.store(true, Ordering::Relaxed);
-        self.wake_flusher(&mut waiting);
+        self.writing.notify_one();
         waiting.for_space += 1;
         waiting = self.space.wait(waiting);
         waiting.for_space -= 1;
@@ -190,13 +190,6 @@ impl Core {
             RecordHeader { lsn: Lsn(start), prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
         claim.publish(&frame::header_words(&header), MARK_BYTES, &[&durable.to_le_bytes()]);
         Some(Mark { start, first: self.geometry.place(durable, MARK_BYTES as u64).start })
-    }
-
-    #[cold]
-    pub(super) fn want_write(&self) {
-        if !self.write_wanted.swap(true, Ordering::Relaxed) {
-            self.wake_flusher(&mut self.waiting.lock());
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The maker of spares: a thread that takes space on the disk ahead of need (WAL-13), so that neither the flusher, and with it all who
-//! wait for a commit, nor anybody else does.
+//! The maker of spares: a thread that takes space on the disk ahead of need (WAL-13), and prepares the next segment when half of one is
+//! written, so that neither the flusher, and with it all who wait for a commit, nor anybody else does.
 
 use foreshore_env::{
     thread,
@@ -27,7 +27,7 @@ pub(crate) fn run_maker(core: &Core) {
     let _farewell = Farewell(core);
     let mut not_before = None;
     while core.space_is_wanted(not_before) {
-        if let Err(error) = core.reserve() {
+        if let Err(error) = core.reserve().and_then(|()| core.prepare_next()) {
             // Nobody knows what the directory has (WAL-8).
             return core.poison(&error.to_string());
         }

@@ -73,7 +73,14 @@ impl Core {
         Ok(())
     }
 
-    /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher.
+    /// Prepares the segment behind the one that is written, when half of that is and there is a spare. By the maker.
+    pub(super) fn prepare_next(&self) -> Result<()> {
+        let written = self.ring.written();
+        let is_due = self.geometry.offset(written) >= self.geometry.segment_bytes() / 2;
+        if is_due { self.store.prepare_after(self.geometry.base(written)) } else { Ok(()) }
+    }
+
+    /// Tells how far work may go, and has spares made if that is not far enough for a while. By the flusher and the writer.
     pub(super) fn look_after_space(&self) {
         if !self.limit_work() && self.takes_space.load(Ordering::Relaxed) {
             self.want_space();

@@ -23,7 +23,7 @@ use crate::{
 
 const KIND: RecordKind = RecordKind(70);
 
-/// A log with the smallest buffer, its running flusher, and the maker of spares, whom the flusher's thread joins.
+/// A log with the smallest buffer, its running flusher, and the writer and the maker of spares, whom the flusher's thread joins.
 fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
     let (core, flusher) = make(insert);
     let maker = thread::spawn({
@@ -31,13 +31,14 @@ fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
         move || run_maker(&core)
     });
     let life = move || {
-        flusher.run();
+        flusher();
         maker.join().unwrap();
     };
     (core, thread::spawn(life))
 }
 
-fn make(insert: LogInsert) -> (Arc<Core>, Flusher) {
+/// A log, and the life of its flusher and its writer.
+fn make(insert: LogInsert) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
     let disk = FaultyDisk::new();
     disk.create_directory(Path::new("/log")).unwrap();
     let options = LogOptions {
@@ -51,8 +52,17 @@ fn make(insert: LogInsert) -> (Arc<Core>, Flusher) {
     let store = Store::new(Arc::new(disk), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new());
     let segment = store.make(0).unwrap();
     let core = Arc::new(Core::new(store, geometry, Seal::new(1), FIRST_LSN.0, FIRST_LSN.0, &options));
-    let flusher = Flusher::new(Arc::clone(&core), segment, false);
-    (core, flusher)
+    let pen = Pen::new(Arc::clone(&core), segment);
+    let flusher = Flusher::new(Arc::clone(&core), Arc::clone(&pen), false);
+    let life = {
+        let core = Arc::clone(&core);
+        move || {
+            let writer = thread::spawn(move || run_writer(&core, &pen));
+            flusher.run();
+            writer.join().unwrap();
+        }
+    };
+    (core, life)
 }
 
 fn append(core: &Core, bytes: usize) -> foreshore_base::Result<Lsn> {
@@ -149,7 +159,7 @@ fn an_append_that_dies_poisons_and_wakes_all() {
 fn who_waits_for_space_goes_on_when_some_is_made() {
     for kind in LogInsert::ALL {
         let (core, flusher) = make(kind);
-        let flusher = thread::spawn(|| flusher.run());
+        let flusher = thread::spawn(flusher);
         let appended = AtomicU64::new(0);
         let (waits, goes_on) = thread::scope(|scope| {
             scope.spawn(|| {

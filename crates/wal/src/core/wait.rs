@@ -1,4 +1,4 @@
-//! Waiting: for a flush, for room in the ring, and the flusher and the maker of spares for work.
+//! Waiting: for a flush, for room in the ring, and the flusher, the writer and the maker of spares for work.
 //!
 //! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
 //! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
@@ -30,6 +30,8 @@ pub(super) struct Waiting {
     pub(super) for_space: usize,
     /// Spares are to be made.
     space_wanted: bool,
+    /// A batch is to be made durable, though nobody waits for it: a segment has ended.
+    batch_wanted: bool,
     /// The flusher sleeps and must be woken.
     pub(super) flusher_sleeps: bool,
     pub(super) stop: Stop,
@@ -70,8 +72,6 @@ pub(super) struct Timer {
 pub(super) enum Task {
     /// Write and sync.
     Sync,
-    /// Write, to make room.
-    Write,
     /// All is durable and the log is closed: put a mark under it.
     Seal,
     /// End.
@@ -158,6 +158,7 @@ impl Core {
 
     pub(super) fn wake_all(&self, waiting: &mut Waiting) {
         self.wake_flusher(waiting);
+        self.writing.notify_all();
         self.space.notify_all();
         self.making.notify_all();
         self.batches[0].notify_all();
@@ -196,6 +197,47 @@ impl Core {
     }
 }
 
+/// The writer's side.
+impl Core {
+    /// Whether the ring is more than half full.
+    fn is_crowded(&self) -> bool {
+        self.ring.taken(self.tail()) > self.ring.bytes() / 2
+    }
+
+    /// Wakes the writer.
+    #[cold]
+    pub(super) fn want_write(&self) {
+        if !self.write_wanted.swap(true, Ordering::Relaxed) {
+            // Under the mutex: it sees the wish, or sleeps already.
+            let _waiting = self.waiting.lock();
+            self.writing.notify_one();
+        }
+    }
+
+    /// Sleeps until the ring is to be emptied; false: it is not any more.
+    pub(super) fn writing_is_wanted(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if waiting.stop != Stop::No || self.gate.load(Ordering::Acquire) == POISONED {
+                return false;
+            }
+            if self.write_wanted.swap(false, Ordering::Relaxed) {
+                return true;
+            }
+            waiting = self.writing.wait(waiting);
+        }
+    }
+
+    /// Asks the flusher for a batch.
+    pub(super) fn want_batch(&self) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.batch_wanted {
+            waiting.batch_wanted = true;
+            self.wake_flusher(&mut waiting);
+        }
+    }
+}
+
 /// The flusher's side.
 impl Core {
     /// Sleeps until there is something to do. With everything durable and marked it dozes: it sleeps until an append
@@ -218,8 +260,8 @@ impl Core {
             if waiting.stop == Stop::Flushed {
                 return if tail > durable { Task::Sync } else { Task::Seal };
             }
-            if self.write_wanted.swap(false, Ordering::Relaxed) {
-                return Task::Write;
+            if std::mem::take(&mut waiting.batch_wanted) && tail > durable {
+                return Task::Sync;
             }
             let now = Instant::now();
             if timer.flush.take_if(|due| now >= *due).is_some() && tail > durable {
@@ -291,6 +333,11 @@ impl Core {
         if !planted(Fault::FlushWakeUpLost) {
             self.batches[(waiting.batch % 2) as usize].notify_all();
         }
+        // The writer may have come as far as it is allowed to.
+        if self.is_crowded() {
+            self.write_wanted.store(true, Ordering::Relaxed);
+            self.writing.notify_one();
+        }
     }
 
     /// Room was made in the ring.
@@ -301,7 +348,7 @@ impl Core {
         }
     }
 
-    /// The flusher did not get ahead, but the ring is still crowded.
+    /// The writer did not get ahead, but the ring is still crowded.
     pub(super) fn still_crowded(&self) {
         self.write_wanted.store(true, Ordering::Relaxed);
     }

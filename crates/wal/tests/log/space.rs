@@ -129,6 +129,54 @@ fn what_a_recycled_segment_held_never_passes_for_a_record() {
     }
 }
 
+/// The writer fills the next segment under the name of a spare while the one before it is not durable. When the power fails then, its
+/// records lie where others will have the same LSNs.
+#[test]
+fn what_a_coming_segment_held_never_passes_for_a_record() {
+    const LENGTH: usize = 10_000 - 32;
+    let disk = FaultyDisk::new();
+    let log = create(&disk);
+    let old = append_all(&log, [LENGTH; 5]);
+    log.flush(last(&old)).unwrap();
+    let crashed = disk.after_crash(CrashMode::DropUnsynced);
+    // Segments of 131,072 bytes: 12 records in the first one, the others in the next.
+    let mut lost = old.clone();
+    lost.extend((0..15).map(|round| append(&log, Lsn::ZERO, payload(round, LENGTH)).unwrap()));
+    log.flush(last(&lost)).unwrap();
+    let coming = disk.read_file(&segment_path(1)).unwrap();
+    let spare = directory().join("spare-77");
+    crashed.write_file(&spare, &coming).unwrap();
+    crashed.sync_directory(directory()).unwrap();
+
+    let log = open(&crashed).unwrap();
+    let mut records = old;
+    records.extend((0..8).map(|round| append(&log, Lsn::ZERO, payload(round + 50, LENGTH)).unwrap()));
+    assert_eq!(last(&records).0 / SEGMENT, 1, "the next segment has a record");
+    log.flush(last(&records)).unwrap();
+    assert!(!crashed.files().contains(&spare), "it was made of that spare");
+    for mode in [CrashMode::KeepAll, CrashMode::DropUnsynced] {
+        let log = open(&crashed.after_crash(mode)).unwrap();
+        assert!(read_all(&log).unwrap() == records, "{mode:?}");
+    }
+}
+
+/// A sync that takes long holds up nobody who appends: somebody else makes room meanwhile.
+#[test]
+fn appends_go_on_during_a_long_sync() {
+    let disk = FaultyDisk::new();
+    let options = LogOptions { latency: Duration::from_secs(4), ..options() };
+    let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+    let records = append_all(&log, [100]);
+    log.request_flush(last(&records));
+    let begun = Instant::now();
+    // More than the ring, and two segments.
+    let more = append_all(&log, [60_000; 6]);
+    assert!(begun.elapsed() < options.latency, "they waited for {:?}", begun.elapsed());
+    // Nothing of them is durable, and all can be read: some in the ring, some in a segment that is still called a spare.
+    assert!(log.durable() <= more[0].0.lsn);
+    assert!(read_from(&log, more[0].0.lsn).unwrap() == more);
+}
+
 #[test]
 fn segments_before_the_start_are_recycled_on_opening() {
     let disk = FaultyDisk::new();

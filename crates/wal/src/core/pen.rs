@@ -1,0 +1,214 @@
+//! The pen: what is published goes from the ring to the files. Two threads take it in turn: the flusher, for a batch that it is about
+//! to sync, and the writer, which makes room in the ring while the flusher waits for the disk. So a sync holds up nobody who
+//! appends, as long as the disk is as fast as they are.
+//!
+//! The pen does not wait for a sync where a segment ends: the next one is prepared, and written under the name of a spare until the
+//! flusher has synced all before it and admits it to the log (WAL-5).
+
+use std::collections::VecDeque;
+
+use foreshore_base::{Result, StorageError};
+use foreshore_env::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use super::Core;
+use crate::{
+    frame::{self, RecordKind},
+    segment::SEGMENT_HEADER_BYTES,
+    store::Segment,
+};
+
+/// The most that is written at once, but for the last record.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Segments that are written to their end before the first of them is durable, at most: what the writer is ahead of the disk.
+const MOST_ENDED: usize = 4;
+/// How often somebody only yields to who is in the middle of an append, before he sleeps.
+const YIELDS: u32 = 16;
+/// How long he sleeps then.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Guarded by its mutex, which is held while a piece is written, and while a segment is prepared if none is, but not for a sync.
+#[derive(Debug)]
+pub(crate) struct Pen {
+    core: Arc<Core>,
+    /// The segment that is written.
+    segment: Segment,
+    /// Something was written to it since its last sync began.
+    unsynced: bool,
+    /// Those before it that were written to their end and are not all durable, the oldest first.
+    ended: VecDeque<Segment>,
+    /// Bytes on their way from the ring to the file.
+    piece: Vec<u8>,
+}
+
+/// What has to be synced for all that was written to be durable.
+#[derive(Debug)]
+pub(super) struct Unsynced {
+    /// Segments that were written to their end, the oldest first. Each but the first is to be admitted before it is synced.
+    pub(super) ended: Vec<Segment>,
+    /// The one that is written, to be admitted if there are any before it; none if all of it is durable already.
+    pub(super) last: Option<Segment>,
+    /// Up to where it was written.
+    pub(super) position: u64,
+}
+
+impl Pen {
+    /// A pen that goes on in `segment`.
+    pub(crate) fn new(core: Arc<Core>, segment: Segment) -> Arc<Mutex<Pen>> {
+        let ended = VecDeque::new();
+        Arc::new(Mutex::new(Pen { core, segment, unsynced: false, ended, piece: Vec::new() }))
+    }
+
+    /// Whether so much is not durable that the flusher has to come before more is written.
+    pub(super) fn is_far_ahead(&self) -> bool {
+        self.ended.len() >= MOST_ENDED
+    }
+
+    /// Whether a segment has been written to its end and waits for the flusher.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Writes a piece of what is published below `target`; false: there is nothing, or somebody is in the middle of an append.
+    pub(super) fn write_piece(&mut self, target: u64) -> Result<bool> {
+        let position = self.core.ring.written();
+        let end = self.core.published(position, target);
+        if end == position {
+            return Ok(false);
+        }
+        let geometry = self.core.geometry;
+        let base = geometry.base(position);
+        if self.segment.base != base {
+            let next = self.core.store.prepare(base)?;
+            self.ended.push_back(std::mem::replace(&mut self.segment, next));
+        }
+        let begin = position.max(base + SEGMENT_HEADER_BYTES);
+        self.core.ring.copy_out(begin, end, &mut self.piece);
+        self.segment
+            .file
+            .write_all_at(&self.piece, begin - base)
+            .map_err(StorageError::io("write", &self.segment.path))?;
+        self.unsynced = true;
+
+        self.core.ring.retire(position, end);
+        self.core.room_was_made();
+        let half = base + geometry.segment_bytes() / 2;
+        if (position..end).contains(&half) {
+            self.core.want_space();
+        }
+        Ok(true)
+    }
+
+    /// What a sync that begins now has to cover.
+    pub(super) fn begin_sync(&mut self) -> Unsynced {
+        let last = (std::mem::take(&mut self.unsynced) || self.has_ended()).then(|| self.segment.clone());
+        let ended = self.ended.iter().cloned().collect();
+        Unsynced { ended, last, position: self.core.ring.written() }
+    }
+
+    /// So many segments that were written to their end are durable, and the next one is admitted.
+    pub(super) fn end_sync(&mut self, ended: usize) {
+        self.ended.drain(..ended);
+    }
+}
+
+impl Core {
+    /// The end of the published records from `position` on: within its segment, not much more than a piece, at
+    /// most `target`. Always between two records, or at the end of the segment.
+    pub(super) fn published(&self, position: u64, target: u64) -> u64 {
+        let Core { ring, geometry, .. } = self;
+        let segment_end = geometry.base(position) + geometry.segment_bytes();
+        let mut end = position;
+        while end < target && end - position < PIECE_BYTES {
+            let start = geometry.next_start(end);
+            if start >= segment_end {
+                return segment_end;
+            }
+            let first_word = ring.first_word(start);
+            if first_word == 0 {
+                break;
+            }
+            if frame::kind_of(ring.word(start + 24)) == RecordKind::SEGMENT_END {
+                return segment_end;
+            }
+            end = start + frame::padded(frame::length_of(first_word));
+        }
+        end
+    }
+}
+
+/// How often in a row there was nothing to write because somebody was in the middle of an append.
+#[derive(Debug, Default)]
+pub(super) struct Stalls(u32);
+
+impl Stalls {
+    /// Somebody has claimed a place and not yet published: lets him run.
+    pub(super) fn wait(&mut self) {
+        self.0 += 1;
+        if self.0 <= YIELDS {
+            thread::yield_now();
+        } else {
+            thread::sleep(NAP);
+        }
+    }
+
+    pub(super) fn are_over(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// Tells everybody when the writer dies: who waits for room would wait for ever.
+struct Farewell<'a>(&'a Core);
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.poison("the writer of the log died");
+        }
+    }
+}
+
+/// The life of the writer's thread.
+pub(crate) fn run_writer(core: &Core, pen: &Mutex<Pen>) {
+    let _farewell = Farewell(core);
+    let mut stalls = Stalls::default();
+    while core.writing_is_wanted() {
+        if let Err(error) = make_room(core, pen, &mut stalls) {
+            // What the file holds now nobody knows (WAL-8).
+            return core.poison(&error.to_string());
+        }
+        core.look_after_space();
+    }
+}
+
+/// Writes what is published, as far as the writer may be ahead of the disk; the flusher hears of each segment that ends.
+fn make_room(core: &Core, pen: &Mutex<Pen>, stalls: &mut Stalls) -> Result<()> {
+    let (before, target) = (core.ring.written(), core.tail());
+    // What a closed log has left is the flusher's, and to one that has failed nothing is written any more.
+    while core.is_open() {
+        let mut pen = pen.lock();
+        let far_ahead = pen.is_far_ahead();
+        let written = !far_ahead && pen.write_piece(target)?;
+        let flusher_is_due = pen.has_ended();
+        drop(pen);
+        if flusher_is_due {
+            core.want_batch();
+        }
+        if far_ahead {
+            // The flusher says when it goes on.
+            return Ok(());
+        }
+        if !written {
+            break;
+        }
+        stalls.are_over();
+    }
+    if core.ring.written() == before && before < target {
+        core.still_crowded();
+        stalls.wait();
+    }
+    Ok(())
+}
