@@ -82,6 +82,9 @@ const FIRST_PAGES: u64 = 64;
 const LEAST_GROWTH_PAGES: u64 = 128;
 const MOST_GROWTH_PAGES: u64 = 8192;
 const GROWTH_SHARE: u64 = 16;
+/// Pages of a file that is not small: runs are longer than one extent, for it may grow for what shards put aside, and it grows ahead of
+/// need, by the cleaner, by two sixteenths when less than one is left behind what is reserved.
+const LARGE_PAGES: u64 = 2048;
 
 const _: () = assert!(BITMAP_SPAN.is_multiple_of(SPAN_UNIT) && FIRST_PAGES.is_multiple_of(EXTENT_PAGES));
 
@@ -257,8 +260,7 @@ impl Space {
         if pages != seen || self.map().lock().lift_ceiling() {
             return Ok(());
         }
-        let span_end = (pages / self.span + 1) * self.span;
-        let room = span_end.min(MAX_PAGES) - pages;
+        let room = self.room(pages);
         if room == 0 {
             return Err(StorageError::LimitExceeded {
                 what: "pages of the data file",
@@ -266,18 +268,48 @@ impl Space {
                 got: pages + 1,
             });
         }
-        let wanted = (pages / GROWTH_SHARE).clamp(LEAST_GROWTH_PAGES, MOST_GROWTH_PAGES);
-        let wanted = (wanted / EXTENT_PAGES * EXTENT_PAGES).min(room);
-        let pages = match reserve(pool, pages + wanted) {
+        let wanted = growth(pages).min(room);
+        let longer = match reserve(pool, pages + wanted) {
             // The last free extents of a disk are used too.
             Err(_) if wanted > EXTENT_PAGES => reserve(pool, pages + EXTENT_PAGES)?,
             result => result?,
         };
-        if seen.is_multiple_of(self.span) {
-            self.format_bitmap(pool, PageId((seen + BITMAP_INDEX) as u32))?;
+        self.add(pool, pages, longer)
+    }
+
+    /// Pages that the file may grow by at once: up to the end of a span.
+    fn room(&self, pages: u64) -> u64 {
+        ((pages / self.span + 1) * self.span).min(MAX_PAGES) - pages
+    }
+
+    /// Takes the pages that the file has become longer by. By the holder of `growing`.
+    fn add(&self, pool: &BufferPool, pages: u64, longer: u64) -> Result<()> {
+        if pages.is_multiple_of(self.span) {
+            self.format_bitmap(pool, PageId((pages + BITMAP_INDEX) as u32))?;
         }
-        self.pages.store(pages, Ordering::Release);
+        self.pages.store(longer, Ordering::Release);
         Ok(())
+    }
+
+    /// Has the file lengthened by the cleaner if it should be longer soon, now that pages from `start` on are reserved.
+    fn look_ahead(&self, pool: &BufferPool, start: u64) {
+        let pages = self.page_count();
+        if pages >= LARGE_PAGES && start + growth(pages) > pages {
+            pool.want_growth(pages);
+        }
+    }
+
+    /// Lengthens the file if it still has `seen` pages, before anybody has to wait for that; not while a compaction makes it shorter.
+    fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
+        let _one_at_a_time = self.growing.lock();
+        let pages = self.page_count();
+        if pages != seen || self.map().lock().has_ceiling() {
+            return Ok(());
+        }
+        match (2 * growth(pages)).min(self.room(pages)) {
+            0 => Ok(()),
+            wanted => self.add(pool, pages, reserve(pool, pages + wanted)?),
+        }
     }
 
     /// Makes the bitmap page of a new span: a system transaction of its own.
@@ -316,6 +348,12 @@ impl Space {
 }
 
 impl BufferPool {
+    /// See [`Space::grow_ahead`].
+    pub(crate) fn grow_ahead(&self, seen: u64) -> Result<()> {
+        self.check_open()?;
+        self.space.grow_ahead(self, seen)
+    }
+
     /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only, and a crash
     /// before may leave the file its length and holes in it. Before recovery writes.
     pub fn fill_holes(&self) -> Result<()> {
@@ -329,6 +367,12 @@ impl BufferPool {
 /// The bitmap page of `page` in a file whose spans are of the usual length: for who cannot read its header.
 pub(crate) fn bitmap_page(page: PageId) -> PageId {
     PageId(page.0 / BITMAP_SPAN * BITMAP_SPAN + BITMAP_INDEX as u32)
+}
+
+/// By how many pages a file of so many grows.
+fn growth(pages: u64) -> u64 {
+    let wanted = (pages / GROWTH_SHARE).clamp(LEAST_GROWTH_PAGES, MOST_GROWTH_PAGES);
+    wanted / EXTENT_PAGES * EXTENT_PAGES
 }
 
 /// Reserves space for `pages` pages; returns them.

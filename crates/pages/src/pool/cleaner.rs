@@ -4,6 +4,8 @@
 //! checkpoints are all the writing there is. Of a round each takes a few frames at a time; which of them takes which does not
 //! matter, for a page that one is writing is nothing to the others (PAGE-5).
 //!
+//! They also lengthen the data file before that is needed (`space.rs`).
+//!
 //! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
 //! waits for the log once for many pages, and so would everybody for one.
 
@@ -62,11 +64,21 @@ struct Orders {
     clean: usize,
     /// Nobody has begun that round.
     fresh: bool,
+    /// The file is to be lengthened, if it still has so many pages.
+    grow: Option<u64>,
     stop: bool,
     /// Threads that clean.
     working: usize,
     /// Grows with every batch that is written, and with every end of a round.
     steps: u64,
+}
+
+/// What a thread of the cleaner is to do.
+enum Work {
+    /// A part of a round; whether it begins the round.
+    Clean(bool),
+    /// Lengthen the file, if it still has so many pages.
+    Grow(u64),
 }
 
 /// Tells those who wait that a thread of the cleaner has ended, also by a panic.
@@ -89,11 +101,17 @@ impl Cleaner {
             let farewell = Farewell(bell);
             let work = move || {
                 let bell = &farewell.0;
-                while let Some(begins) = bell.wait() {
+                while let Some(work) = bell.wait() {
                     let Some(pool) = weak.upgrade() else { return };
-                    // A failure has stopped the database; whoever uses it next is told.
-                    _ = pool.clean_ahead(begins);
-                    bell.tell_progress();
+                    match work {
+                        Work::Clean(begins) => {
+                            // A failure has stopped the database; whoever uses it next is told.
+                            _ = pool.clean_ahead(begins);
+                            bell.tell_progress();
+                        }
+                        // Whoever needs the space is told if there is none.
+                        Work::Grow(seen) => _ = pool.grow_ahead(seen),
+                    }
                 }
             };
             let thread = thread::Builder::new()
@@ -110,6 +128,12 @@ impl Cleaner {
         if !self.bell.ringing.load(Ordering::Relaxed) {
             self.bell.ring(&mut self.bell.orders.lock());
         }
+    }
+
+    /// Asks for a longer file than one of `seen` pages, before somebody needs it.
+    pub(super) fn want_growth(&self, seen: u64) {
+        self.bell.orders.lock().grow = Some(seen);
+        self.bell.rung.notify_one();
     }
 
     /// The hand has come to `step`.
@@ -163,18 +187,21 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Sleeps until there is work, and says whether it is for the caller to begin the round; `None` when he is to stop.
-    fn wait(&self) -> Option<bool> {
+    /// Sleeps until there is work; `None` when the caller is to stop.
+    fn wait(&self) -> Option<Work> {
         let mut orders = self.orders.lock();
-        while orders.clean == 0 && !orders.stop {
+        while orders.clean == 0 && orders.grow.is_none() && !orders.stop {
             orders = self.rung.wait(orders);
         }
         if orders.stop {
             return None;
         }
+        if let Some(seen) = orders.grow.take() {
+            return Some(Work::Grow(seen));
+        }
         orders.clean -= 1;
         self.ringing.store(false, Ordering::Relaxed);
-        Some(std::mem::take(&mut orders.fresh))
+        Some(Work::Clean(std::mem::take(&mut orders.fresh)))
     }
 
     fn tell_progress(&self) {
@@ -213,6 +240,11 @@ impl BufferPool {
                 cursor.fetch_max(self.hand_position(), Ordering::Relaxed);
             }
         }
+    }
+
+    /// The file, which has `seen` pages, may soon be too short.
+    pub(crate) fn want_growth(&self, seen: u64) {
+        self.cleaner.want_growth(seen);
     }
 
     fn write_cleaned(&self, batch: &mut Batch<'_>) -> Result<()> {

@@ -21,7 +21,7 @@ use foreshore_env::{
 
 use self::baseline::Searching;
 pub use self::kind::FreeSpaceKind;
-use super::{EXTENT_PAGES, Space, bitmap};
+use super::{EXTENT_PAGES, LARGE_PAGES, Space, bitmap};
 use crate::pool::BufferPool;
 
 /// Whether somebody may use the log and the pages that are kept for rollbacks.
@@ -38,8 +38,6 @@ const SHARDS: usize = 8;
 /// Extents of a run, at most.
 const RUN_EXTENTS: u64 = 4;
 const RUN_PAGES: u64 = RUN_EXTENTS * EXTENT_PAGES;
-/// Pages of a file in which runs are longer than one extent: a small file shall not grow for what shards put aside.
-const LARGE_PAGES: u64 = 2048;
 /// Free pages that only rollback takes, while a database is written to (PAGE-16): as many splits, in places where others have taken
 /// the room that a delete or a shorter value left.
 pub(super) const KEPT_PAGES: u32 = 16;
@@ -303,8 +301,14 @@ impl Space {
         map.lower(run.start);
     }
 
-    /// Reserves a run with free pages: near the hint, or the first there is, or a new one.
+    /// Reserves a run with free pages: near the hint, or the first there is, or a new one. The file grows behind it in time.
     fn reserve_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
+        let run = self.find_run(pool, hint)?;
+        self.look_ahead(pool, run.start);
+        Ok(run)
+    }
+
+    fn find_run(&self, pool: &BufferPool, hint: PageId) -> Result<Run> {
         pool.counters.space_searches.add(1);
         let near = u64::from(hint.0) / EXTENT_PAGES * EXTENT_PAGES;
         if hint.is_some()
