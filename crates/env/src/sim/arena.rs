@@ -182,7 +182,7 @@ pub(super) fn inside<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f` with the system's allocator: for what differs between runs that must be alike.
+/// Runs `f` with the system's allocator: for what the kernel keeps, on which the addresses of the program must not depend.
 pub(super) fn outside<R>(f: impl FnOnce() -> R) -> R {
     let active = ACTIVE.replace(false);
     let result = f();

@@ -133,7 +133,8 @@ impl Directory {
             waits: vec![0; cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
-            moved: Vec::new(),
+            // An access moves one line, and whoever watches it is roused at once.
+            moved: Vec::with_capacity(1),
             counts: Counts::default(),
             earlier: 0,
             named: BTreeMap::new(),

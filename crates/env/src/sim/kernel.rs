@@ -250,15 +250,17 @@ impl Kernel {
 
     /// A number for a new thread.
     pub(super) fn reserve(&mut self) -> ThreadNumber {
-        self.threads.push(Thread {
-            name: None,
-            fiber: None,
-            yielder: ptr::null(),
-            locals: Rc::default(),
-            sleep: None,
-            sleeps: 0,
-            over: true,
-            tally: Tally::default(),
+        arena::outside(|| {
+            self.threads.push(Thread {
+                name: None,
+                fiber: None,
+                yielder: ptr::null(),
+                locals: Rc::default(),
+                sleep: None,
+                sleeps: 0,
+                over: true,
+                tally: Tally::default(),
+            });
         });
         self.threads.len() - 1
     }
@@ -276,7 +278,8 @@ impl Kernel {
             body();
         });
         let thread = &mut self.threads[number];
-        (thread.name, thread.fiber, thread.over) = (name, Some(Box::new(fiber)), false);
+        let fiber = arena::outside(|| Box::new(fiber));
+        (thread.name, thread.fiber, thread.over) = (name, Some(fiber), false);
         arena::outside(|| self.scheduler.ready(number, self.clock));
         self.look_around();
         Ok(())

@@ -110,7 +110,7 @@ impl Table {
         }
         let page = (address - arena::BASE) >> PAGE_SHIFT;
         if page >= self.prepared.len() {
-            self.prepared.resize(page + 1, false);
+            arena::outside(|| self.prepared.resize(page + 1, false));
         }
         let before = std::mem::replace(&mut self.prepared[page], true);
         self.prepared_pages += u64::from(!before);
@@ -138,9 +138,14 @@ impl Table {
 
     /// The number plus one of a page that is new, or does not lie in the region.
     fn page(&mut self, page: usize) -> u32 {
-        if let Some(&known) = self.elsewhere.get(&page) {
-            return known;
+        match self.elsewhere.get(&page) {
+            Some(&known) => known,
+            None => arena::outside(|| self.add(page)),
         }
+    }
+
+    #[cold]
+    fn add(&mut self, page: usize) -> u32 {
         self.pages.push(page);
         let number = u32::try_from(self.pages.len()).expect("fewer pages than memory has");
         self.lines.resize(self.pages.len() << PAGE_LINES_SHIFT, UNTOUCHED);
@@ -191,13 +196,13 @@ impl Table {
             return;
         };
         if line.places == 0 {
-            self.places.push(vec![(first, 1)]);
+            arena::outside(|| self.places.push(vec![(first, 1)]));
             line.places = self.places.len() as u32;
         }
         let places = &mut self.places[line.places as usize - 1];
         match places.iter_mut().find(|(place, _)| std::ptr::eq(*place, at)) {
             Some((_, count)) => *count += 1,
-            None => places.push((at, 1)),
+            None => arena::outside(|| places.push((at, 1))),
         }
     }
 

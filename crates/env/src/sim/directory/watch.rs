@@ -1,6 +1,7 @@
 //! Cores that sleep while they spin, until a line moves.
 
 use super::{Directory, LineNumber};
+use crate::sim::arena;
 
 impl Directory {
     /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
@@ -18,7 +19,7 @@ impl Directory {
     /// The core sleeps until this line moves.
     pub(in crate::sim) fn watch(&mut self, core: usize, number: LineNumber) {
         self.table.lines[number].watched = true;
-        self.watchers.entry(number).or_default().push(core);
+        arena::outside(|| self.watchers.entry(number).or_default().push(core));
     }
 
     /// The core no longer sleeps for this line.

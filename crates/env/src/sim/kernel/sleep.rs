@@ -17,11 +17,12 @@ impl Kernel {
         thread.sleep = Some(Sleep { futex, at, since: self.clock });
         thread.sleeps += 1;
         if let Some(until) = until {
-            self.timers.push(Reverse((until.min(END_OF_TIME), current, thread.sleeps)));
+            let timer = Reverse((until.min(END_OF_TIME), current, thread.sleeps));
+            arena::outside(|| self.timers.push(timer));
             self.next_timer = None;
         }
         if let Some(futex) = futex {
-            self.futexes.entry(futex).or_default().push_back(current);
+            arena::outside(|| self.futexes.entry(futex).or_default().push_back(current));
         }
     }
 
@@ -46,7 +47,7 @@ impl Kernel {
         self.next_timer = None;
         if let Some(sleep) = self.threads[number].sleep.take() {
             let place = (sleep.at.file(), sleep.at.line());
-            let (count, time) = self.slept.entry(place).or_default();
+            let (count, time) = arena::outside(|| self.slept.entry(place).or_default());
             *count += 1;
             *time += now.saturating_sub(sleep.since.max(self.counted_from));
         }
