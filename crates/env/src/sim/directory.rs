@@ -86,6 +86,10 @@ pub(super) struct Directory {
     profile: Profile,
     times: Times,
     cores: usize,
+    /// The socket of each core.
+    sockets: Vec<u8>,
+    /// For each socket, which sockets are no farther away than by each distance, a bit each.
+    within: Vec<[u16; DISTANCES]>,
     table: Table,
     /// The line that each core accessed last.
     last: Vec<u32>,
@@ -124,7 +128,16 @@ fn times(profile: &Profile) -> Times {
 
 impl Directory {
     pub(super) fn new(profile: Profile, cores: usize) -> Directory {
+        let sockets = cores.div_ceil(profile.cores_per_socket);
+        let within = |socket, distance| {
+            let near = (0..sockets).filter(|&other| profile.socket_distance(socket, other) <= distance);
+            near.fold(0, |bits, other| bits | 1 << other)
+        };
         Directory {
+            sockets: (0..cores).map(|core| (core / profile.cores_per_socket) as u8).collect(),
+            within: (0..sockets)
+                .map(|socket| std::array::from_fn(|distance| within(socket, distance)))
+                .collect(),
             times: times(&profile),
             profile,
             cores,
@@ -286,7 +299,7 @@ impl Directory {
         arrival: Arrival,
         at: &'static Location<'static>,
     ) -> u64 {
-        let socket = core / self.profile.cores_per_socket;
+        let socket = usize::from(self.sockets[core]);
         if self.table.lines[number].home == NO_HOME {
             self.table.lines[number].home = socket as u8;
         }
@@ -354,26 +367,23 @@ impl Directory {
 
     /// The distance that counts for a shared line: of the nearest copy for a load, of the farthest for a change.
     fn reach(&self, number: LineNumber, core: usize, touch: Touch) -> usize {
-        let socket = core / self.profile.cores_per_socket;
-        let mut sockets = self.table.lines[number].sockets;
-        let alone = self.table.lines[number].sharers == 1 && self.table.shares(number, core);
-        if touch != Touch::Load && alone {
+        let line = &self.table.lines[number];
+        if touch != Touch::Load && line.sharers == 1 && self.table.shares(number, core) {
             return 0;
         }
-        let (mut nearest, mut farthest) = (DISTANCES - 1, 0);
-        while sockets != 0 {
-            let other = sockets.trailing_zeros() as usize;
-            sockets &= sockets - 1;
-            let distance = self.profile.socket_distance(socket, other);
-            nearest = nearest.min(distance);
-            farthest = farthest.max(distance);
-        }
-        // Inside of a socket the cluster counts; who shares is looked at for a change only.
-        let within = |distance: usize| {
-            let clusters = self.profile.cores_per_cluster < self.profile.cores_per_socket;
-            if distance == 0 && clusters && !self.in_cluster(number, core) { 1 } else { distance }
+        let within = &self.within[usize::from(self.sockets[core])];
+        // The first distance within which there is a sharer, or all are.
+        let distance = if touch == Touch::Load {
+            within.iter().position(|&near| line.sockets & near != 0)
+        } else {
+            within.iter().position(|&near| line.sockets & !near == 0)
         };
-        if touch == Touch::Load { within(nearest) } else { within(farthest) }
+        // Inside of a socket the cluster counts.
+        let clusters = self.profile.cores_per_cluster < self.profile.cores_per_socket;
+        match distance.unwrap_or(DISTANCES - 1) {
+            0 if clusters && !self.in_cluster(number, core) => 1,
+            distance => distance,
+        }
     }
 
     /// The core to whose caches this hardware thread belongs: the number of the core's first.
@@ -388,7 +398,7 @@ impl Directory {
     /// Whether a core of the same cluster has the line.
     fn in_cluster(&self, number: LineNumber, core: usize) -> bool {
         let first = core / self.profile.cores_per_cluster * self.profile.cores_per_cluster;
-        (first..first + self.profile.cores_per_cluster)
-            .any(|other| other != core && other < self.cores && self.table.shares(number, other))
+        let end = (first + self.profile.cores_per_cluster).min(self.cores);
+        self.table.shares_among(number, first, end, core)
     }
 }

@@ -10,6 +10,7 @@
 
 mod run;
 mod sleep;
+mod stack;
 
 use std::{
     cell::Cell,
@@ -21,7 +22,7 @@ use std::{
     rc::Rc,
 };
 
-use corosensei::{Coroutine, Yielder, stack::DefaultStack};
+use corosensei::{Coroutine, Yielder};
 
 use super::{
     arena,
@@ -35,6 +36,7 @@ use super::{
 use crate::random::Xorshift;
 
 pub(super) use run::run;
+use stack::Stack;
 
 /// The number of a thread, in the order in which they started.
 pub(super) type ThreadNumber = usize;
@@ -86,21 +88,22 @@ pub struct Slept {
     pub time_ps: u64,
 }
 
-type Fiber = Coroutine<(), (), (), DefaultStack>;
+type Fiber = Coroutine<(), (), (), Stack>;
 
-/// A thread of the simulated machine.
+/// A thread of the simulated machine. What each of its turns needs comes first, in one line of the real machine's caches.
+#[repr(C, align(64))]
 struct Thread {
-    name: Option<String>,
-    /// There while it does not run. Boxed: it is moved with every switch.
-    fiber: Option<Box<Fiber>>,
+    /// From a box; null when it is over.
+    fiber: *mut Fiber,
     /// Where it switches to the kernel; set when it first runs.
     yielder: *const Yielder<(), ()>,
+    tally: Tally,
+    name: Option<String>,
     locals: Rc<Locals>,
     sleep: Option<Sleep>,
     /// Counts sleeps, so that a timer of an earlier one wakes nobody.
     sleeps: u64,
     over: bool,
-    tally: Tally,
 }
 
 /// What a thread sleeps on.
@@ -233,6 +236,7 @@ impl Kernel {
     }
 
     /// Somebody may have something to do sooner than before.
+    #[inline]
     fn look_around(&mut self) {
         self.horizon = self.horizon.min(self.scheduler.horizon());
     }
@@ -252,14 +256,14 @@ impl Kernel {
     pub(super) fn reserve(&mut self) -> ThreadNumber {
         arena::outside(|| {
             self.threads.push(Thread {
-                name: None,
-                fiber: None,
+                fiber: ptr::null_mut(),
                 yielder: ptr::null(),
+                tally: Tally::default(),
+                name: None,
                 locals: Rc::default(),
                 sleep: None,
                 sleeps: 0,
                 over: true,
-                tally: Tally::default(),
             });
         });
         self.threads.len() - 1
@@ -272,14 +276,14 @@ impl Kernel {
         stack_bytes: usize,
         body: Box<dyn FnOnce()>,
     ) -> io::Result<()> {
-        let stack = DefaultStack::new(stack_bytes)?;
+        let stack = Stack::new(stack_bytes, number)?;
         let fiber = Fiber::with_stack(stack, move |yielder, ()| {
             with(|kernel| kernel.threads[number].yielder = yielder);
             body();
         });
         let thread = &mut self.threads[number];
-        let fiber = arena::outside(|| Box::new(fiber));
-        (thread.name, thread.fiber, thread.over) = (name, Some(fiber), false);
+        let fiber = arena::outside(|| Box::into_raw(Box::new(fiber)));
+        (thread.name, thread.fiber, thread.over) = (name, fiber, false);
         arena::outside(|| self.scheduler.ready(number, self.clock));
         self.look_around();
         Ok(())
@@ -314,16 +318,30 @@ impl Kernel {
         }
     }
 
-    /// The fiber that ran has switched back.
-    fn left(&mut self, fiber: Box<Fiber>, over: bool) {
+    /// The fiber that ran has switched back, for good if it is `over`.
+    #[inline]
+    fn left(&mut self, over: bool) {
         let number = self.current;
-        let thread = &mut self.threads[number];
-        thread.over |= over;
-        // A fiber that is over is dropped: its stack is empty.
-        thread.fiber = (!over).then_some(fiber);
         let leave = if over { Leave::Over } else { self.leave };
-        let sleep = thread.sleep.as_ref().filter(|_| thread.name.is_none()).map(|sleep| sleep.at);
+        let mut sleep = None;
+        match leave {
+            Leave::Over => self.end(number),
+            Leave::Sleep => {
+                let thread = &self.threads[number];
+                sleep = thread.sleep.as_ref().filter(|_| thread.name.is_none()).map(|sleep| sleep.at);
+            }
+            Leave::Turn | Leave::Yield | Leave::Spin => {}
+        }
         self.scheduler.left(number, self.clock, leave, sleep);
+    }
+
+    /// A thread is over.
+    fn end(&mut self, number: ThreadNumber) {
+        let thread = &mut self.threads[number];
+        thread.over = true;
+        let fiber = std::mem::replace(&mut thread.fiber, ptr::null_mut());
+        // SAFETY: it came from a box, does not run, and is known nowhere else. Its stack is empty.
+        drop(unsafe { Box::from_raw(fiber) });
     }
 
     /// What each thread that is not over does, for people.

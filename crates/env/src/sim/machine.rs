@@ -52,17 +52,19 @@ const SPAWN: u64 = 15_000_000;
 const UNCHARGED: u64 = 2000;
 const UNCHARGED_SLACK: u64 = 1_000_000;
 
+/// What each turn looks at comes first, in one line of the real machine's caches.
 #[derive(Default)]
+#[repr(C, align(64))]
 struct Core {
     clock: u64,
     /// Who runs; `None` while idle.
     running: Option<ThreadNumber>,
+    slice_end: u64,
     /// Who waits for it.
     queue: VecDeque<ThreadNumber>,
     /// Threads that are not over, and ran here last or wait to.
     residents: usize,
     slice_began: u64,
-    slice_end: u64,
     /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
     /// with names work in the background, and nobody's work waits while they sleep.
     sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
@@ -253,12 +255,14 @@ impl Machine {
         (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
 
+    #[inline]
     pub(super) fn next_time(&self) -> Option<u64> {
         let first = self.order.first();
         (first != NEVER).then_some(first >> CORE_BITS)
     }
 
     /// Somebody can run, as [`Machine::next_time`] has said.
+    #[inline]
     pub(super) fn next(&mut self) -> Option<(ThreadNumber, u64)> {
         let first = self.order.first();
         let here = (first & (MOST_CORES as u64 - 1)) as usize;
@@ -294,6 +298,7 @@ impl Machine {
         self.give(self.here, thread);
     }
 
+    #[inline]
     pub(super) fn horizon(&self) -> u64 {
         let others = match self.order.first_but(self.here) {
             NEVER => END_OF_TIME,
@@ -309,14 +314,24 @@ impl Machine {
     }
 
     /// `sleep`: where in the source it lay down to sleep, if it did and has no name.
+    #[inline]
     pub(super) fn left(&mut self, clock: u64, leave: Leave, sleep: Option<&'static Location<'static>>) {
         let here = self.here;
         self.cores[here].clock = clock;
+        if leave == Leave::Turn {
+            self.order.set(here, key(clock, here));
+        } else {
+            self.left_off(leave, sleep);
+        }
+    }
+
+    fn left_off(&mut self, leave: Leave, sleep: Option<&'static Location<'static>>) {
+        let here = self.here;
         if let (Some(thread), Some(at)) = (self.cores[here].running, sleep) {
             self.cores[here].sleeper = Some((thread, at));
         }
         match leave {
-            Leave::Turn => self.order.set(here, key(clock, here)),
+            Leave::Turn => unreachable!("its turn is only over"),
             Leave::Spin => self.lie_in_wait(),
             Leave::Yield => self.rotate(),
             Leave::Sleep | Leave::Over => {

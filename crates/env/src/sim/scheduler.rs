@@ -136,6 +136,7 @@ impl Scheduler {
     }
 
     /// When the next thread runs; `None` when all sleep.
+    #[inline]
     pub(super) fn next_time(&self) -> Option<u64> {
         match self {
             Scheduler::Machine(machine) => machine.next_time(),
@@ -144,6 +145,7 @@ impl Scheduler {
     }
 
     /// The thread that runs next, and its clock. `None` when only the order of things has changed: ask again.
+    #[inline]
     pub(super) fn next(&mut self, timer: Option<u64>) -> Option<(ThreadNumber, u64)> {
         match self {
             Scheduler::Machine(machine) => machine.next(),
@@ -152,6 +154,7 @@ impl Scheduler {
     }
 
     /// Until when who runs goes on.
+    #[inline]
     pub(super) fn horizon(&self) -> u64 {
         match self {
             Scheduler::Machine(machine) => machine.horizon(),
@@ -160,6 +163,7 @@ impl Scheduler {
     }
 
     /// The thread that ran has stopped for this reason.
+    #[inline]
     pub(super) fn left(
         &mut self,
         thread: ThreadNumber,

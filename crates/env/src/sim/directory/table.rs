@@ -14,6 +14,8 @@ pub(super) const LINE_SHIFT: u32 = 6;
 const PAGE_LINES_SHIFT: u32 = 6;
 const PAGE_SHIFT: u32 = LINE_SHIFT + PAGE_LINES_SHIFT;
 const PAGE_LINES: usize = 1 << PAGE_LINES_SHIFT;
+/// Pages outside of the region that are remembered. A page that shares another's place takes it over.
+const LAST_ELSEWHERE: usize = 64;
 /// No core.
 pub(super) const NOBODY: u16 = u16::MAX;
 /// A line that nobody has touched has no home.
@@ -27,11 +29,11 @@ pub(super) struct Line {
     pub(super) kept_until: u64,
     /// Picoseconds that cores waited for it since counting began.
     pub(super) waited: u64,
-    /// Where in the source it was accessed when it first moved since counting began.
+    /// Where in the source it was accessed when it first moved since counting began: where most moves are, of most lines.
     first: Option<&'static Location<'static>>,
     /// Times that it came from another core or from memory since counting began.
     pub(super) moves: u32,
-    /// Where it was accessed when it moved, if it did so more than once: a place in [`Table::places`] plus one.
+    /// Where else it was accessed when it moved, if anywhere: a place in [`Table::places`] plus one.
     places: u32,
     /// Who had the line before its owner.
     pub(super) keeper: u16,
@@ -76,9 +78,11 @@ pub(super) struct Table {
     region: Vec<u32>,
     /// The same for pages elsewhere.
     elsewhere: Map<usize, u32>,
+    /// Those of them that were looked up last, and their numbers.
+    last_elsewhere: Vec<(usize, u32)>,
     /// The address of each page, in pages.
     pages: Vec<usize>,
-    /// Where lines moved that did so more than once.
+    /// Where lines moved that did so in more places than one, but for the first.
     places: Vec<Vec<Place>>,
     /// By page of the region: whether it was prepared without being charged.
     prepared: Vec<bool>,
@@ -95,6 +99,7 @@ impl Table {
             words: cores.div_ceil(64),
             region: Vec::new(),
             elsewhere: Map::default(),
+            last_elsewhere: vec![(0, 0); LAST_ELSEWHERE],
             pages: Vec::new(),
             places: Vec::new(),
             prepared: Vec::new(),
@@ -138,10 +143,16 @@ impl Table {
 
     /// The number plus one of a page that is new, or does not lie in the region.
     fn page(&mut self, page: usize) -> u32 {
-        match self.elsewhere.get(&page) {
-            Some(&known) => known,
-            None => arena::outside(|| self.add(page)),
+        let (last, number) = self.last_elsewhere[page % LAST_ELSEWHERE];
+        if last == page {
+            return number;
         }
+        let known = self.elsewhere.get(&page).copied();
+        let number = known.unwrap_or_else(|| arena::outside(|| self.add(page)));
+        if !arena::is_ours(page << PAGE_SHIFT) {
+            self.last_elsewhere[page % LAST_ELSEWHERE] = (page, number);
+        }
+        number
     }
 
     #[cold]
@@ -172,7 +183,19 @@ impl Table {
         self.sharers[number * self.words + core / 64] & 1 << (core % 64) != 0
     }
 
+    /// Whether a core from `first` up to `end` shares a line, `but` this one.
+    pub(super) fn shares_among(&self, number: LineNumber, first: usize, end: usize, but: usize) -> bool {
+        let sharers = &self.sharers[number * self.words..(number + 1) * self.words];
+        (first / 64..end.div_ceil(64)).any(|word| {
+            let from = u64::MAX << first.saturating_sub(word * 64);
+            let to = u64::MAX >> ((word + 1) * 64).saturating_sub(end);
+            let own = if but / 64 == word { 1 << (but % 64) } else { 0 };
+            sharers[word] & from & to & !own != 0
+        })
+    }
+
     /// The core, of this socket, has a copy, too.
+    #[inline]
     pub(super) fn share(&mut self, number: LineNumber, core: usize, socket: usize) {
         self.sharers[number * self.words + core / 64] |= 1 << (core % 64);
         let line = &mut self.lines[number];
@@ -181,6 +204,7 @@ impl Table {
     }
 
     /// Nobody has a copy any more.
+    #[inline]
     pub(super) fn forget_sharers(&mut self, number: LineNumber) {
         self.sharers[number * self.words..(number + 1) * self.words].fill(0);
         let line = &mut self.lines[number];
@@ -188,15 +212,19 @@ impl Table {
     }
 
     /// The line moved, for an access at this place in the source.
+    #[inline]
     pub(super) fn moved(&mut self, number: LineNumber, at: &'static Location<'static>) {
         let line = &mut self.lines[number];
         line.moves += 1;
-        let Some(first) = line.first else {
-            line.first = Some(at);
-            return;
-        };
+        if !std::ptr::eq(*line.first.get_or_insert(at), at) {
+            self.moved_elsewhere(number, at);
+        }
+    }
+
+    fn moved_elsewhere(&mut self, number: LineNumber, at: &'static Location<'static>) {
+        let line = &mut self.lines[number];
         if line.places == 0 {
-            arena::outside(|| self.places.push(vec![(first, 1)]));
+            arena::outside(|| self.places.push(Vec::new()));
             line.places = self.places.len() as u32;
         }
         let places = &mut self.places[line.places as usize - 1];
@@ -209,10 +237,13 @@ impl Table {
     /// Where in the source a line was accessed when it moved.
     pub(super) fn places(&self, number: LineNumber) -> Vec<Place> {
         let line = &self.lines[number];
-        match line.places {
-            0 => line.first.map(|at| (at, 1)).into_iter().collect(),
+        let mut places = match line.places {
+            0 => Vec::new(),
             place => self.places[place as usize - 1].clone(),
-        }
+        };
+        let elsewhere: u64 = places.iter().map(|(_, count)| count).sum();
+        places.extend(line.first.map(|at| (at, u64::from(line.moves) - elsewhere)));
+        places
     }
 
     /// Counts moves from here on.

@@ -40,13 +40,13 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
             }
         };
         // SAFETY: as above.
-        let thread = &mut unsafe { &mut *kernel }.threads[number];
-        let mut fiber = thread.fiber.take().expect("a thread that does not run has its fiber");
+        let fiber = unsafe { &*kernel }.threads[number].fiber;
         KERNEL.set(kernel);
-        let over = arena::inside(|| matches!(fiber.resume(()), CoroutineResult::Return(())));
+        // SAFETY: a thread that can run is not over and has its fiber, which nobody else touches while it runs.
+        let over = arena::inside(|| matches!(unsafe { &mut *fiber }.resume(()), CoroutineResult::Return(())));
         KERNEL.set(ptr::null_mut());
         // SAFETY: as above.
-        unsafe { &mut *kernel }.left(fiber, over);
+        unsafe { &mut *kernel }.left(over);
         if over && number == first {
             break;
         }
@@ -54,11 +54,13 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
     // SAFETY: it came from a box, and no fiber runs any more.
     let mut kernel = unsafe { Box::from_raw(kernel) };
     let left = kernel.describe();
-    for thread in &mut kernel.threads {
-        if let Some(fiber) = &mut thread.fiber {
-            // SAFETY: what lies on the stack is leaked, as in a process that is killed; nobody waits for it.
-            unsafe { fiber.force_reset() };
-            thread.fiber = None;
+    for number in 0..kernel.threads.len() {
+        let fiber = kernel.threads[number].fiber;
+        if !fiber.is_null() {
+            // SAFETY: nobody else knows the fiber. What lies on its stack is leaked, as in a process that is killed; nobody
+            // waits for it.
+            unsafe { (*fiber).force_reset() };
+            kernel.end(number);
         }
     }
     Ok(Ended { kernel, cause, left })

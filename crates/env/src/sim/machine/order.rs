@@ -32,18 +32,17 @@ impl Order {
         first
     }
 
-    /// The core has this key from here on.
+    /// The core has this key from here on. All the way up, even where nothing changes: whether something does cannot be
+    /// foretold, and the other children are looked up meanwhile.
     #[inline]
     pub(super) fn set(&mut self, core: usize, key: u64) {
         let mut node = self.tree.len() / 2 + core;
-        self.tree[node] = key;
+        let mut smallest = key;
+        self.tree[node] = smallest;
         while node > 1 {
+            smallest = smallest.min(self.tree[node ^ 1]);
             node /= 2;
-            let smaller = self.tree[2 * node].min(self.tree[2 * node + 1]);
-            if self.tree[node] == smaller {
-                break;
-            }
-            self.tree[node] = smaller;
+            self.tree[node] = smallest;
         }
     }
 }
