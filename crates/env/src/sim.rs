@@ -244,7 +244,7 @@ pub fn set_charging(charging: bool) {
     calls::turn();
     kernel::with(|kernel| {
         if let Scheduler::Machine(machine) = &mut kernel.scheduler {
-            machine.set_charging(charging);
+            machine.set_charging(charging, kernel.clock);
         }
         kernel.horizon = kernel.horizon.min(kernel.scheduler.horizon());
     });

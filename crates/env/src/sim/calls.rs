@@ -120,7 +120,7 @@ pub(super) fn locked() {
 
 /// Lets another thread of this core run.
 pub fn yield_now() {
-    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().system_call));
+    with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().yielding));
     leave(Leave::Yield);
 }
 

@@ -6,17 +6,21 @@
 //! wait: it books the slot behind (first in, first out), and the access takes effect when that slot comes. Until the
 //! snoop arrives the old owner keeps hitting (retention). An access that has waited has a part of its way behind it when the
 //! line becomes free (`Profile::queued_percent`). Hardware threads of one core have its caches in common, and wait for a line
-//! together. Caches are endless: nothing is ever evicted.
+//! together. A core's own caches have room for what it used last, and the last cache of its socket for more (`ages.rs`); what is gone
+//! from the first lies in the second, and what is gone from both in memory. Nobody notices before somebody wants it.
 #![allow(clippy::disallowed_types)]
 
+mod ages;
 mod hot;
 mod map;
+mod near;
 mod place;
 mod table;
 mod watch;
 
 use std::{collections::BTreeMap, panic::Location};
 
+use ages::Ages;
 pub use hot::HotLine;
 use hot::Named;
 use map::Map;
@@ -34,8 +38,9 @@ use super::{
 pub(super) struct Counts {
     pub(super) accesses: u64,
     pub(super) changes: u64,
-    /// Lines that came from memory.
+    /// Lines that came from memory, and from a last cache, when no core had them.
     pub(super) cold: u64,
+    pub(super) cached: u64,
     /// Lines that came, or were taken away, from another core of the same socket, and from another socket.
     pub(super) near: u64,
     pub(super) far: u64,
@@ -56,6 +61,8 @@ struct Times {
     lock_computation: u64,
 }
 
+/// Bytes of a line.
+const LINE: u64 = 1 << LINE_SHIFT;
 /// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched ahead.
 /// One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
 const FETCHED_AHEAD: u64 = 4;
@@ -63,8 +70,8 @@ const FETCHED_AHEAD: u64 = 4;
 /// How an access comes to its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// At once. Whether the core has accessed the line before this one just now.
-    Now { ahead: bool },
+    /// At once. Whether the core has accessed the line before this one just now, and when this one was used last.
+    Now { ahead: bool, last: u64 },
     /// In the slot that it has booked, for which it has waited so long.
     Booked { waited: u64 },
 }
@@ -86,10 +93,16 @@ pub(super) struct Directory {
     profile: Profile,
     times: Times,
     cores: usize,
-    /// The socket of each core.
+    /// The socket and the cluster of each core.
     sockets: Vec<u8>,
+    clusters: Vec<u16>,
     /// For each socket, which sockets are no farther away than by each distance, a bit each.
     within: Vec<[u16; DISTANCES]>,
+    /// What the caches of each core have room for, by the number of its first hardware thread, and the last one of each socket.
+    own_caches: Vec<Ages>,
+    last_caches: Vec<Ages>,
+    /// What was used since then is in the newest generation of both, for each core.
+    recent: Vec<u64>,
     table: Table,
     /// The line that each core accessed last.
     last: Vec<u32>,
@@ -135,9 +148,13 @@ impl Directory {
         };
         Directory {
             sockets: (0..cores).map(|core| (core / profile.cores_per_socket) as u8).collect(),
+            clusters: (0..cores).map(|core| (core / profile.cores_per_cluster) as u16).collect(),
             within: (0..sockets)
                 .map(|socket| std::array::from_fn(|distance| within(socket, distance)))
                 .collect(),
+            own_caches: (0..cores).map(|_| Ages::new(profile.own_cache_bytes, LINE)).collect(),
+            last_caches: (0..sockets).map(|_| Ages::new(profile.cache_bytes, LINE)).collect(),
+            recent: vec![1; cores],
             times: times(&profile),
             profile,
             cores,
@@ -160,9 +177,9 @@ impl Directory {
         self.table.prepare(address);
     }
 
-    /// What was prepared lies in the last caches from here on, if it finds room there.
-    pub(super) fn prepared(&mut self) {
-        self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64);
+    /// What was prepared until `now` lies in the last caches from here on, if it finds room there.
+    pub(super) fn prepared(&mut self, now: u64) {
+        self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64, now);
     }
 
     /// Accesses since the machine began.
@@ -202,6 +219,13 @@ impl Directory {
             booked: false,
         };
         let cache = self.cache_of(core);
+        let line = &mut self.table.lines[number];
+        // Who sleeps while it spins looks at the line all the time.
+        let last = if line.watched { now } else { line.used };
+        line.used = now.max(1);
+        if last < self.recent[cache] {
+            self.grow_old(number, cache, last, now.max(1));
+        }
         if self.hits(number, cache, now, touch) {
             return cost;
         }
@@ -214,7 +238,7 @@ impl Directory {
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
-        cost.waiting = self.transfer(number, cache, now, touch, Arrival::Now { ahead }, at);
+        cost.waiting = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last }, at);
         cost
     }
 
@@ -281,7 +305,7 @@ impl Directory {
     fn estimate(&self, number: LineNumber, core: usize, touch: Touch) -> u64 {
         let line = &self.table.lines[number];
         let before = if line.last == NOBODY { core } else { usize::from(line.last) };
-        let distance = self.profile.distance(core, before);
+        let distance = self.distance(core, before);
         match touch {
             Touch::Load if line.owner != NOBODY => self.times.load_modified[distance],
             Touch::Load => self.times.occupancy[distance],
@@ -303,22 +327,30 @@ impl Directory {
         if self.table.lines[number].home == NO_HOME {
             self.table.lines[number].home = socket as u8;
         }
+        if let Arrival::Now { last, .. } = arrival {
+            let owner = usize::from(self.table.lines[number].owner);
+            if self.own_caches.get(owner).is_some_and(|cache| last < cache.oldest()) {
+                self.lose(number);
+            }
+        }
         let (owner, sharers) = (self.table.lines[number].owner, self.table.lines[number].sharers);
         let (distance, from_memory) = if owner != NOBODY {
-            (self.profile.distance(core, usize::from(owner)), false)
+            (self.distance(core, usize::from(owner)), false)
         } else if sharers == 0 {
             (self.profile.socket_distance(socket, usize::from(self.table.lines[number].home)), true)
         } else {
             (self.reach(number, core, touch), false)
         };
+        let mut is_cached = false;
         let latency = match touch {
             _ if from_memory => {
-                let latency = if self.table.is_cached(number) {
-                    self.times.cached
+                let latency;
+                (latency, is_cached) = self.beyond(number, socket, distance, arrival);
+                if matches!(arrival, Arrival::Now { ahead: true, .. }) {
+                    latency / FETCHED_AHEAD
                 } else {
-                    self.times.memory[distance]
-                };
-                if arrival == (Arrival::Now { ahead: true }) { latency / FETCHED_AHEAD } else { latency }
+                    latency
+                }
             }
             Touch::Load if owner != NOBODY => self.times.load_modified[distance],
             Touch::Load => self.times.load_shared[distance],
@@ -337,6 +369,7 @@ impl Directory {
             _ => latency,
         };
         match (from_memory, distance < 2) {
+            (true, _) if is_cached => self.counts.cached += 1,
             (true, _) => self.counts.cold += 1,
             (false, true) => self.counts.near += 1,
             (false, false) => self.counts.far += 1,
@@ -363,42 +396,5 @@ impl Directory {
         }
         self.table.share(number, core, socket);
         latency
-    }
-
-    /// The distance that counts for a shared line: of the nearest copy for a load, of the farthest for a change.
-    fn reach(&self, number: LineNumber, core: usize, touch: Touch) -> usize {
-        let line = &self.table.lines[number];
-        if touch != Touch::Load && line.sharers == 1 && self.table.shares(number, core) {
-            return 0;
-        }
-        let within = &self.within[usize::from(self.sockets[core])];
-        // The first distance within which there is a sharer, or all are.
-        let distance = if touch == Touch::Load {
-            within.iter().position(|&near| line.sockets & near != 0)
-        } else {
-            within.iter().position(|&near| line.sockets & !near == 0)
-        };
-        // Inside of a socket the cluster counts.
-        let clusters = self.profile.cores_per_cluster < self.profile.cores_per_socket;
-        match distance.unwrap_or(DISTANCES - 1) {
-            0 if clusters && !self.in_cluster(number, core) => 1,
-            distance => distance,
-        }
-    }
-
-    /// The core to whose caches this hardware thread belongs: the number of the core's first.
-    #[inline]
-    fn cache_of(&self, core: usize) -> usize {
-        match self.profile.threads_per_core {
-            1 => core,
-            threads => core - core % threads,
-        }
-    }
-
-    /// Whether a core of the same cluster has the line.
-    fn in_cluster(&self, number: LineNumber, core: usize) -> bool {
-        let first = core / self.profile.cores_per_cluster * self.profile.cores_per_cluster;
-        let end = (first + self.profile.cores_per_cluster).min(self.cores);
-        self.table.shares_among(number, first, end, core)
     }
 }

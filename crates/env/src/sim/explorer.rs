@@ -104,7 +104,8 @@ impl Explorer {
             }
             Schedule::Replayed(turns) => Choice::Replayed { turns: turns.into_iter() },
         };
-        let costs = Costs { pause: STEP, clock_read: 0, system_call: STEP, ..Costs::default() };
+        let costs =
+            Costs { pause: STEP, clock_read: 0, system_call: STEP, yielding: STEP, ..Costs::default() };
         Explorer {
             costs,
             choice,

@@ -43,6 +43,7 @@ const SWITCH: u64 = 1_500_000;
 const WAKE_UP: u64 = 3_500_000;
 /// Costs of the operating system; see `profile`.
 const SYSTEM_CALL: u64 = 100_000;
+const YIELD: u64 = 300_000;
 const FUTEX_WAIT: u64 = 1_000_000;
 const FUTEX_WAKE: u64 = 1_000_000;
 const CLOCK_READ: u64 = 20_000;
@@ -119,6 +120,7 @@ impl Machine {
             pause: picoseconds(profile.pause),
             clock_read: CLOCK_READ,
             system_call: SYSTEM_CALL,
+            yielding: YIELD,
             futex_wait: FUTEX_WAIT,
             futex_wake: FUTEX_WAKE,
             spawn: SPAWN,
@@ -364,10 +366,10 @@ impl Machine {
     }
 
     /// Accesses cost something from here on, or nothing that depends on where lines are.
-    pub(super) fn set_charging(&mut self, charging: bool) {
+    pub(super) fn set_charging(&mut self, charging: bool, now: u64) {
         self.charging = charging;
         if charging {
-            self.directory.prepared();
+            self.directory.prepared(now);
         }
     }
 

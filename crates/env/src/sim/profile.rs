@@ -20,9 +20,13 @@
 //! of what one takes that nobody else wants: the request of who waits has reached the directory long ago, and cores near each other
 //! follow each other. There an access that has waited pays half of its latency at least. Of the other machines no source tells.
 //!
+//! Sizes of caches are the manufacturers'. A core's own ones are its second level, which has all that the first has on most of these
+//! machines; the last one is the socket's, also where parts of a socket have one each.
+//!
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
 //! a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one word); costs of the
-//! operating system are Linux's on hardware without virtualization, in nanoseconds.
+//! operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it takes to let others run when there is
+//! nobody: that is known from a virtual machine only, as two to three times the shortest call.
 
 /// How many distances there are.
 pub(super) const DISTANCES: usize = 4;
@@ -67,6 +71,8 @@ pub struct Profile {
     pub retention_percent: u64,
     /// Percent of a transfer that are left for an access which has waited for the line at least as long as the rest takes.
     pub queued_percent: u64,
+    /// Bytes of a core's own caches.
+    pub own_cache_bytes: u64,
     /// A line that no core has, but that a socket's last cache still holds.
     pub cached: u64,
     /// Bytes of that cache.
@@ -104,6 +110,7 @@ const COMMON: Profile = Profile {
     invalidate_each: 2,
     retention_percent: 25,
     queued_percent: 100,
+    own_cache_bytes: 256 << 10,
     cached: 44,
     cache_bytes: 24 << 20,
     computation: 57,
@@ -121,6 +128,9 @@ pub const PROFILES: &[Profile] = &[
         gigahertz: 1.0,
         hit: 3.0,
         change: 20,
+        // Four contexts share 8 KiB.
+        own_cache_bytes: 2 << 10,
+        cached: 24,
         cache_bytes: 3 << 20,
         load_modified: [24, 24, 24, 24],
         load_shared: [24, 24, 24, 24],
@@ -186,6 +196,7 @@ pub const PROFILES: &[Profile] = &[
         load_shared: [55, 380, 720, 720],
         own: [90, 400, 760, 760],
         memory: [400, 450, 780, 780],
+        own_cache_bytes: 1 << 20,
         cache_bytes: 384 << 20,
         computation: 38,
         lock_computation: 8,
@@ -203,6 +214,7 @@ pub const PROFILES: &[Profile] = &[
         load_shared: [210, 330, 1150, 1150],
         own: [250, 370, 1230, 1230],
         memory: [390, 450, 1290, 1290],
+        own_cache_bytes: 2 << 20,
         cached: 120,
         cache_bytes: 504 << 20,
         computation: 38,
@@ -221,6 +233,9 @@ pub const PROFILES: &[Profile] = &[
         load_shared: [30, 80, 80, 80],
         own: [45, 120, 120, 120],
         memory: even(150),
+        // The second level is the last one, and all have it in common, wherever a line lies.
+        own_cache_bytes: 32 << 10,
+        cached: 80,
         cache_bytes: 256 << 20,
         computation: 76,
         lock_computation: 16,
@@ -239,6 +254,8 @@ pub const PROFILES: &[Profile] = &[
         change: 17,
         memory: even(300),
         occupancy: even(12),
+        own_cache_bytes: 1 << 20,
+        cached: 50,
         cache_bytes: 32 << 20,
         computation: 19,
         lock_computation: 4,
@@ -257,6 +274,8 @@ pub const PROFILES: &[Profile] = &[
         change: 7,
         memory: even(300),
         occupancy: even(12),
+        own_cache_bytes: 1 << 20,
+        cached: 50,
         cache_bytes: 32 << 20,
         computation: 29,
         lock_computation: 6,
@@ -278,15 +297,6 @@ impl Profile {
     /// How many cores the machine has. A simulation may have more: they are further sockets, up to sixteen.
     pub fn cores(&self) -> usize {
         self.sockets * self.cores_per_socket
-    }
-
-    /// The distance of two cores: an index into the tables.
-    pub(super) fn distance(&self, a: usize, b: usize) -> usize {
-        let (first, second) = (a / self.cores_per_socket, b / self.cores_per_socket);
-        if first != second {
-            return self.socket_distance(first, second);
-        }
-        usize::from(a / self.cores_per_cluster != b / self.cores_per_cluster)
     }
 
     /// The distance of cores in two sockets.

@@ -34,6 +34,7 @@ pub(super) struct Costs {
     pub(super) pause: u64,
     pub(super) clock_read: u64,
     pub(super) system_call: u64,
+    pub(super) yielding: u64,
     pub(super) futex_wait: u64,
     pub(super) futex_wake: u64,
     pub(super) spawn: u64,

@@ -23,6 +23,8 @@ pub(super) const NO_HOME: u8 = u8::MAX;
 
 #[derive(Clone)]
 pub(super) struct Line {
+    /// When it was accessed last.
+    pub(super) used: u64,
     /// Until then the line is on its way to somebody.
     pub(super) busy_until: u64,
     /// Until then `keeper` still hits.
@@ -51,6 +53,7 @@ pub(super) struct Line {
 }
 
 const UNTOUCHED: Line = Line {
+    used: 0,
     busy_until: 0,
     kept_until: 0,
     waited: 0,
@@ -87,8 +90,8 @@ pub(super) struct Table {
     /// By page of the region: whether it was prepared without being charged.
     prepared: Vec<bool>,
     prepared_pages: u64,
-    /// Whether what was prepared found room in the last caches.
-    fits: bool,
+    /// When what was prepared last lay in the last caches; `None` if it found no room there.
+    fits: Option<u64>,
 }
 
 impl Table {
@@ -104,7 +107,7 @@ impl Table {
             places: Vec::new(),
             prepared: Vec::new(),
             prepared_pages: 0,
-            fits: false,
+            fits: None,
         }
     }
 
@@ -121,15 +124,15 @@ impl Table {
         self.prepared_pages += u64::from(!before);
     }
 
-    /// What was prepared lies in caches of so many bytes, if it finds room there.
-    pub(super) fn prepared(&mut self, cache_bytes: u64) {
-        self.fits = self.prepared_pages << PAGE_SHIFT <= cache_bytes;
+    /// What was prepared until `now` lies in caches of so many bytes, if it finds room there.
+    pub(super) fn prepared(&mut self, cache_bytes: u64, now: u64) {
+        self.fits = (self.prepared_pages << PAGE_SHIFT <= cache_bytes).then_some(now);
     }
 
-    /// Whether a line that no core has accessed lies in a last cache all the same.
-    pub(super) fn is_cached(&self, number: LineNumber) -> bool {
+    /// When a line that no core has accessed came to a last cache all the same, if it did.
+    pub(super) fn was_prepared(&self, number: LineNumber) -> Option<u64> {
         let page = self.pages[number >> PAGE_LINES_SHIFT].wrapping_sub(arena::BASE >> PAGE_SHIFT);
-        self.fits && self.prepared.get(page).is_some_and(|prepared| *prepared)
+        self.fits.filter(|_| self.prepared.get(page).is_some_and(|prepared| *prepared))
     }
 
     /// The line in which an address lies.
@@ -183,12 +186,12 @@ impl Table {
         self.sharers[number * self.words + core / 64] & 1 << (core % 64) != 0
     }
 
-    /// Whether a core from `first` up to `end` shares a line, `but` this one.
-    pub(super) fn shares_among(&self, number: LineNumber, first: usize, end: usize, but: usize) -> bool {
+    /// Whether one of these cores shares a line, `but` this one.
+    pub(super) fn shares_among(&self, number: LineNumber, cores: std::ops::Range<usize>, but: usize) -> bool {
         let sharers = &self.sharers[number * self.words..(number + 1) * self.words];
-        (first / 64..end.div_ceil(64)).any(|word| {
-            let from = u64::MAX << first.saturating_sub(word * 64);
-            let to = u64::MAX >> ((word + 1) * 64).saturating_sub(end);
+        (cores.start / 64..cores.end.div_ceil(64)).any(|word| {
+            let from = u64::MAX << cores.start.saturating_sub(word * 64);
+            let to = u64::MAX >> ((word + 1) * 64).saturating_sub(cores.end);
             let own = if but / 64 == word { 1 << (but % 64) } else { 0 };
             sharers[word] & from & to & !own != 0
         })
@@ -201,6 +204,23 @@ impl Table {
         let line = &mut self.lines[number];
         line.sharers += 1;
         line.sockets |= 1 << socket;
+    }
+
+    /// The core, of this socket, no longer has its copy. Nobody else has one in a socket where nobody is known to.
+    pub(super) fn unshare(
+        &mut self,
+        number: LineNumber,
+        core: usize,
+        socket: usize,
+        cores: std::ops::Range<usize>,
+    ) {
+        self.sharers[number * self.words + core / 64] &= !(1 << (core % 64));
+        let others = self.shares_among(number, cores, core);
+        let line = &mut self.lines[number];
+        line.sharers -= 1;
+        if !others {
+            line.sockets &= !(1 << socket);
+        }
     }
 
     /// Nobody has a copy any more.

@@ -36,6 +36,7 @@ impl Machine {
             accesses: counts.accesses,
             changes: counts.changes,
             lines_from_memory: counts.cold,
+            lines_from_last_cache: counts.cached,
             lines_from_socket: counts.near,
             lines_from_elsewhere: counts.far,
             switches: self.switches,
@@ -71,6 +72,8 @@ pub struct MachineReport {
     pub changes: u64,
     /// Lines that came from memory.
     pub lines_from_memory: u64,
+    /// Lines that came from a socket's last cache: no core had them.
+    pub lines_from_last_cache: u64,
     /// Lines that came, or were taken, from a core of the same socket.
     pub lines_from_socket: u64,
     /// Lines that came, or were taken, from another socket.

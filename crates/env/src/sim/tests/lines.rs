@@ -81,3 +81,53 @@ fn new_threads_go_where_fewest_live() {
         assert!(far < 50, "{far} lines from another socket, after {before} threads");
     }
 }
+
+/// So many lines, each by a word of its own.
+fn lines(count: usize) -> Vec<[AtomicU64; 8]> {
+    (0..count).map(|_| Default::default()).collect()
+}
+
+fn small_caches(cores: usize) -> Settings {
+    machine_with(cores, |profile| (profile.own_cache_bytes, profile.cache_bytes) = (64 << 10, 1 << 20))
+}
+
+/// A core keeps what its caches have room for. The rest comes from the last cache, or from memory.
+#[test]
+fn caches_have_a_size() {
+    let rounds = 4;
+    for (count, again_from_last, again_from_memory) in [(500, 0, 0), (5000, 1, 0), (50_000, 0, 1)] {
+        let words = lines(count);
+        let (report, _) = hammer(&small_caches(1), 1, |_| {
+            (0..rounds).for_each(|_| words.iter().for_each(|line| _ = line[0].load(SeqCst)));
+        });
+        let count = count as u64;
+        // A few lines beside those: stacks, and the words of threads that are joined.
+        let near = |seen: u64, expected: u64| (expected..expected + 20).contains(&seen);
+        let from_memory = count + again_from_memory * (rounds - 1) * count;
+        assert!(near(report.lines_from_memory, from_memory), "{count}: {report:?}");
+        let from_last = again_from_last * (rounds - 1) * count;
+        assert!(near(report.lines_from_last_cache, from_last), "{count}: {report:?}");
+    }
+}
+
+/// What a core has changed is taken from it as long as it has it, and from the last cache afterwards.
+#[test]
+fn what_is_gone_from_a_core_is_not_taken_from_it() {
+    const WHILE: u64 = 10_000_000;
+    for (count, from_core, from_last) in [(500, 500..520, 0..20), (5000, 700..1300, 3700..4300)] {
+        let words = lines(count);
+        let (report, _) = hammer(&small_caches(3), 2, |number| match number {
+            // It stays on its core, or the other would come to the same.
+            0 => {
+                words.iter().for_each(|line| line[0].store(1, SeqCst));
+                hint::work(2 * WHILE);
+            }
+            _ => {
+                hint::work(WHILE);
+                words.iter().for_each(|line| _ = line[0].load(SeqCst));
+            }
+        });
+        assert!(from_core.contains(&report.lines_from_socket), "{count}: {report:?}");
+        assert!(from_last.contains(&report.lines_from_last_cache), "{count}: {report:?}");
+    }
+}
