@@ -34,7 +34,16 @@ fn the_whole_engine_runs_the_same_again() {
         String::from_utf8(output.stdout).unwrap()
     };
     let first = run("1", "short");
-    assert!(first.contains("\"consistent\":true") && first.contains("\"hottest_lines\":[{"), "{first}");
+    let report: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(report["consistent"], true);
+    // The hottest lines have names: what lies there, and a field of a structure.
+    let hottest = report["simulation"]["hottest_lines"].as_array().unwrap();
+    let names: Vec<&str> = hottest.iter().map(|line| line["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 10);
+    assert!(names.iter().all(|name| name.contains('.')), "{names:?}");
+    let shares = report["simulation"]["cores_time"].as_object().unwrap().values();
+    let whole: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
+    assert!((whole - 1.0).abs() < 1e-9, "the time of the cores is {whole} times what it is");
     assert_eq!(first, run("1", "something much longer than that"));
     assert_ne!(first, run("2", "short"));
 }

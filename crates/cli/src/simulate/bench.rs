@@ -14,7 +14,7 @@ use foreshore_env::{
 };
 use serde::Serialize;
 
-use self::observers::Watch;
+use self::observers::{Charged, Watch};
 use super::{
     MachineArgs, Parts, Simulated,
     speed::{cpu_seconds, tell_speed},
@@ -214,15 +214,12 @@ fn measure(
     options: &EngineOptions,
 ) -> Result<(Report, MachineReport, f64), BenchError> {
     let begin = cpu_seconds();
-    let loads = matches!(args.length(), Length::Time { .. });
-    sim::set_charging(!loads);
-    let warm_up = match args.length() {
-        Length::Time { warm_up, .. } => warm_up,
-        Length::Iterations(_) => Duration::ZERO,
+    let watch = match args.length() {
+        Length::Time { warm_up, .. } => Watch::new(Charged::loads(), warm_up),
+        Length::Iterations(_) => Watch::new(Charged::all(), Duration::ZERO),
     };
     let engine = engines::open(args.engine, &workload.tables(), options)?;
     let run = RunOptions { threads: args.threads(), length: args.length(), seed: args.seed };
-    let watch = Watch::new(warm_up);
     let mut report = foreshore_bench::run(engine.as_ref(), workload, &run, &watch)?;
     engine.close()?;
     report.options.extend(options.describe());

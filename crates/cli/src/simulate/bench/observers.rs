@@ -19,6 +19,12 @@ impl Charged {
         sim::set_charging(false);
         Charged(Cell::new(false))
     }
+
+    /// Loading is charged, too.
+    pub(super) fn all() -> Charged {
+        sim::set_charging(true);
+        Charged(Cell::new(true))
+    }
 }
 
 impl Observer for Charged {
@@ -38,6 +44,7 @@ impl Observer for Charged {
 
 /// Counts from the end of the warm-up to the end of the measured time; without one, to the beginning of the checks.
 pub(super) struct Watch {
+    charged: Charged,
     warm_up: Duration,
     /// Seconds of CPU when the threads of the workload began, once they have.
     pub(super) began: Cell<Option<f64>>,
@@ -46,17 +53,18 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(warm_up: Duration) -> Watch {
-        Watch { warm_up, began: Cell::new(None), counting: Cell::new(false), seen: RefCell::new(None) }
+    pub(super) fn new(charged: Charged, warm_up: Duration) -> Watch {
+        let (began, counting, seen) = (Cell::new(None), Cell::new(false), RefCell::new(None));
+        Watch { charged, warm_up, began, counting, seen }
     }
 }
 
 impl Observer for Watch {
     fn loading(&self, _rows: u64, _of: u64) {}
 
-    fn running(&self, elapsed: Duration, _of: Duration, _commits: u64) {
+    fn running(&self, elapsed: Duration, of: Duration, commits: u64) {
+        self.charged.running(elapsed, of, commits);
         if self.began.get().is_none() {
-            sim::set_charging(true);
             self.began.set(Some(cpu_seconds()));
         }
         if elapsed >= self.warm_up && !self.counting.replace(true) {
@@ -70,6 +78,6 @@ impl Observer for Watch {
 
     fn checking(&self) {
         self.seen.borrow_mut().get_or_insert_with(|| sim::report().expect("a machine is simulated"));
-        sim::set_charging(false);
+        self.charged.checking();
     }
 }
