@@ -4,11 +4,12 @@
 //! of them, and `foreshore bench latch` measures all of them. Nothing in the engine waits for one of these, except the
 //! [`HybridLatch`].
 //!
-//! The spinning latches wait as the paper's do, without end; but a waiter that has spun for longer than any critical
+//! The spinning latches wait without end; but a waiter that has spun for longer than any critical
 //! section lasts lets another thread run (`spin.rs`), because with more threads than processors a fair spinning latch
-//! would otherwise need a whole turn of the scheduler for each hand-over.
+//! would otherwise need a whole turn of the scheduler for each hand-over. Those that stand for TBB's do so after 31 pauses, as TBB's do.
 
 mod backoff;
+mod hybrid_spinning;
 mod mcs;
 mod optimistic;
 #[cfg(feature = "parking_lot")]
@@ -28,10 +29,11 @@ use std::str::FromStr;
 #[cfg(feature = "parking_lot")]
 pub use self::parking_lot::{ParkingLotMutex, ParkingLotRwLock};
 pub use backoff::TtasBackoff;
+pub use hybrid_spinning::HybridSpinning;
 pub use mcs::Mcs;
 pub use optimistic::OptimisticLatch;
 pub use queuing::QueuingRw;
-pub use road::{HybridShared, HybridSpinning};
+pub use road::HybridShared;
 pub use spin_rw::SpinRw;
 pub use standard::{StdMutex, StdRwLock};
 pub use tas::Tas;
@@ -53,6 +55,8 @@ pub const MAX_ATTEMPTS: u32 = 8;
 pub trait Latch: Default + Send + Sync + 'static {
     /// Whether sharers overlap. Where not, to share is to be alone.
     const SHARES: bool;
+    /// Whether attempts to share overlap with sharers, too. Where not, they are refused unless the latch is free.
+    const ATTEMPTS_SHARE: bool = Self::SHARES;
     /// Whether there are optimistic reads.
     const OPTIMISTIC: bool;
 
@@ -142,7 +146,7 @@ pub enum LatchKind {
     Hybrid,
     /// [`HybridShared`]: the same, never read optimistically.
     HybridShared,
-    /// [`HybridSpinning`]: the same, without a parking lot.
+    /// [`HybridSpinning`]: a hybrid latch without a parking lot.
     HybridSpinning,
     /// [`OptimisticLatch`].
     Optimistic,

@@ -1,6 +1,6 @@
-//! The road's latch under the gallery's contract, and what it is without its optimistic mode, and without its parking lot.
+//! The road's latch under the gallery's contract, and what it is without its optimistic mode.
 
-use super::{Latch, spin};
+use super::Latch;
 use crate::{HybridLatch, Patience};
 
 impl Latch for HybridLatch {
@@ -87,42 +87,5 @@ impl Latch for HybridShared {
     #[inline]
     fn shared_within<R>(&self, patience: &Patience<'_>, read: impl FnOnce() -> R) -> Option<R> {
         Latch::shared_within(&self.0, patience, read)
-    }
-}
-
-/// A [`HybridLatch`] in whose parking lot nobody sleeps: who waits looks more and more rarely (Böttcher et al. 2020, Table 3: *hybrid
-/// locking* beside the one with a parking lot).
-#[derive(Debug, Default)]
-pub struct HybridSpinning(HybridLatch);
-
-impl Latch for HybridSpinning {
-    const SHARES: bool = true;
-    const OPTIMISTIC: bool = true;
-
-    #[inline]
-    fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
-        let _guard = spin::backing_off(|| self.0.try_exclusive());
-        change()
-    }
-
-    #[inline]
-    fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
-        Latch::try_exclusive(&self.0, change)
-    }
-
-    #[inline]
-    fn shared<R>(&self, read: impl FnOnce() -> R) -> R {
-        let _guard = spin::backing_off(|| self.0.try_shared());
-        read()
-    }
-
-    #[inline]
-    fn try_shared<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
-        Latch::try_shared(&self.0, read)
-    }
-
-    #[inline]
-    fn try_optimistic<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
-        Latch::try_optimistic(&self.0, read)
     }
 }

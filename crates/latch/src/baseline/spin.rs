@@ -19,6 +19,26 @@ pub(super) fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
+/// The longest wait of [`yielding`] between two looks, in pauses.
+const MOST_PAUSES: u32 = 16;
+
+/// Looks until it is `done`. After the looks in vain it pauses once, twice, four times and so on, and lets others run after all later ones:
+/// so the latches wait that the paper has from Intel's TBB (Böttcher et al. 2020, §3.2). Who lets others run is away for a system
+/// call, even if there is nobody.
+pub(super) fn yielding(mut done: impl FnMut() -> bool) {
+    let mut pauses = 1;
+    while !done() {
+        if cfg!(foreshore_loom) || pauses > MOST_PAUSES {
+            thread::yield_now();
+            continue;
+        }
+        for _ in 0..pauses {
+            hint::spin_loop();
+        }
+        pauses *= 2;
+    }
+}
+
 /// Makes attempts until one gives something, and stays away for 2ⁿ pauses after the n-th in vain; n grows up to [`MAX_EXPONENT`]
 /// (Böttcher et al. 2020, §4.5).
 pub(super) fn backing_off<T>(mut attempt: impl FnMut() -> Option<T>) -> T {

@@ -6,6 +6,8 @@
 //! | 1 | `PENDING` | a writer waits: readers hold off |
 //! | 2–63 | readers | how many are inside, or have entered beside a writer and are about to step back |
 //!
+//! Who waits does so as `tbb`'s waiters do.
+//!
 //! `PENDING` belongs to nobody: whichever writer enters clears it, and writers that still wait set it again.
 
 use foreshore_env::sync::atomic::{
@@ -59,7 +61,7 @@ impl SpinRw {
 
     #[cold]
     fn wait_exclusive(&self) {
-        spin::until(|| {
+        spin::yielding(|| {
             let word = self.word.load(Relaxed);
             if word & !PENDING == 0 {
                 return self.enter_exclusive(word);
@@ -73,7 +75,7 @@ impl SpinRw {
 
     #[cold]
     fn wait_shared(&self) {
-        spin::until(|| self.try_enter_shared());
+        spin::yielding(|| self.try_enter_shared());
     }
 
     #[inline]

@@ -143,6 +143,7 @@ fn spin_rw() {
 fn queuing_rw() {
     pairs::<QueuingRw>("queuing_rw");
     triples::<QueuingRw>("queuing_rw");
+    run::<QueuingRw>("queuing_rw: three shared", Some(2), &[share, share, share]);
 }
 
 #[test]
