@@ -10,6 +10,9 @@ use crate::{
     tree::Tree,
 };
 
+/// Where the header's last word is, which nothing uses.
+const SPARE: usize = PAGE_HEADER_BYTES - size_of::<u64>();
+
 /// What the verification of one or more trees has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,7 +50,7 @@ struct Expected {
 }
 
 /// Walks the tree, calls `visit` for each of its pages, and checks
-/// - of each page: checksum and page id (the pool does), table, level, heap, order of keys, fences, prefix;
+/// - of each page: checksum and page id (the pool does), table, level, spare bits, heap, order of keys, fences, prefix;
 /// - of each pointer: that what it leads to has the fences that the separators around the pointer say, on both sides,
 ///   through foster chains too; that levels go down by one; that no page is met twice.
 ///
@@ -116,6 +119,9 @@ fn check_node(tree: &Tree<'_>, view: SlottedView<'_>, expected: &Expected) -> Re
     let wrong = |detail: String| Err(damaged(page, detail));
     if !is_node(view, tree.table, level) {
         return wrong(format!("it should be a node of table {} at level {level}", tree.table));
+    }
+    if view.flags() != 0 || view.words().u64(SPARE) != 0 {
+        return wrong("its header says what this version does not know".to_owned());
     }
     node::inspect(view)?;
     let (low, high) = (node::low_fence(view), node::high_key(view));

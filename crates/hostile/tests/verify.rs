@@ -11,6 +11,8 @@ const NODE: u8 = 3;
 const OVERFLOW: u32 = 1;
 const ACCOUNTS: u32 = 16;
 const LONG: u32 = 18;
+/// The kind of a checkpoint's record.
+const CHECKPOINT: u8 = 66;
 /// The highest bit of a slot: deleted.
 const GHOST: u8 = 1 << 7;
 
@@ -139,14 +141,15 @@ fn records_of_a_transaction_form_a_chain() {
 }
 
 /// One bit of each field in the header of each node, with the right checksum: id, LSN (its upper half: that it is not behind the log),
-/// table, level, kind, slot count, heap, garbage, prefix, foster child, where the fences lie, leftmost child. Nothing can be
-/// noticed of the lengths of fences that are not there; not looked at are the LSN of the image, the spare flags and the spare bytes.
+/// table, level, kind, flags, slot count, heap, garbage, prefix, foster child, where the fences lie, leftmost child, the image's LSN
+/// (its upper half: that it is not newer than the page), and what nothing uses. Nothing can be noticed of the lengths of fences that
+/// are not there.
 #[test]
 fn every_field_of_a_node_s_header_is_looked_at() {
     let sample = Sample::closed();
     assert!(!is_noticed(&sample, &sample.disk.read_file(&Sample::file("data")).unwrap()));
     let mut data = sample.disk.read_file(&Sample::file("data")).unwrap();
-    let fields = [4..8, 12..16, 16..22, 24..36, 36..38, 40..42, 44..48];
+    let fields = [4..8, 12..16, 16..24, 24..36, 36..38, 40..42, 44..48, 52..64];
     let nodes: Vec<_> = nodes(&data).collect();
     assert!(nodes.len() >= 8, "{nodes:?}");
     for node in nodes {
@@ -157,6 +160,24 @@ fn every_field_of_a_node_s_header_is_looked_at() {
                 data[node + byte] ^= bit;
             }
         }
+    }
+}
+
+/// A page that believes in an image which the log does not have would be changed without one, and could not be repaired if it was torn.
+#[test]
+fn the_image_of_a_page_is_in_the_log() {
+    let sample = Sample::closed();
+    let mut data = sample.disk.read_file(&Sample::file("data")).unwrap();
+    let log = sample.disk.files().into_iter().find(|file| file.extension().is_some_and(|end| end == "log"));
+    let log = sample.disk.read_file(&log.unwrap()).unwrap();
+    // That of the checkpoint with which the database was closed.
+    let (start, _) = *records(&log).iter().rfind(|(start, _)| log[start + 30] == CHECKPOINT).unwrap();
+    let last = u64::from_le_bytes(log[start + 8..start + 16].try_into().unwrap());
+    let leaf = page_of(&data, NODE, Some(ACCOUNTS)) * PAGE_BYTES;
+    for (image, is_there) in [(last + 8, false), (last, true)] {
+        data[leaf + 8..leaf + 16].copy_from_slice(&(last + 8).to_le_bytes());
+        data[leaf + 48..leaf + 56].copy_from_slice(&image.to_le_bytes());
+        assert_eq!(is_noticed(&sample, &data), !is_there, "{image}, with a record at {last}");
     }
 }
 

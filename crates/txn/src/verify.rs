@@ -88,23 +88,26 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
     txn.set_deadline(deadline);
     txn.session.intent(VOLUME, IntentMode::S)?;
     let core = engine.core();
-    let mut report = loop {
-        let (mut report, tail) = (VerifyReport::default(), core.log.tail());
-        check_trees(core, &mut report)?;
+    let (mut report, images) = loop {
+        let (mut report, mut images, tail) = (VerifyReport::default(), Images::new(), core.log.tail());
+        check_trees(core, &mut images, &mut report)?;
         // Readers tidy on their way, which no lock keeps them from: a page that has just gone is no damage. What is wrong still when
         // nothing has been changed meanwhile is.
         let has_changed = core.log.tail() != tail;
         if report.is_sound() || !has_changed || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            break report;
+            break (report, images);
         }
     };
-    check_log(core, &mut report)?;
+    check_log(core, images, &mut report)?;
     txn.commit(Durability::Lazy)?;
     report.locks_held = !core.locks.is_empty();
     Ok(report)
 }
 
-fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
+/// Pages by the record that holds them whole, as they say themselves.
+type Images = BTreeMap<Lsn, PageId>;
+
+fn check_trees(core: &Core, images: &mut Images, report: &mut VerifyReport) -> Result<()> {
     let (mut owners, mut damaged) = (BTreeMap::new(), false);
     let tables = core.catalog.all();
     report.tables = tables.len() as u64;
@@ -120,7 +123,7 @@ fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
             report.problem(format!("table {name}: {error}"));
         }
         for page in pages {
-            check_page(core, name, page, &mut owners, report)?;
+            check_page(core, name, page, &mut owners, images, report)?;
         }
     }
     let mut dropped_values = 0;
@@ -139,7 +142,7 @@ fn check_trees(core: &Core, report: &mut VerifyReport) -> Result<()> {
             ));
         }
         for page in pages {
-            check_page(core, name, page, &mut owners, report)?;
+            check_page(core, name, page, &mut owners, images, report)?;
         }
     }
     if !damaged {
@@ -181,12 +184,13 @@ fn check_long_values(overflow: &BTree, dropped: u64, report: &mut VerifyReport) 
     Ok(())
 }
 
-/// One page of a tree: in one tree once, marked as in use, and no newer than the log.
+/// One page of a tree: in one tree once, marked as in use, and no newer than the log, nor its image newer than itself.
 fn check_page<'a>(
     core: &Core,
     name: &'a str,
     page: PageId,
     owners: &mut BTreeMap<PageId, &'a str>,
+    images: &mut Images,
     report: &mut VerifyReport,
 ) -> Result<()> {
     if let Some(other) = owners.insert(page, name) {
@@ -196,11 +200,17 @@ fn check_page<'a>(
     if report.note(allocated)? == Some(false) {
         report.problem(format!("page {page} of table {name} is marked as free"));
     }
-    let lsn = core.pool.shared(page).map(|page| page.lsn());
-    if let Some(lsn) = report.note(lsn)?
-        && lsn >= core.log.tail()
-    {
+    let lsns = core.pool.shared(page).map(|page| (page.lsn(), page.words().image_lsn()));
+    let Some((lsn, image)) = report.note(lsns)? else { return Ok(()) };
+    if lsn >= core.log.tail() {
         report.problem(format!("page {page} of table {name} has LSN {lsn}, behind the end of the log"));
+    } else if image > lsn {
+        report.problem(format!(
+            "page {page} of table {name} has LSN {lsn}, and an image that is newer, {image}"
+        ));
+    }
+    if image >= core.log.low_water() {
+        images.insert(image, page);
     }
     Ok(())
 }
@@ -236,17 +246,21 @@ fn check_free_space(
     Ok(())
 }
 
-/// Reads the whole log that is kept: each record is sound, and the records of a transaction form a chain.
-fn check_log(core: &Core, report: &mut VerifyReport) -> Result<()> {
+/// Reads the whole log that is kept: each record is sound, the records of a transaction form a chain, and images of pages are there.
+/// (Who believes in one that is not there does not log the page before its next change, and a torn one could not be repaired.)
+fn check_log(core: &Core, mut images: Images, report: &mut VerifyReport) -> Result<()> {
     // A checkpoint would take away what is being read.
     let _no_checkpoint = core.control.lock();
     let mut newest: BTreeMap<TxnId, Lsn> = BTreeMap::new();
+    // A checkpoint may have released others meanwhile.
+    images = images.split_off(&core.log.low_water());
     let mut reader = core.log.reader(core.log.low_water());
     let mut payload = Vec::new();
     loop {
-        let next = reader.next(&mut payload);
-        let Some(Some(header)) = report.note(next)? else { return Ok(()) };
+        let Some(next) = report.note(reader.next(&mut payload))? else { return Ok(()) };
+        let Some(header) = next else { break };
         report.log_records += 1;
+        images.remove(&header.lsn);
         if header.prev >= header.lsn {
             report.problem(format!("the log's record {} refers forward, to {}", header.lsn, header.prev));
         }
@@ -262,4 +276,10 @@ fn check_log(core: &Core, report: &mut VerifyReport) -> Result<()> {
             }
         }
     }
+    for (image, page) in images {
+        report.problem(format!(
+            "page {page} names the record {image} as its image, and the log has none there"
+        ));
+    }
+    Ok(())
 }
