@@ -70,6 +70,12 @@ pub(crate) struct Checkpoint {
     pub(crate) open: Vec<OpenTransaction>,
 }
 
+/// The first number that no transaction has: the log has 48 bits for one.
+const MOST_TRANSACTIONS: u64 = 1 << 48;
+/// The first id that no long value has. Nobody comes so far, but where numbers that follow on each other would begin anew, a damaged
+/// file may say that one is.
+pub(crate) const MOST_LONG_VALUES: u64 = 1 << 63;
+
 const CHECKPOINT_HEAD_BYTES: usize = 40;
 const OPEN_BYTES: usize = 16;
 
@@ -110,7 +116,10 @@ impl Checkpoint {
             let open = (0..count)
                 .map(|_| Some(OpenTransaction { txn: TxnId(fields.u64()?), last: Lsn(fields.u64()?) }))
                 .collect::<Option<Vec<_>>>()?;
-            let sane = checkpoint.analysis <= checkpoint.redo && checkpoint.redo <= header.lsn;
+            let sane = checkpoint.analysis <= checkpoint.redo
+                && checkpoint.redo <= header.lsn
+                && checkpoint.next_txn <= MOST_TRANSACTIONS
+                && checkpoint.last_overflow < MOST_LONG_VALUES;
             sane.then_some(Checkpoint { open, ..checkpoint })
         })();
         parsed

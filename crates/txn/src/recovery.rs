@@ -208,7 +208,11 @@ pub(crate) fn undo_losers(
         // Without the tables whose creation was among them.
         core.catalog.load(&core.trees, history.next_table)?;
     }
-    let in_use = BTree::last_overflow_id(&core.trees, core.catalog.overflow_root())?;
+    let overflow_root = core.catalog.overflow_root();
+    let in_use = BTree::last_overflow_id(&core.trees, overflow_root)?;
+    if in_use >= records::MOST_LONG_VALUES {
+        return Err(StorageError::corrupt_page(overflow_root, format!("no long value has the id {in_use}")));
+    }
     core.trees.next_overflow.store(history.last_overflow.max(in_use), Ordering::Relaxed);
     if !history.report.clean {
         core.checkpoint()?;
