@@ -60,6 +60,9 @@ struct Entry {
     value: Value,
 }
 
+/// What was attempted when it fails.
+const TO_STDOUT: &str = "write to standard output";
+
 /// Runs the subcommand.
 pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     let db = open_to_look(&args.directory)?;
@@ -77,14 +80,15 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
     for table in &tables {
         dump_table(&db, table, &mut out)?;
     }
-    out.flush().map_err(CliError::io("write to standard output"))?;
+    out.flush().map_err(CliError::io(TO_STDOUT))?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> Result<(), CliError> {
     let TableDescription { name, key_type, value_type, .. } = table;
-    write_header(out, name, key_type, value_type)?;
+    let failed = |source| CliError::Io { action: TO_STDOUT.to_owned(), source };
+    write_header(out, name, key_type, value_type).map_err(failed)?;
     let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
     // Step by step and not by `transact`: what was written to a pipe cannot be written again.
     let mut tx = db.begin_with(&TransactOptions {
@@ -96,7 +100,7 @@ fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> 
     tx.lock_table(table, TableLock::Shared)?;
     let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
     while let Some((key, value)) = cursor.next_encoded(&mut tx)? {
-        write_entry(out, keys.key_to_json(key), values.value_to_json(value))?;
+        write_entry(out, keys.key_to_json(key), values.value_to_json(value)).map_err(failed)?;
     }
     Ok(tx.commit()?)
 }
@@ -107,18 +111,16 @@ pub(crate) fn write_header(
     table: &str,
     key_type: &str,
     value_type: &str,
-) -> Result<(), CliError> {
+) -> io::Result<()> {
     write_line(out, &Header { table, key_type, value_type })
 }
 
 /// The line of an entry.
-pub(crate) fn write_entry(out: &mut impl Write, key: Value, value: Value) -> Result<(), CliError> {
+pub(crate) fn write_entry(out: &mut impl Write, key: Value, value: Value) -> io::Result<()> {
     write_line(out, &Entry { key, value })
 }
 
-fn write_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
-    serde_json::to_writer(&mut *out, value)
-        .map_err(io::Error::from)
-        .and_then(|()| out.write_all(b"\n"))
-        .map_err(CliError::io("write to standard output"))
+fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use foreshore::{Database, Options, TableDefinition};
+use foreshore_env::disk::{Disk, OpenMode, RealDisk};
 use serde_json::Value as Json;
 
 const ACCOUNTS: TableDefinition<'_, u64, &str> = TableDefinition::new("accounts");
@@ -201,6 +202,66 @@ fn a_lost_chunk_costs_its_value() {
     assert!(lost > 0 && table["rows"] == 6 - lost, "{report}");
 }
 
+/// In the place of the data file there is something else: nothing is read through it, nobody waits for its other end, and it is said
+/// what there is.
+#[test]
+fn a_data_file_that_is_none() {
+    let scene = Scene::new();
+    let (data, aside) = (scene.file("data"), scene.directory.path().join("aside"));
+    fs::rename(&data, &aside).unwrap();
+    let makes: [(&str, &str, &[&str]); 4] = [
+        ("symbolic link", "ln", &["-s", "../aside"]),
+        ("symbolic link", "ln", &["-s", "/dev/zero"]),
+        ("not a regular file", "mkfifo", &[]),
+        ("not a regular file", "mkdir", &[]),
+    ];
+    for (says, program, arguments) in makes {
+        assert!(Command::new(program).args(arguments).arg(&data).status().unwrap().success());
+        for command in [["verify", "db"].as_slice(), &["dump", "db"], &["salvage", "db", "saved"]] {
+            let output = scene.run(command);
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), said.contains(says)), (Some(2), true), "{command:?}: {said}");
+        }
+        let removed = fs::remove_file(&data).or_else(|_| fs::remove_dir(&data));
+        removed.unwrap();
+    }
+    fs::rename(&aside, &data).unwrap();
+    scene.salvage_whole();
+}
+
+/// A data file that somebody has made 64 GiB long, without a byte in it: it takes no longer to look through what is not there. And pages
+/// in use whose bytes are gone are lost, hole or not.
+#[test]
+fn holes_are_passed_over() {
+    for rebuilt in [false, true] {
+        let scene = Scene::new();
+        RealDisk.open(&scene.file("data"), OpenMode::ReadWrite).unwrap().set_len(64 << 30).unwrap();
+        if rebuilt {
+            fs::remove_file(scene.file("control")).unwrap();
+        }
+        let output = scene.run(&["salvage", "db", "saved", "--json"]);
+        let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+        let source = if rebuilt { "rebuilt" } else { "recovered" };
+        assert_eq!((output.status.code(), &report["source"]), (Some(0), &source.into()), "{report}");
+        assert_eq!(
+            (&report["tables"][0]["rows"], &report["damaged_pages"]),
+            (&all().len().into(), &0.into())
+        );
+    }
+    let scene = Scene::new();
+    let bytes = fs::read(scene.file("data")).unwrap();
+    let leaves = scene.pages(FIRST, 0);
+    fs::remove_file(scene.file("data")).unwrap();
+    let data = RealDisk.open(&scene.file("data"), OpenMode::CreateNew).unwrap();
+    data.set_len(64 << 20).unwrap();
+    for (page, bytes) in bytes.chunks(PAGE_BYTES).enumerate().filter(|(page, _)| *page != leaves[4]) {
+        data.write_all_at(bytes, (page * PAGE_BYTES) as u64).unwrap();
+    }
+    let (status, report, keys) = scene.salvage();
+    assert_eq!((status, &report["damaged_pages"]), (1, &1.into()), "{report}");
+    assert!(keys.len() < all().len() && keys.len() > all().len() - 200, "{}", keys.len());
+}
+
 #[test]
 fn a_control_file_is_made_anew() {
     for gone in [true, false] {
@@ -343,6 +404,7 @@ fn what_is_not_whole_is_called_incomplete() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(&format!("what was saved until then is in {target}.incomplete")), "{said}");
+        assert!(!said.contains("standard output"), "{said}");
         assert!(part.exists() && !whole.exists());
         let again = |status: i32| {
             let output = scene.run(&[&["salvage", "db", target], more].concat());

@@ -101,6 +101,12 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
+    /// The first place from `offset` on where there may be something but zeros, or `None`: from there to its end the file is a hole.
+    /// A file that does not know its holes gives `offset`.
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        Ok(Some(offset))
+    }
+
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 

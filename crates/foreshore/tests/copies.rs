@@ -4,12 +4,13 @@ use std::{
     collections::BTreeMap,
     fs, io,
     ops::ControlFlow,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     thread,
 };
 
 use foreshore::{Database, Error, TableDefinition};
+use foreshore_env::disk::{Disk, DiskFile, OpenMode, RealDisk};
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 const OTHER: TableDefinition<&str, i64> = TableDefinition::new("other");
@@ -46,6 +47,24 @@ fn sum(db: &Database) -> i64 {
         Ok(sum)
     })
     .unwrap()
+}
+
+/// What nobody has written takes no room in a copy: here most of a file that somebody has made long.
+#[test]
+fn a_backup_has_the_holes_of_its_original() {
+    const BYTES: u64 = 400 << 20;
+    let home = tempfile::tempdir().unwrap();
+    let (original, copy) = (home.path().join("db"), home.path().join("copy"));
+    fill(&Database::open(&original).unwrap(), 0);
+    let data = RealDisk.open(&original.join("data"), OpenMode::ReadWrite).unwrap();
+    data.set_len(BYTES).unwrap();
+    let db = Database::open(&original).unwrap();
+    db.backup(&copy).unwrap();
+    let made = fs::metadata(copy.join("data")).unwrap();
+    assert_eq!(made.len(), BYTES);
+    assert!(made.blocks() * 512 < BYTES / 10, "{} blocks", made.blocks());
+    let copied = Database::open(&copy).unwrap();
+    assert!(sum(&copied) == sum(&db) && copied.verify().unwrap().is_sound());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use foreshore_env::{
 
 use crate::{
     layout::{KIND, PageKind, Seal},
-    space::{BITMAP_SPAN, bitmap, bitmap_page},
+    space::{BITMAP_SPAN, bitmap, bitmap_page, hole_end},
     words::{PageBuffer, PageWords},
 };
 
@@ -71,6 +71,13 @@ impl RawPages {
         self.seal.check(&page.0, id, Lsn::MAX)?;
         into.load_from(&page.0);
         Ok(true)
+    }
+
+    /// The first page from `from` on, which may be the end, of which there is something, or a mark that it is in use. Holes of the file
+    /// are passed over without being read.
+    pub fn next_page(&self, from: u64) -> u64 {
+        let end = hole_end(&*self.file, from, self.pages);
+        (from..end).find(|number| self.is_allocated(PageId(*number as u32)) == Some(true)).unwrap_or(end)
     }
 
     /// What its bitmap page says of a page; `None` if that cannot be read.

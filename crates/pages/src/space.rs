@@ -48,6 +48,7 @@ use foreshore_latch::Patience;
 use foreshore_wal::RecordHeader;
 
 pub use alloc::{FREE_IN_USE, FreeingPage, NewPage};
+pub(crate) use census::hole_end;
 pub use compact::{Compaction, NewEnd};
 pub use reserve::{FreeSpaceKind, Urgency};
 

@@ -212,7 +212,11 @@ impl Backup<'_> {
                 break;
             }
             let copied = &bytes[..count * PAGE_BYTES];
-            file.write_all_at(copied, done * PAGE_BYTES as u64).map_err(StorageError::io("write", &path))?;
+            // What nobody has written leaves a hole.
+            if copied.iter().any(|&byte| byte != 0) {
+                let place = done * PAGE_BYTES as u64;
+                file.write_all_at(copied, place).map_err(StorageError::io("write", &path))?;
+            }
             done += count as u64;
             let total = self.core.pool.file_pages().max(done);
             let log = self.core.log.used_bytes();
@@ -224,6 +228,8 @@ impl Backup<'_> {
                 return Err(self.stopped("it was cancelled"));
             }
         }
+        // The last pages may have left one.
+        file.set_len(done * PAGE_BYTES as u64).map_err(StorageError::io("extend", &path))?;
         file.sync().map_err(StorageError::io("sync", &path))?;
         Ok(done)
     }

@@ -172,9 +172,13 @@ impl Salvage {
         let words = PageWords::default();
         let count = self.pages.count();
         // The header page has been read by whoever opened the file; where nobody could, it does not matter.
-        for number in 1..count {
-            if number.is_multiple_of(64) {
+        let (mut next, mut told) = (self.pages.next(1), 0);
+        while next < count {
+            let number = next;
+            next = self.pages.next(number + 1);
+            if number - told >= 64 {
                 progress(number, count);
+                told = number;
             }
             let id = PageId(number as u32);
             let free = self.pages.is_allocated(id) == Some(false);

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fmt::Display,
     fs,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
@@ -108,7 +109,7 @@ impl Place {
         fill: impl FnOnce(&mut Target) -> Result<R, CliError>,
     ) -> Result<R, CliError> {
         let Place::Named { part, .. } = self else {
-            let mut target = Target::lines(Box::new(io::stdout()));
+            let mut target = Target::lines(Box::new(io::stdout()), "standard output");
             let filled = fill(&mut target)?;
             target.finish()?;
             return Ok(filled);
@@ -157,7 +158,7 @@ fn leads_nowhere() -> bool {
 fn new_file(path: &Path) -> Result<Target, CliError> {
     let file = RealDisk.open(path, OpenMode::CreateNew);
     let file = file.map_err(CliError::io(format!("make the file {}", path.display())))?;
-    Ok(Target::lines(Box::new(NewFile { file, end: 0 })))
+    Ok(Target::lines(Box::new(NewFile { file, end: 0 }), path.display()))
 }
 
 /// A file that is written from its beginning to its end.
@@ -181,12 +182,16 @@ impl Write for NewFile {
 /// Where records go.
 pub(super) enum Target {
     Database(Database),
-    Lines(BufWriter<Box<dyn Write>>),
+    Lines {
+        out: BufWriter<Box<dyn Write>>,
+        /// What is attempted with each write.
+        action: String,
+    },
 }
 
 impl Target {
-    fn lines(out: Box<dyn Write>) -> Target {
-        Target::Lines(BufWriter::with_capacity(64 << 10, out))
+    fn lines(out: Box<dyn Write>, name: impl Display) -> Target {
+        Target::Lines { out: BufWriter::with_capacity(64 << 10, out), action: format!("write to {name}") }
     }
 
     /// Writes what can be read of a table.
@@ -215,15 +220,16 @@ impl Target {
                 sink.finish()?;
                 rows
             }
-            Target::Lines(out) => {
-                write_header(out, &table.name, key_type, value_type)?;
+            Target::Lines { out, action } => {
+                let failed = |source| CliError::Io { action: action.clone(), source };
+                write_header(out, &table.name, key_type, value_type).map_err(failed)?;
                 let (keys, values) = (Kind::of(key_type), Kind::of(value_type));
                 let json = |key: &[u8], value: &[u8]| -> (Value, Value) {
                     (keys.key_to_json(key), values.value_to_json(value))
                 };
                 salvage.rows(table, |key, value| {
                     let (key, value) = json(key, value);
-                    note(write_entry(out, key, value))
+                    note(write_entry(out, key, value).map_err(failed))
                 })?
             }
         };
@@ -234,7 +240,7 @@ impl Target {
     fn finish(self) -> Result<(), CliError> {
         match self {
             Target::Database(db) => Ok(db.close()?),
-            Target::Lines(mut out) => out.flush().map_err(CliError::io("write what was saved")),
+            Target::Lines { mut out, action } => out.flush().map_err(CliError::io(action)),
         }
     }
 }

@@ -270,6 +270,17 @@ impl DiskFile for OverlayFile {
         Ok(self.changes.lock().length)
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        let changes = self.changes.lock();
+        let copied = changes.blocks.range(offset / BLOCK_BYTES..).next();
+        let copied = copied.map(|(block, _)| offset.max(block * BLOCK_BYTES));
+        let below = match &self.under {
+            Some(under) if offset < changes.shown => under.next_data(offset)?,
+            _ => None,
+        };
+        Ok(below.filter(|place| *place < changes.shown).into_iter().chain(copied).min())
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut changes = self.changes.lock();
         if bytes < changes.length {
@@ -311,6 +322,33 @@ mod tests {
         let mut bytes = vec![0xEE; file.len().unwrap() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
+    }
+
+    /// Below there are two blocks with a hole between them and a hole behind; what is written into holes is data, above.
+    #[test]
+    fn data_is_found_below_and_above() {
+        const MIB: u64 = 1 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let under = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+        under.write_all_at(&[1; 4096], 4 * MIB).unwrap();
+        under.set_len(9 * MIB).unwrap();
+        let overlay = Overlay::new(Arc::new(RealDisk), MIB);
+        let file = overlay.open(&path, OpenMode::ReadWrite).unwrap();
+        for place in [0, 4 * MIB + 7, 8 * MIB] {
+            assert_eq!(file.next_data(place).unwrap(), under.next_data(place).unwrap());
+        }
+        file.write_all_at(&[1], MIB + 5000).unwrap();
+        file.write_all_at(&[1], 7 * MIB).unwrap();
+        let known = under.next_data(8 * MIB).unwrap().is_none();
+        let expected =
+            [(0, MIB + 4096), (MIB + 4096, MIB + 4096), (MIB + 4100, MIB + 4100), (5 * MIB, 7 * MIB)];
+        for (from, place) in expected {
+            assert_eq!(file.next_data(from).unwrap(), Some(if known { place } else { from }), "{from}");
+        }
+        file.set_len(2 * MIB).unwrap();
+        file.set_len(9 * MIB).unwrap();
+        assert_eq!(file.next_data(2 * MIB).unwrap(), None, "what was cut does not come back");
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rustix::fs::{FallocateFlags, OFlags};
+#[cfg(target_os = "linux")]
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::{fs::OFlags, io::Errno};
 
 use super::{Disk, DiskFile, OpenMode};
 use crate::process::Owner;
@@ -43,6 +45,16 @@ fn open_flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
 }
 
+/// What opening says of a link, in words: the system speaks of too many of them.
+fn no_link(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => {
+            io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, and links are not followed")
+        }
+        _ => error,
+    }
+}
+
 /// Refuses what is no regular file: a pipe or a device would neither keep what it is given nor have a length.
 fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
@@ -69,7 +81,7 @@ impl Disk for RealDisk {
             OpenMode::ReadWrite => _ = options.write(true),
             OpenMode::CreateNew => _ = options.write(true).create_new(true).mode(FILE_MODE),
         }
-        let file = regular(options.open(path)?)?;
+        let file = regular(options.open(path).map_err(no_link)?)?;
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
@@ -137,7 +149,9 @@ impl Disk for RealDisk {
                 file.set_permissions(Permissions::from_mode(FILE_MODE))?;
                 file
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                options.open(path).map_err(no_link)?
+            }
             Err(error) => return Err(error),
         };
         take_lock(regular(file)?, Held::Exclusively)
@@ -145,7 +159,8 @@ impl Disk for RealDisk {
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let mut options = OpenOptions::new();
-        take_lock(regular(options.read(true).custom_flags(open_flags()).open(path)?)?, Held::Shared(1))
+        let file = options.read(true).custom_flags(open_flags()).open(path).map_err(no_link)?;
+        take_lock(regular(file)?, Held::Shared(1))
     }
 }
 
@@ -227,6 +242,18 @@ impl DiskFile for RealFile {
         Ok(self.file.metadata()?.len())
     }
 
+    /// Moves the place of the descriptor, which nobody else goes by.
+    #[cfg(target_os = "linux")]
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // Some file systems do not know.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.own()?.set_len(bytes)
     }
@@ -235,7 +262,7 @@ impl DiskFile for RealFile {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         match rustix::fs::fallocate(self.own()?, FallocateFlags::empty(), 0, bytes) {
             // Some file systems cannot reserve; the length is what the format needs.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.extend(bytes),
+            Err(Errno::OPNOTSUPP) => self.extend(bytes),
             result => Ok(result?),
         }
     }

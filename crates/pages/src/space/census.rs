@@ -1,9 +1,17 @@
 //! Which pages are in use, and how many are not.
 
-use foreshore_base::{PageId, Result};
+use foreshore_base::{PageId, Result, limits::PAGE_BYTES};
+use foreshore_env::disk::DiskFile;
 
 use super::{EXTENT_PAGES, bitmap};
 use crate::{layout::PAGE_HEADER_BYTES, pool::BufferPool};
+
+/// Where the hole ends that begins with a page, `from` itself if none does. A page of which a part lies in a hole does not.
+pub(crate) fn hole_end(file: &dyn DiskFile, from: u64, pages: u64) -> u64 {
+    // Who cannot say has none.
+    let data = file.next_data(from * PAGE_BYTES as u64).unwrap_or(Some(0));
+    data.map_or(pages, |place| place / PAGE_BYTES as u64).clamp(from, pages.max(from))
+}
 
 impl BufferPool {
     /// Whether page `id` is marked as in use.
@@ -13,6 +21,29 @@ impl BufferPool {
         }
         let bitmap = self.bitmap_shared(id)?;
         Ok(self.space.bit(bitmap.words(), id))
+    }
+
+    /// The first page from `from` on, which may be the end, of which there is something: in memory, in the file, or a mark that it is
+    /// in use. Holes of the file are passed over without being read. For who has the database to himself.
+    pub fn next_page(&self, from: u64) -> u64 {
+        let pages = self.page_count();
+        let end = hole_end(&*self.file, from, pages);
+        let mut number = from;
+        while number < end {
+            let start = number - number % self.space.span;
+            let bitmap = self.bitmap_shared(PageId(number as u32));
+            let is_used = |number| {
+                let used = bitmap.as_ref().is_ok_and(|page| bitmap::get(page.words(), number - start));
+                used || self.resident(PageId(number as u32)).is_some()
+            };
+            let span_end = end.min(start + self.space.span);
+            if let Some(used) = (number..span_end).find(|number| is_used(*number)) {
+                return used;
+            }
+            number = span_end;
+        }
+        // What was in memory may have been written meanwhile.
+        if hole_end(&*self.file, from, pages) == end { end } else { from }
     }
 
     /// Pages of the file that hold nothing and may be allocated. Exact when nobody allocates meanwhile.

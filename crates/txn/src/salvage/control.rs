@@ -1,7 +1,7 @@
 //! A control file made anew: what it says stands elsewhere, too. The id is in the header of every segment of the log, the last
 //! checkpoint in the log, and the roots of the engine's own tables are the nodes without fences among their pages.
 
-use std::path::Path;
+use std::{iter::successors, path::Path};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::tree_root;
@@ -98,7 +98,8 @@ fn last_checkpoint(log: &Log, from: Lsn) -> Result<Option<(RecordHeader, Checkpo
 fn root(pages: &RawPages, table: TableId) -> Option<PageId> {
     let words = PageWords::default();
     let mut newest = None;
-    for id in (0..pages.page_count()).map(|number| PageId(number as u32)) {
+    let numbers = successors(Some(pages.next_page(0)), |number| Some(pages.next_page(number + 1)));
+    for id in numbers.take_while(|number| *number < pages.page_count()).map(|number| PageId(number as u32)) {
         if matches!(pages.read(id, &words), Ok(true)) && tree_root(SlottedView::new(&words)) == Some(table) {
             newest = newest.max(Some((words.lsn(), id)));
         }

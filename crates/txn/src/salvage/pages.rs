@@ -1,6 +1,9 @@
 //! Where the pages of a damaged database come from: the ways of the [module above](super), in their order.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind::NotFound,
+    path::{Path, PathBuf},
+};
 
 use foreshore_base::{PageId, Result, StorageError};
 use foreshore_env::{
@@ -74,9 +77,13 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
         (Ok(raw), _) => Some(raw),
         (Err(_), Recovered::Engine(_) | Recovered::Repeated(_)) => None,
         (Err(error), Recovered::Nothing { .. }) => {
-            // Without a data file, the error that opening ended with says it best.
             let detail = match (error, &failure) {
-                (StorageError::Io { .. }, Some(failure)) => failure.to_string(),
+                // Without a data file, the error that opening ended with says it best.
+                (StorageError::Io { source, .. }, Some(failure)) if source.kind() == NotFound => {
+                    failure.to_string()
+                }
+                // A link, a pipe, a directory; or nobody may read it.
+                (error @ StorageError::Io { .. }, _) => return Err(error),
                 (error, _) => error.to_string(),
             };
             return Err(StorageError::NotADatabase { path: directory.to_owned(), detail });
@@ -133,6 +140,15 @@ impl Pages {
     pub(super) fn count(&self) -> u64 {
         let pool = self.pool().map_or(0, BufferPool::page_count);
         pool.max(self.raw.as_ref().map_or(0, RawPages::page_count))
+    }
+
+    /// The first page from `number` on of which there may be something; what comes before is nobody's and in a hole of the file.
+    pub(super) fn next(&self, number: u64) -> u64 {
+        match (self.pool().filter(|pool| number < pool.page_count()), &self.raw) {
+            (Some(pool), _) => pool.next_page(number),
+            (None, Some(raw)) => raw.next_page(number),
+            (None, None) => number,
+        }
     }
 
     /// Copies a page; false if there is nothing in it.

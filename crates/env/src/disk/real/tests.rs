@@ -26,8 +26,16 @@ fn a_symbolic_link_is_not_followed() {
     let (target, link) = (directory.path().join("target"), directory.path().join("link"));
     fs::write(&target, b"x").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    assert!(RealDisk.open(&link, OpenMode::Read).is_err());
-    assert!(RealDisk.lock(&link).is_err());
+    let refused = [
+        RealDisk.open(&link, OpenMode::Read).err(),
+        RealDisk.open(&link, OpenMode::ReadWrite).err(),
+        RealDisk.lock(&link).err(),
+        RealDisk.lock_shared(&link).err(),
+    ];
+    for error in refused.map(Option::unwrap) {
+        assert!(error.to_string().contains("symbolic link, and links are not followed"), "{error}");
+    }
+    assert_eq!(RealDisk.open(&link, OpenMode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
 
     let (real, other) = (directory.path().join("real"), directory.path().join("other"));
     fs::create_dir(&real).unwrap();
@@ -138,6 +146,23 @@ fn a_shared_lock_has_any_number_of_holders_and_keeps_others_out() {
     assert!(RealDisk.lock_shared(&path).unwrap().is_none());
     drop(exclusive);
     assert!(RealDisk.lock_shared(&path).unwrap().is_some());
+}
+
+/// A hole in the middle and one at the end, on a file system that knows them; the last byte before the first is data in any case.
+#[test]
+fn data_is_found_behind_holes() {
+    const MIB: u64 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let file = RealDisk.open(&directory.path().join("f"), OpenMode::CreateNew).unwrap();
+    for place in [0, 5 * MIB] {
+        file.write_all_at(&[1; 4096], place).unwrap();
+    }
+    file.set_len(9 * MIB).unwrap();
+    assert_eq!(file.next_data(4095).unwrap(), Some(4095));
+    let (middle, end) = (file.next_data(MIB).unwrap(), file.next_data(7 * MIB).unwrap());
+    assert!(middle.is_some_and(|place| (MIB..=5 * MIB).contains(&place)), "{middle:?}");
+    assert!(end.is_none_or(|place| place == 7 * MIB), "{end:?}");
+    assert_eq!(middle == Some(5 * MIB), end.is_none(), "it knows both or none");
 }
 
 #[test]
