@@ -169,6 +169,9 @@ impl<'d> Plan<'d> {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     ///
+    /// A fork of the process that the closure makes ends as by [`abort`](std::process::abort) if it returns from it: nobody is there
+    /// who would go on.
+    ///
     /// # Errors
     /// What was wrong with a key or table of the plan, or that the threads cannot be started. The rest is told by the handle.
     #[track_caller]

@@ -60,6 +60,118 @@ fn open(path: &std::path::Path) -> Database {
     Database::builder().options(options).open(path).unwrap()
 }
 
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(process: i32, status: &mut i32, options: i32) -> i32;
+    fn kill(process: i32, signal: i32) -> i32;
+    fn unshare(flags: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+/// The status of a child of this process, which must end in time.
+fn status_of(child: i32) -> i32 {
+    /// `WNOHANG` and `SIGKILL`.
+    const AT_ONCE: i32 = 1;
+    const KILL: i32 = 9;
+    let (begun, mut status) = (Instant::now(), 0);
+    // SAFETY: it writes to `status` alone.
+    while unsafe { waitpid(child, &mut status, AT_ONCE) } == 0 {
+        if begun.elapsed() > PATIENCE {
+            // SAFETY: it is this process's child, which nobody has waited for yet.
+            unsafe { kill(child, KILL) };
+            panic!("it goes on");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    status
+}
+
+/// Set for the process that is the first in its namespace.
+const FIRST: &str = "FORESHORE_TEST_FORK";
+
+/// A fork into another namespace of processes may have the number that its parent has in its own, here 1. It passed for its parent, once
+/// it had opened a database itself. For whoever may make namespaces, which systems allow or not.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_fork_with_the_number_of_its_parent_is_one_all_the_same() {
+    const NAME: &str = "a_fork_with_the_number_of_its_parent_is_one_all_the_same";
+    if let Some(home) = std::env::var_os(FIRST) {
+        return in_the_first_process(std::path::Path::new(&home));
+    }
+    let within = |program: &std::path::Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork"]).arg(program);
+        command
+    };
+    if !within("true".as_ref()).output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no `unshare`, or this system makes no namespaces for who runs this");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = within(&std::env::current_exe().unwrap());
+    let output =
+        command.args([NAME, "--exact", "--nocapture"]).env(FIRST, directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+}
+
+#[cfg(target_os = "linux")]
+fn in_the_first_process(home: &std::path::Path) {
+    /// `CLONE_NEWPID`.
+    const OTHER_NUMBERS: i32 = 0x2000_0000;
+    assert_eq!(std::process::id(), 1);
+    let path = home.join("db");
+    let db = open(&path);
+    db.transact(|tx| tx.put(TABLE, 1, 1).map(drop)).unwrap();
+    // SAFETY: it changes in which namespace the next child lives, and nothing else.
+    assert_eq!(unsafe { unshare(OTHER_NUMBERS) }, 0, "{}", io::Error::last_os_error());
+    // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that is what
+    // is tested. It ends without returning.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let alike = std::process::id() == 1;
+        let own = open(&home.join("own"));
+        let works = own.transact(|tx| tx.put(TABLE, 1, 1).map(drop)).is_ok() && own.close().is_ok();
+        let refused = matches!(db.begin(), Err(Error::Forked { .. }));
+        drop(db);
+        let locked = matches!(Database::open(&path), Err(Error::AlreadyOpen { .. }));
+        let found = [alike, works, refused, locked];
+        // SAFETY: it ends this process, with nothing to be undone.
+        unsafe { _exit((0..).zip(found).map(|(bit, holds)| i32::from(!holds) << bit).sum()) };
+    }
+    assert_eq!(status_of(child), 0, "its status is in the second byte");
+    db.transact(|tx| tx.put(TABLE, 2, 2).map(drop)).unwrap();
+    db.close().unwrap();
+}
+
+/// A fork that a submitted transaction makes has the thread that ran it, and nobody who would tell that thread what to do next: it
+/// went on waiting for ever. One that has returned from the body ends at once, as by an abort; its parent goes on.
+#[test]
+fn a_fork_that_returns_from_a_submitted_body_ends() {
+    /// `SIGABRT`.
+    const ABORTED: i32 = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory.path().join("db"));
+    for panics in [false, true] {
+        let submitted = db.plan().write(TABLE, 1).submit(move |tx| {
+            tx.put(TABLE, 1, 1)?;
+            // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that
+            // is what is tested.
+            let child = unsafe { fork() };
+            if child == 0 {
+                assert!(!panics, "planted");
+                assert!(matches!(tx.put(TABLE, 1, 2), Err(Error::Forked { .. })));
+            }
+            Ok(child)
+        });
+        let child = submitted.unwrap().wait().unwrap();
+        assert!(child > 0, "there was no fork");
+        let status = status_of(child);
+        assert_eq!(status & 0x7F, ABORTED, "{status:x}");
+    }
+    assert_eq!(db.transact(|tx| tx.get(TABLE, 1)).unwrap(), Some(1));
+    db.close().unwrap();
+}
+
 #[test]
 fn a_fork_cannot_use_a_database_and_does_it_no_harm() {
     let directory = tempfile::tempdir().unwrap();

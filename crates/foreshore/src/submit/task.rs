@@ -1,6 +1,9 @@
 //! Transactions on the side of those who run them.
 
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    process,
+};
 
 use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::{Job, Next};
@@ -198,13 +201,20 @@ impl<C: Client> Job for Task<C> {
     fn locked(&mut self, parted: Box<Parted>, outcome: Result<(), LockError>) -> Next {
         let Some(mut tx) = self.tx.take() else { return Next::Done };
         let result = match tx.txn().rejoin(*parted, outcome) {
-            Ok(()) => match catch_unwind(AssertUnwindSafe(|| self.client.run(&mut tx))) {
-                Ok(result) => result,
-                Err(panic) => {
-                    drop(tx);
-                    return self.end(Ended::Panicked(panic));
+            Ok(()) => {
+                let ran = catch_unwind(AssertUnwindSafe(|| self.client.run(&mut tx)));
+                if self.database.as_ref().is_some_and(|database| database.engine().is_forked()) {
+                    // The body has forked, and this is the fork. Nobody is here to whom it could return.
+                    process::abort();
                 }
-            },
+                match ran {
+                    Ok(result) => result,
+                    Err(panic) => {
+                        drop(tx);
+                        return self.end(Ended::Panicked(panic));
+                    }
+                }
+            }
             Err(error) => Err(tx.fail(error)),
         };
         self.after(tx, result)
