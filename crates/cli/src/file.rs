@@ -30,8 +30,23 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), CliErr
 
 /// Makes a directory and those above it, as far as they are missing, for their owner alone.
 pub(crate) fn make_directory(path: &Path) -> Result<(), CliError> {
-    let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
-    made.map_err(CliError::io(format!("make the directory {}", path.display())))
+    make_missing(path).map_err(CliError::io(format!("make the directory {}", path.display())))
+}
+
+fn make_missing(path: &Path) -> io::Result<()> {
+    let make = || {
+        DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+        // The umask may have taken bits of the owner's.
+        fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
+    };
+    match (make(), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            make_missing(parent)?;
+            make()
+        }
+        (Err(_), _) if path.is_dir() => Ok(()),
+        (made, _) => made,
+    }
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {

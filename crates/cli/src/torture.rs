@@ -75,7 +75,8 @@ pub(crate) struct TortureArgs {
     /// An option of the database, instead of what is drawn each time: see `foreshore bench --help`. Again for another one.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     set: Vec<(String, String)>,
-    /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found].
+    /// A new directory for the database, which is kept [default: a temporary one, removed unless something is found]. Of a disk in
+    /// memory it gets what the last crash left, if something is found.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The seed of the moments and of the inputs [default: another one each time; it is printed].

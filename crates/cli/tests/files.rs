@@ -43,7 +43,7 @@ const COMMANDS: [&str; 6] = [
 
 #[test]
 fn what_the_program_makes_is_its_owner_s() {
-    for umask in ["000", "077"] {
+    for umask in ["000", "077", "0777"] {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("work");
         fs::create_dir_all(directory.join("made")).unwrap();

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use foreshore::Database;
 use serde_json::Value as Json;
 
 /// Runs the program for so many seconds, and for more if too little came about, on a slow machine or disk; its report.
@@ -216,6 +217,29 @@ fn kills_at_writes_lose_nothing() {
 #[test]
 fn power_failures_lose_nothing() {
     assert_class("power", "tpcb", &["power failed"]);
+}
+
+/// A disk in memory ends with the program: what was found on it is written down, as the last crash left it.
+#[test]
+fn what_was_found_in_memory_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+    command.args([
+        "torture",
+        "--json",
+        "--seed",
+        "5",
+        "--faults",
+        "power",
+        "--planted-loss",
+        "--seconds",
+        "100",
+    ]);
+    let output = command.arg("--dir").arg(&path).output().unwrap();
+    let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), report["kept"].as_str()), (Some(1), path.to_str()), "{report}");
+    assert!(Database::builder().create(false).open(&path).unwrap().verify().unwrap().is_sound());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::{Campaign, ClassReport, FaultClass};
 use crate::{
+    file,
     output::{CHECK_FAILED, CliError},
     torture::{
         draw_settings,
@@ -56,6 +57,8 @@ struct Rounds<'c> {
     class: FaultClass,
     random: Xorshift,
     disk: FaultyDisk,
+    /// The same as the last crash left it: the evidence, if something is found then.
+    left: FaultyDisk,
     /// What each thread was promised.
     pages: Vec<Page>,
     report: ClassReport,
@@ -85,6 +88,7 @@ impl Campaign<'_> {
             class,
             random: Xorshift::new(self.seed ^ (class as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             disk: FaultyDisk::new(),
+            left: FaultyDisk::new(),
             pages: Vec::new(),
             report: ClassReport::of(class),
         };
@@ -94,6 +98,9 @@ impl Campaign<'_> {
                 rounds.pages = vec![Page::empty(self.workload); self.threads];
             }
             rounds.play();
+        }
+        if !rounds.report.passed() {
+            rounds.leave(self.directory)?;
         }
         Ok(rounds.report)
     }
@@ -134,6 +141,7 @@ impl Rounds<'_> {
             self.crash();
         }
         self.report.rounds += 1;
+        self.left = self.disk.after_crash(CrashMode::KeepAll);
         let Some(engine) = self.open() else {
             return self.problem("the database does not open where nothing fails any more");
         };
@@ -142,6 +150,18 @@ impl Rounds<'_> {
         let examined = examine(&engine, self.campaign.workload, &promised, &mut self.report.found);
         self.pages = examined.unwrap_or_default();
         self.disk.set_free_space(None);
+    }
+
+    /// Writes the database as the last crash left it.
+    fn leave(&self, directory: &Path) -> Result<(), CliError> {
+        for path in self.left.files() {
+            let within = path.strip_prefix(DIRECTORY).map_err(|error| CliError::Other(error.to_string()))?;
+            let target = directory.join(within);
+            file::make_directory(target.parent().unwrap_or(directory))?;
+            let bytes = self.left.read_file(&path);
+            file::write(&target, bytes.map_err(CliError::io(format!("read {}", path.display())))?)?;
+        }
+        Ok(())
     }
 
     fn problem(&mut self, text: impl Into<String>) {
