@@ -1,6 +1,9 @@
 //! What only the staged table does: it uses requests up, cleans chains, and recycles segments.
 
-use std::{cell::RefCell, ops::Range};
+use std::{
+    cell::{Cell, RefCell},
+    ops::Range,
+};
 
 use foreshore_base::TxnId;
 use foreshore_env::random::Xorshift;
@@ -214,6 +217,25 @@ fn recycling_beside_looks_loses_no_lock() {
     table.requests().recycle();
     let (allocated, ready) = table.requests().segments_allocated();
     assert!(ready <= allocated && allocated - ready <= usize::from(THREADS), "{ready} of {allocated}");
+}
+
+/// What the pre-allocator does: it makes what is missing, and looks for what can be used again only when as many segments have been
+/// made as there may be before; else those who need requests would do that, with their locks held.
+#[test]
+fn the_preallocator_sweeps_when_it_is_due() {
+    let table = staged(1_000_000);
+    let swept = Cell::new(0);
+    let replenish = || table.requests().replenish(|buckets| swept.set(swept.get() + buckets.len()));
+    replenish();
+    assert_eq!((table.requests().segments_allocated(), swept.get()), ((8, 8), 0));
+    // As many as there may be before a sweep, all of them in hand.
+    let mut free = FreeRequests::new(SlotId(0));
+    for _ in 0..16 * SEGMENT {
+        free.take(table.requests(), 0, |_| unreachable!("there is enough")).unwrap();
+    }
+    assert_eq!(table.requests().segments_allocated(), (16, 0));
+    replenish();
+    assert_eq!((table.requests().segments_allocated(), swept.get()), ((24, 8), BUCKETS));
 }
 
 /// With no processor to itself it may come late; but it comes, and it ends with its manager.
