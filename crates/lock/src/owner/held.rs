@@ -263,6 +263,18 @@ mod tests {
     }
 
     #[test]
+    fn the_index_of_many_locks_is_kept_and_that_of_very_many_is_not() {
+        let mut held = HeldLocks::new();
+        for (locks, places) in [(2048, KEPT), (2049, SMALL), (1, SMALL)] {
+            for number in 0..locks {
+                held.push(HeldLock::new(LockName::from_bits(number), RequestIndex(number as u32), Mode::X));
+            }
+            held.clear();
+            assert_eq!(held.index.len(), places, "after {locks} locks");
+        }
+    }
+
+    #[test]
     fn generations_do_not_run_out() {
         let mut held = HeldLocks::new();
         held.generation = u32::MAX - 1;
