@@ -7,6 +7,8 @@
 //! PAGE-1: no access leaves the page, whatever offset it is given: a torn read may be nonsense, it is never out of
 //! bounds. Reads past the end give zeros, writes past the end are dropped.
 
+mod buffer;
+
 use std::{cmp::Ordering as Order, fmt, hint::select_unpredictable, ops::Range};
 
 use foreshore_base::limits::PAGE_BYTES;
@@ -14,6 +16,8 @@ use foreshore_env::{
     hint,
     sync::atomic::{AtomicU64, Ordering},
 };
+
+pub use buffer::PageBuffer;
 
 /// Bytes in a word.
 const WORD_BYTES: usize = size_of::<u64>();
@@ -30,29 +34,6 @@ const FIRST_LINES: usize = 9;
 
 /// A cache line of a page in private memory, by words.
 pub(crate) type Line = [[u8; WORD_BYTES]; LINE_WORDS];
-
-/// A page in private memory, as it is on disk.
-#[derive(Clone)]
-#[repr(C, align(64))]
-pub struct PageBuffer(pub [u8; PAGE_BYTES]);
-
-impl PageBuffer {
-    /// A page of zeros.
-    pub const fn zeroed() -> PageBuffer {
-        PageBuffer([0; PAGE_BYTES])
-    }
-
-    /// A page of zeros on the heap.
-    pub fn boxed() -> Box<PageBuffer> {
-        Box::new(PageBuffer::zeroed())
-    }
-}
-
-impl fmt::Debug for PageBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageBuffer").finish_non_exhaustive()
-    }
-}
 
 /// A page in shared memory. A word holds eight bytes of the page in little-endian order.
 ///

@@ -1,0 +1,182 @@
+//! Ranges of keys: iterators, cursors, scans.
+
+use std::ops::{Bound, ControlFlow, RangeBounds};
+
+use foreshore_base::key::Key;
+use foreshore_txn::{Direction, LockKind};
+
+use super::{Transaction, encode_key, fail};
+use crate::{
+    error::Result,
+    range::{self, Cursor, Range},
+    table::TableDefinition,
+    value::Value,
+};
+
+/// As [`encode_bound`], in memory that is there.
+#[inline]
+fn encode_bound_into<'k, K: Key>(bound: Bound<&K>, out: &'k mut Vec<u8>) -> Result<Bound<&'k [u8]>> {
+    Ok(match bound {
+        Bound::Included(key) => {
+            encode_key(key, out)?;
+            Bound::Included(out)
+        }
+        Bound::Excluded(key) => {
+            encode_key(key, out)?;
+            Bound::Excluded(out)
+        }
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+pub(crate) fn encode_bound<K: Key>(bound: Bound<&K>) -> Result<Bound<Vec<u8>>> {
+    let encoded = |key| {
+        let mut out = Vec::new();
+        encode_key(key, &mut out).map(|()| out)
+    };
+    Ok(match bound {
+        Bound::Included(key) => Bound::Included(encoded(key)?),
+        Bound::Excluded(key) => Bound::Excluded(encoded(key)?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+impl Transaction {
+    /// The entries of a range in order: an iterator that can be walked from both ends.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
+    /// db.transact(|tx| {
+    ///     for (name, count) in [("apple", 3), ("banana", 0), ("cherry", 7)] {
+    ///         tx.put(STOCK, name, count)?;
+    ///     }
+    ///     let mut names = Vec::new();
+    ///     for entry in tx.range(STOCK, "apple".."cherry")? {
+    ///         let (name, _count) = entry?;
+    ///         names.push(name);
+    ///     }
+    ///     assert_eq!(names, ["apple", "banana"]);
+    ///     let last = tx.range(STOCK, ..)?.rev().next().transpose()?;
+    ///     assert_eq!(last, Some(("cherry".to_string(), 7)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
+    /// has ended (under [`Isolation::Serializable`]). To write while going through a range, use
+    /// [`Transaction::cursor`].
+    pub fn range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<Range<'_, K, V>> {
+        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let info = self.database.table(&table)?.info.clone();
+        Ok(Range::new(self, info, bounds))
+    }
+
+    /// A position in a range that does not borrow the transaction, so that it can write between two steps. From the
+    /// low end upward, or down from the high end.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Direction, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// # const STOCK: TableDefinition<&str, u32> = TableDefinition::new("stock");
+    /// # db.transact(|tx| tx.put(STOCK, "apple", 0))?;
+    /// db.transact(|tx| {
+    ///     let mut cursor = tx.cursor(STOCK, .., Direction::Ascending)?;
+    ///     while let Some((name, count)) = cursor.next(tx)? {
+    ///         if count == 0 {
+    ///             tx.delete(STOCK, &name)?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # assert_eq!(db.transact(|tx| tx.get(STOCK, "apple"))?, None);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn cursor<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        self.cursor_locking(table, range, direction, LockKind::Shared)
+    }
+
+    /// As [`Transaction::cursor`], for entries that this transaction is going to change: see
+    /// [`Transaction::get_for_update`].
+    pub fn cursor_for_update<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        self.cursor_locking(table, range, direction, LockKind::Exclusive)
+    }
+
+    fn cursor_locking<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+        lock: LockKind,
+    ) -> Result<Cursor<K, V>> {
+        let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
+        let info = self.database.table(&table)?.info.clone();
+        Cursor::new(self, info, &bounds, direction, lock)
+    }
+
+    /// Calls `visit` with the encoded key and value of each entry of a range, without allocating for each of them, until
+    /// it breaks off. For a table of byte keys and values, these are the keys and values.
+    pub fn scan<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let low = encode_bound_into(range.start_bound(), &mut self.key)?;
+        let high = encode_bound_into(range.end_bound(), &mut self.value)?;
+        let table = self.database.table(&table)?;
+        range::visit(&mut self.txn, &table.info, (low, high), direction, visit)
+            .map_err(|error| fail(&self.database, &mut self.victim, error))
+    }
+
+    /// The entry with the lowest key.
+    pub fn first<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.cursor(table, .., Direction::Ascending)?.next(self)
+    }
+
+    /// The entry with the highest key.
+    pub fn last<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.cursor(table, .., Direction::Descending)?.next(self)
+    }
+
+    /// Removes every key of a range; tells how many there were.
+    pub fn remove_range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64> {
+        let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
+        let mut removed = 0;
+        while let Some((key, _)) = cursor.next_encoded(self)? {
+            let table = self.database.table(&table)?;
+            let deleted = self.txn.delete(&table.info, key);
+            removed += u64::from(deleted.map_err(|error| fail(&self.database, &mut self.victim, error))?);
+        }
+        Ok(removed)
+    }
+}
