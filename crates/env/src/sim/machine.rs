@@ -382,25 +382,4 @@ impl Machine {
     pub(super) fn name(&mut self, place: usize, bytes: usize, each: usize, name: &'static str) {
         self.directory.name(place, bytes, each, name);
     }
-
-    /// Counts from `now` on.
-    pub(super) fn count_anew(&mut self, now: u64) {
-        self.computed_before = self.computed(now);
-        self.began = self.cores.iter().map(|core| core.clock).sum();
-        self.spent = [0; SPENT_KINDS];
-        self.waited.clear();
-        self.switches = 0;
-        self.directory.count_anew();
-    }
-
-    /// Brings the clocks of idle cores, and of the one that runs, to `now`.
-    fn settle(&mut self, now: u64) {
-        self.cores[self.here].clock = now;
-        for core in 0..self.cores.len() {
-            if self.is_idle(core) && self.cores[core].clock < now {
-                self.idles(core, now);
-            }
-            self.spun_until(core, now);
-        }
-    }
 }

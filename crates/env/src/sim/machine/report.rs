@@ -1,9 +1,30 @@
 //! What a machine has done.
 
-use super::{Machine, Spent};
+use super::{Machine, SPENT_KINDS, Spent};
 use crate::sim::{directory::HotLine, kernel::Slept, mark::Lasted};
 
 impl Machine {
+    /// Counts from `now` on.
+    pub(in crate::sim) fn count_anew(&mut self, now: u64) {
+        self.computed_before = self.computed(now);
+        self.began = self.cores.iter().map(|core| core.clock).sum();
+        self.spent = [0; SPENT_KINDS];
+        self.waited.clear();
+        self.switches = 0;
+        self.directory.count_anew();
+    }
+
+    /// Brings the clocks of idle cores, and of the one that runs, to `now`.
+    fn settle(&mut self, now: u64) {
+        self.cores[self.here].clock = now;
+        for core in 0..self.cores.len() {
+            if self.is_idle(core) && self.cores[core].clock < now {
+                self.idles(core, now);
+            }
+            self.spun_until(core, now);
+        }
+    }
+
     /// How long cores have computed by `now`, all together, since the machine began, in picoseconds: they did not idle.
     pub(in crate::sim) fn computed(&mut self, now: u64) -> u64 {
         self.settle(now);
