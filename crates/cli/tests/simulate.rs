@@ -36,11 +36,11 @@ fn the_whole_engine_runs_the_same_again() {
     let first = run("1", "short");
     let report: serde_json::Value = serde_json::from_str(&first).unwrap();
     assert_eq!(report["consistent"], true);
-    // The hottest lines have names: what lies there, and a field of a structure.
+    // The hottest lines have names: what lies there, or a field of a structure. Of one at most only the place is known.
     let hottest = report["simulation"]["hottest_lines"].as_array().unwrap();
     let names: Vec<&str> = hottest.iter().map(|line| line["name"].as_str().unwrap()).collect();
     assert_eq!(names.len(), 10);
-    assert!(names.iter().all(|name| name.contains('.')), "{names:?}");
+    assert!(names.iter().filter(|name| name.contains(".rs:")).count() <= 1, "{names:?}");
     let shares = report["simulation"]["cores_time"].as_object().unwrap().values();
     let whole: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
     assert!((whole - 1.0).abs() < 1e-9, "the time of the cores is {whole} times what it is");

@@ -6,8 +6,8 @@
 /// The sources that this program was built from: path in the repository, and text. Empty if that was no checkout.
 static SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
-/// What is done to atomics and cells.
-const OPERATIONS: [&str; 9] = [
+/// What is done to atomics, cells and condition variables.
+const OPERATIONS: [&str; 12] = [
     ".load(",
     ".store(",
     ".swap(",
@@ -17,6 +17,9 @@ const OPERATIONS: [&str; 9] = [
     ".with_mut(",
     ".lock(",
     ".get_or_init(",
+    ".wait(",
+    ".wait_until(",
+    ".notify_",
 ];
 
 /// `Structure.field` for a place such as `crates/latch/src/hybrid.rs:120`. `None` when the source is not there, or says nothing of
@@ -81,18 +84,20 @@ impl<'a> Guard<'a> {
         self.slot(number)
             .fetch_add(1, Relaxed);
         nothing();
+        None => batch.wait(waiting),
     }
 }
 impl Drop for sim::Other<'_> {
     fn drop(&mut self) {
         self.count.compare_exchange(0, 1, Relaxed, Relaxed);
 ";
-        let found: Vec<_> = (1..=12).map(|line| field_in(source, line)).collect();
+        let found: Vec<_> = (1..=13).map(|line| field_in(source, line)).collect();
         assert_eq!(found[2].as_deref(), Some("Guard.word"));
         assert_eq!(found[3].as_deref(), Some("Guard.pending"));
         assert_eq!(found[5].as_deref(), Some("Guard.slot"));
         assert_eq!(found[6], None);
-        assert_eq!(found[11].as_deref(), Some("Other.count"));
+        assert_eq!(found[7].as_deref(), Some("Guard.batch"));
+        assert_eq!(found[12].as_deref(), Some("Other.count"));
         assert!(field("crates/nothing.rs:1").is_none() && field("no place").is_none());
     }
 }
