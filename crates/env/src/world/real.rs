@@ -270,15 +270,21 @@ pub mod hint {
         let _ = place;
     }
 
-    /// Asks the system to back `elements`, which begin at a page of memory, with huge pages as they are touched: random reads of a large
-    /// piece of memory then miss the TLB less. Linux only, and only if transparent huge pages are on, be it for those who ask.
+    /// Asks the system to back `elements` with huge pages as they are touched: random reads of a large piece of memory then miss the TLB
+    /// less. Linux only, and only if transparent huge pages are on, be it for those who ask.
     pub fn huge_pages<T>(elements: &[T]) {
         #[cfg(target_os = "linux")]
         {
             use rustix::mm::{Advice, madvise};
-            let start = elements.as_ptr().cast_mut().cast();
-            // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
-            let _ = unsafe { madvise(start, size_of_val(elements), Advice::LinuxHugepage) };
+            /// Advice is for whole pages of memory.
+            const MEMORY_PAGE: usize = 4096;
+            let start = elements.as_ptr().cast::<u8>();
+            let skipped = start.align_offset(MEMORY_PAGE);
+            if let Some(bytes) = size_of_val(elements).checked_sub(skipped) {
+                let start = start.wrapping_add(skipped).cast_mut().cast();
+                // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
+                let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
+            }
         }
         #[cfg(not(target_os = "linux"))]
         let _ = elements;

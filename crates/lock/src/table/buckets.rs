@@ -15,7 +15,11 @@ impl<B: Default> Buckets<B> {
     /// `count` is a power of two.
     pub(super) fn new(count: usize) -> Buckets<B> {
         let shift = u64::BITS - count.ilog2();
-        let buckets: Box<[B]> = (0..count).map(|_| B::default()).collect();
+        let mut buckets: Vec<B> = Vec::with_capacity(count);
+        // Before they are touched. Names choose them at random.
+        hint::huge_pages(buckets.spare_capacity_mut());
+        buckets.resize_with(count, B::default);
+        let buckets = buckets.into_boxed_slice();
         hint::name(&buckets, "lock table bucket");
         Buckets { buckets, shift }
     }
