@@ -303,7 +303,7 @@ fn numbers_behind_which_there_is_none() {
         key[0] = 0xFF;
         row.set_key(data, &key);
     });
-    assert_says(&said, "no long value has the id 184");
+    assert_says(&said, &format!("no long value has the id {}", 0xFF00_0000_0000_0003_u64));
 }
 
 /// The creation of a table did not commit, and a recovery that was to take it back was interrupted in its turn: between the record
