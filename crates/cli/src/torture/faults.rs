@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, path::Path, str::FromStr};
 
 use foreshore_bench::{Execution, Workload};
 use foreshore_env::time::{Duration, Instant};
-use foreshore_testkit::Met;
+use foreshore_testkit::{FaultyDisk, Met};
 use serde::Serialize;
 
 use super::{
@@ -19,7 +19,10 @@ use super::{
     referee::{LONGEST_LIFE, Referee, Score},
     remark,
 };
-use crate::output::{CliError, line};
+use crate::{
+    file,
+    output::{CliError, line},
+};
 
 /// In which way the disk, or the process, fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +236,18 @@ fn place(path: &Path) -> &'static str {
         _ if named(Some(path), "log") || named(path.parent(), "log") => "log",
         _ => "directory",
     }
+}
+
+/// Writes what is in a directory of a disk in memory to a real one: what was found there would end with the program.
+fn write_down(disk: &FaultyDisk, from: &Path, to: &Path) -> Result<(), CliError> {
+    for path in disk.files() {
+        let within = path.strip_prefix(from).map_err(|error| CliError::Other(error.to_string()))?;
+        let target = to.join(within);
+        file::make_directory(target.parent().unwrap_or(to))?;
+        let bytes = disk.read_file(&path);
+        file::write(&target, bytes.map_err(CliError::io(format!("read {}", path.display())))?)?;
+    }
+    Ok(())
 }
 
 impl Campaign<'_> {

@@ -15,9 +15,8 @@ use foreshore_env::{
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
-use super::{Campaign, ClassReport, FaultClass};
+use super::{Campaign, ClassReport, FaultClass, write_down};
 use crate::{
-    file,
     output::{CHECK_FAILED, CliError},
     torture::{
         draw_settings,
@@ -100,7 +99,7 @@ impl Campaign<'_> {
             rounds.play();
         }
         if !rounds.report.passed() {
-            rounds.leave(self.directory)?;
+            write_down(&rounds.left, Path::new(DIRECTORY), self.directory)?;
         }
         Ok(rounds.report)
     }
@@ -150,18 +149,6 @@ impl Rounds<'_> {
         let examined = examine(&engine, self.campaign.workload, &promised, &mut self.report.found);
         self.pages = examined.unwrap_or_default();
         self.disk.set_free_space(None);
-    }
-
-    /// Writes the database as the last crash left it.
-    fn leave(&self, directory: &Path) -> Result<(), CliError> {
-        for path in self.left.files() {
-            let within = path.strip_prefix(DIRECTORY).map_err(|error| CliError::Other(error.to_string()))?;
-            let target = directory.join(within);
-            file::make_directory(target.parent().unwrap_or(directory))?;
-            let bytes = self.left.read_file(&path);
-            file::write(&target, bytes.map_err(CliError::io(format!("read {}", path.display())))?)?;
-        }
-        Ok(())
     }
 
     fn problem(&mut self, text: impl Into<String>) {
