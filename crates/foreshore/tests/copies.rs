@@ -10,7 +10,7 @@ use std::{
 };
 
 use foreshore::{Database, Error, TableDefinition};
-use foreshore_env::disk::{Disk, DiskFile, OpenMode, RealDisk};
+use foreshore_env::disk::{Disk, OpenMode, RealDisk};
 
 const ACCOUNTS: TableDefinition<&str, i64> = TableDefinition::new("accounts");
 const OTHER: TableDefinition<&str, i64> = TableDefinition::new("other");

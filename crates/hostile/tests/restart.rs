@@ -118,7 +118,6 @@ fn rows_of_the_catalogue() {
 #[derive(Clone, Copy, Debug)]
 struct Record {
     start: usize,
-    length: usize,
     lsn: u64,
     prev: u64,
     txn: u64,
@@ -127,9 +126,8 @@ struct Record {
 
 fn all(log: &[u8]) -> Vec<Record> {
     let number = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().unwrap());
-    let records = records(log).into_iter().map(|(start, length)| Record {
+    let records = records(log).into_iter().map(|(start, _)| Record {
         start,
-        length,
         lsn: number(start + 8),
         prev: number(start + 16),
         txn: number(start + 24) & 0xFFFF_FFFF_FFFF,
