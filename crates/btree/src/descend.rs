@@ -15,6 +15,7 @@ use crate::{
     node::{self, Hop, Target, damaged},
     session::Session,
     tree::Tree,
+    write::Verb,
 };
 
 /// Failed validations until latches are taken.
@@ -53,13 +54,12 @@ impl<'a> Tree<'a> {
 
     /// The leaf of `key` and its place there, if the session was there before: a node in use at this level that encloses the key is
     /// the one (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
-    /// `ascends`: it may well come after all others.
     #[inline]
     pub(crate) fn place_at_finger(
         &self,
         session: &impl Session,
         key: &[u8],
-        ascends: bool,
+        verb: Verb,
     ) -> Option<(Landing<'a>, Place)> {
         let (leaf, slot) = session.finger(self.table)?;
         if !self.is_optimistic() {
@@ -70,11 +70,14 @@ impl<'a> Tree<'a> {
         if !node::is_node(view, self.table, 0) {
             return None;
         }
-        let place = match Place::at(view, slot, key) {
+        // Who changes a record has read it before, as a rule.
+        let read_before = if verb == Verb::Insert { None } else { Place::at(view, slot, key) };
+        let place = match read_before {
             // A record lies between the fences of its leaf.
             Some(place) => place,
             None if !view.encloses(key) => return None,
-            None if ascends => Place::from_end(view, key),
+            // Who adds record after record does it in ascending order, as a rule.
+            None if verb.may_add() => Place::from_end(view, key),
             None => Place::of(view, key),
         };
         page.validate().then_some((Landing { page, foster: None }, place))

@@ -75,9 +75,8 @@ impl<'a> Tree<'a> {
         let target = Target::Key(key);
         let mut gap = Name::new();
         loop {
-            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was. Who
-            // adds record after record does it in ascending order, as a rule.
-            let (landing, seen) = match self.place_at_finger(session, key, verb.may_add()) {
+            // A look that is not validated: it decides what to lock, and counts only if the page can be latched as it was.
+            let (landing, seen) = match self.place_at_finger(session, key, verb) {
                 Some(found) => found,
                 None => {
                     let landing = self.leaf(session.patience(), target)?;
