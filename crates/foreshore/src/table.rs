@@ -128,8 +128,8 @@ pub(crate) struct CachedTable {
     pub(crate) info: TableInfo,
     key_type: String,
     value_type: String,
-    /// Address of the `type_name` function of a value type that was found to be the table's, 0 before: equal functions give equal
-    /// names, so that the usual check compares no text. Written by anybody, relaxed: a program may have several of one type.
+    /// Address of the `type_name` function of the value type that was first found to be the table's, 0 before: equal functions give
+    /// equal names, so that the usual check compares no text. Written by whoever finds that, relaxed: it orders nothing.
     value_type_fn: AtomicUsize,
 }
 
@@ -163,7 +163,11 @@ impl CachedTable {
     #[cold]
     fn check_names<K: Key, V: Value>(&self) -> Result<()> {
         if self.key_type == K::NAME && self.value_type == V::type_name() {
-            self.value_type_fn.store(type_name_address::<V>(), Ordering::Relaxed);
+            // Once: a program may have several functions for one type, and whoever used them in turn would write here for each
+            // operation, and all others would have to fetch the line.
+            if self.value_type_fn.load(Ordering::Relaxed) == 0 {
+                self.value_type_fn.store(type_name_address::<V>(), Ordering::Relaxed);
+            }
             return Ok(());
         }
         let stored = (&*self.key_type, &*self.value_type);
