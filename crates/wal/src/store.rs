@@ -288,7 +288,9 @@ impl Store {
         let wanted = usize::try_from(needed.saturating_sub(end).div_ceil(bytes)).unwrap_or(usize::MAX);
         let most = usize::try_from(capacity.div_ceil(bytes) + 2).unwrap_or(usize::MAX);
         let room = most.saturating_sub(files.live.len() + files.coming.len());
-        let kept = wanted.max(LogOptions::SPARE_SEGMENTS.min(room)).min(files.spares.len());
+        // Those that are about to be used are still called spares.
+        let waiting = LogOptions::SPARE_SEGMENTS.saturating_sub(files.coming.len());
+        let kept = wanted.max(waiting.min(room)).min(files.spares.len());
         files.spares.split_off(kept)
     }
 
