@@ -274,7 +274,7 @@ impl Transaction {
         self.victim.take()
     }
 
-    /// What [`Cursor`] needs.
+    /// What [`Cursor`](crate::Cursor) needs.
     pub(crate) fn txn(&mut self) -> &mut Txn {
         &mut self.txn
     }

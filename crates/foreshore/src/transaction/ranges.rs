@@ -67,7 +67,7 @@ impl Transaction {
     /// ```
     ///
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
-    /// has ended (under [`Isolation::Serializable`]). To write while going through a range, use
+    /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)). To write while going through a range, use
     /// [`Transaction::cursor`].
     pub fn range<K: Key, V: Value>(
         &mut self,
