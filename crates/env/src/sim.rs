@@ -278,6 +278,16 @@ pub(crate) fn computed() -> Option<Duration> {
     .flatten()
 }
 
+/// How long this thread has had a core of the machine by now; `None` outside of a machine.
+pub(crate) fn computed_here() -> Option<Duration> {
+    calls::turn();
+    kernel::with(|kernel| match &mut kernel.scheduler {
+        Scheduler::Machine(machine) => Some(Duration::from_nanos(machine.computed_here(kernel.clock) / 1000)),
+        Scheduler::Explorer(_) => None,
+    })
+    .flatten()
+}
+
 /// The lines of a range of plain memory are accessed.
 #[track_caller]
 pub(crate) fn charge(place: usize, bytes: usize, write: bool) {

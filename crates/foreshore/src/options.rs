@@ -107,8 +107,10 @@ pub struct Options {
     pub deadlock_timeout: Duration,
     /// Whether [`Database::transact`](crate::Database::transact) lets fewer transactions run at a time when more than one in
     /// twenty is the victim of a deadlock: about as many as stay below that, but no fewer than there are processors under the
-    /// policies `wait_die`, `wound_wait` and `no_wait`, where transactions give way before they wait. Only threads that have lately
-    /// been victims wait for it, before their transaction has any lock; and none waits on when nobody has come out for 250 ms.
+    /// policies `wait_die`, `wound_wait` and `no_wait`, where transactions give way before they wait. And no more than there are
+    /// processors, when more than twice as many wait for locks and the processors are busy: threads then take turns of a millisecond.
+    /// Only threads that have lately been victims, or have waited for locks, wait for it, before their transaction has any lock;
+    /// and none waits on when nobody has come out for 250 ms.
     /// Default: true.
     pub admission_control: bool,
     /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes. Deadlocks

@@ -214,10 +214,19 @@ pub(crate) fn run<R, C>(
                 footprint.and_then(|footprint| plan::follow(&mut tx, footprint)).and_then(|()| body(&mut tx))
             }
         };
+        if tx.txn().has_waited()
+            && let Some(admission) = admission
+        {
+            admission.note_wait(|| session.engine().locks().waited());
+        }
+        let waits_for_disk = tx.waits_for_disk();
         let commit = |tx| {
-            // It asks for no more locks: the next one may come in while this one waits for the disk.
+            // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it is better
+            // not woken before they are released.
+            permit.take_if(|_| waits_for_disk);
+            let committed = commit(tx);
             drop(permit.take());
-            commit(tx)
+            committed
         };
         let ended = end_run(tx, result, planner.as_mut(), commit, Transaction::rollback);
         let error = match ended? {

@@ -1,6 +1,7 @@
-//! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself.
+//! A crowd that wants the same few records: it is let in by degrees, and nobody waits for himself. One that sleeps is not held back.
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -45,9 +46,7 @@ fn trample(db: &Database) -> u64 {
             });
         }
     });
-    let sum =
-        db.transact(|tx| (0..RECORDS).map(|record| Ok(tx.get(HOT, record)?.unwrap())).sum::<Result<u64>>());
-    assert_eq!(sum.unwrap(), THREADS * ROUNDS * TOUCHED);
+    assert_eq!(sum(db), THREADS * ROUNDS * TOUCHED);
     db.stats().rollbacks
 }
 
@@ -92,4 +91,75 @@ fn transactions_inside_of_others_get_through_a_crowd() {
             db.transact(|tx| tx.range(OTHER, ..)?.try_fold(0, |count, entry| entry.map(|_| count + 1)));
         assert_eq!(found.unwrap(), rounds);
     });
+}
+
+/// Adds one to hot records in their order, so that nobody is a victim, from many more threads than there are processors; `pause`
+/// before each lock is released.
+fn queue_up(db: &Database, threads: u64, rounds: u64, pause: Option<Duration>) {
+    thread::scope(|scope| {
+        for seed in 0..threads {
+            scope.spawn(move || {
+                let mut random = Xorshift::new(seed + 1);
+                for _ in 0..rounds {
+                    let record = random.below(RECORDS / 4);
+                    db.transact(|tx| {
+                        let count = tx.get_for_update(HOT, record)?.unwrap();
+                        pause.into_iter().for_each(thread::sleep);
+                        tx.put(HOT, record, count + 1)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+}
+
+fn sum(db: &Database) -> u64 {
+    db.transact(|tx| (0..RECORDS).map(|record| Ok(tx.get(HOT, record)?.unwrap())).sum::<Result<u64>>())
+        .unwrap()
+}
+
+#[test]
+fn a_convoy_takes_turns() {
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let (threads, rounds) = (16 * processors, 1000);
+    let (_directory, db) = open(true);
+    let begun = Instant::now();
+    let mut times = 0;
+    // Whether threads form one depends on what else this machine does.
+    while db.stats().admission_waits == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(180), "nobody has waited for a turn: {:?}", db.stats());
+        queue_up(&db, threads, rounds, None);
+        times += 1;
+    }
+    assert_eq!(sum(&db), times * threads * rounds);
+    assert_eq!(db.stats().deadlocks, 0);
+    assert_eq!(db.stats().admission_waiting, 0);
+}
+
+#[test]
+fn who_sleeps_with_his_locks_is_not_held_back_for_long() {
+    // Beside threads that keep the processors busy, so that it may look like a convoy at first.
+    let over = AtomicBool::new(false);
+    let took = |admission_control| {
+        let (_directory, db) = open(admission_control);
+        let begun = Instant::now();
+        queue_up(&db, 64, 15, Some(Duration::from_millis(2)));
+        assert_eq!(sum(&db), 64 * 15);
+        begun.elapsed()
+    };
+    let is_in_time = thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        // This machine may have more to do beside one of them than beside the other.
+        let is_in_time = (0..20).any(|_| took(true) < 2 * took(false));
+        over.store(true, Ordering::Relaxed);
+        is_in_time
+    });
+    assert!(is_in_time);
 }

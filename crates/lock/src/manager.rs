@@ -12,6 +12,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::sync::OnceLock;
 use foreshore_env::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use foreshore_env::thread::available_parallelism;
+use foreshore_env::time::Duration;
 
 use crate::age::Age;
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
@@ -159,6 +160,11 @@ impl LockManager {
     /// [`LockOptions::history`] of them at most.
     pub fn deadlocks(&self) -> Vec<Arc<DeadlockReport>> {
         self.detector.history()
+    }
+
+    /// For how long transactions have waited for locks by now, all together; those that still wait are not in it.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.counters.waited_ns.load(Relaxed))
     }
 
     /// Who waits for a lock at this moment, and for what.

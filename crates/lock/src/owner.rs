@@ -37,6 +37,8 @@ pub(crate) struct OwnerState {
     max_tag: Lsn,
     /// Whether the transaction has released its locks. What its heirs are left is theirs then.
     released: bool,
+    /// Whether a lock on a key was not free.
+    waited: bool,
 }
 
 impl OwnerState {
@@ -49,6 +51,7 @@ impl OwnerState {
             intent_requests: 0,
             max_tag: Lsn::ZERO,
             released: false,
+            waited: false,
         }
     }
 }
@@ -78,7 +81,7 @@ impl LockOwner {
             "the last owner has released everything"
         );
         state.max_tag = Lsn::ZERO;
-        state.released = false;
+        (state.released, state.waited) = (false, false);
         LockOwner { manager, slot, txn, state: Some(state), asked: None }
     }
 
@@ -95,6 +98,11 @@ impl LockOwner {
     /// The transaction.
     pub fn txn(&self) -> TxnId {
         self.txn
+    }
+
+    /// Whether a lock on a key was not free when it asked for it.
+    pub fn has_waited(&self) -> bool {
+        self.state().waited
     }
 
     /// How many locks on keys it holds.
@@ -240,6 +248,7 @@ impl LockOwner {
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
         let Some(wish) = self.wish(name, mode, request)? else { return Ok(()) };
+        self.state_mut().waited = true;
         let outcome = wish.wait(&self.manager, self.slot, table, key_bytes(key), wait);
         self.settle(wish, outcome)?;
         self.note(wish, table, key);

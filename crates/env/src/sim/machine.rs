@@ -89,6 +89,8 @@ pub(super) struct Machine {
     homes: Vec<usize>,
     /// Rounds of each thread's last spin that passed while it saw the same.
     spun: Vec<u64>,
+    /// How long each thread has had a core, but for what it has had of one since it was last given it.
+    ran: Vec<u64>,
     spent: [u64; SPENT_KINDS],
     /// Idling, by file and line of where the core's thread slept meanwhile. What is missing had no such thread.
     waited: BTreeMap<(&'static str, u32), u64>,
@@ -135,6 +137,7 @@ impl Machine {
             idle: cores,
             homes: Vec::new(),
             spun: Vec::new(),
+            ran: Vec::new(),
             spent: [0; SPENT_KINDS],
             waited: BTreeMap::new(),
             switches: 0,
@@ -195,6 +198,7 @@ impl Machine {
             self.cores[home].residents += 1;
             self.homes.push(home);
             self.spun.push(0);
+            self.ran.push(0);
         }
         let home = self.homes[thread];
         let place = if self.idle == 0 {
@@ -257,6 +261,16 @@ impl Machine {
         (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
 
+    /// Who runs on this core leaves it.
+    fn takes_away(&mut self, core: usize) -> Option<ThreadNumber> {
+        let core = &mut self.cores[core];
+        let thread = core.running.take();
+        if let Some(thread) = thread {
+            self.ran[thread] += core.clock - core.slice_began;
+        }
+        thread
+    }
+
     #[inline]
     pub(super) fn next_time(&self) -> Option<u64> {
         let first = self.order.first();
@@ -286,7 +300,7 @@ impl Machine {
     fn rotate(&mut self) {
         let here = self.here;
         if let Some(next) = self.cores[here].queue.pop_front() {
-            let before = self.cores[here].running.take();
+            let before = self.takes_away(here);
             self.cores[here].queue.extend(before);
             self.switch_to(next);
         }
@@ -337,7 +351,7 @@ impl Machine {
             Leave::Spin => self.lie_in_wait(),
             Leave::Yield => self.rotate(),
             Leave::Sleep | Leave::Over => {
-                self.cores[here].running = None;
+                self.takes_away(here);
                 if matches!(leave, Leave::Over) {
                     self.cores[here].residents -= 1;
                 }

@@ -110,3 +110,8 @@ pub fn unix_seconds() -> u64 {
 pub fn computed() -> Option<Duration> {
     super::computed()
 }
+
+/// How long this thread has had a core of the machine by now; `None` outside of a machine.
+pub fn computed_here() -> Option<Duration> {
+    super::computed_here()
+}

@@ -216,7 +216,16 @@ pub mod time {
     /// How long the threads of this program have computed by now, all together, the system's work for them included; for
     /// measurements. `None` where nobody counts.
     pub fn computed() -> Option<Duration> {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        clock(rustix::time::ClockId::ProcessCPUTime)
+    }
+
+    /// How long this thread has computed by now, the system's work for it included. `None` where nobody counts.
+    pub fn computed_here() -> Option<Duration> {
+        clock(rustix::time::ClockId::ThreadCPUTime)
+    }
+
+    fn clock(which: rustix::time::ClockId) -> Option<Duration> {
+        let time = rustix::time::clock_gettime(which);
         Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
     }
 }

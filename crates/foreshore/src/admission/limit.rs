@@ -1,18 +1,35 @@
-//! How many transactions run at a time: additive increase, multiplicative decrease, by the victims among them.
+//! How many transactions run at a time: additive increase, multiplicative decrease, by the victims among them; and no more than there
+//! are processors, as long as these have no time to spare.
 
 use foreshore_env::time::{Duration, Instant};
 
 /// Runs that are looked at together.
 const WINDOW: u32 = 64;
-/// Victims of a window that are too many: more than one in twenty.
+/// One victim to so many runs is one too many.
+pub(super) const TOLERANCE: u32 = 20;
+/// Fewer victims in a window are chance.
 const TOO_MANY: u32 = 4;
 /// Windows without too many victims after which a limit that has once failed is tried again, at most. That many let through
 /// less than one victim in a thousand runs for trying.
 const LONGEST_REST: u32 = 256;
 /// And after so much time in any case, where runs are long: the crowd may want other records now.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
+/// For so long it takes to see who belongs to the crowd.
+const SHORTEST_STAY: Duration = Duration::from_millis(100);
+/// For so long is added up what the crowd computes.
+pub(super) const SPELL: Duration = Duration::from_millis(20);
 /// A limit beyond this is none.
 const MOST: u32 = 1024;
+
+/// What became of runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Runs {
+    /// So many are over.
+    pub(super) ended: u32,
+    pub(super) victims: u32,
+    /// How long their threads computed from the first to the last; zero where nobody counts that.
+    pub(super) computed: Duration,
+}
 
 /// A limit and what is known of it.
 #[derive(Debug)]
@@ -20,9 +37,17 @@ pub(super) struct Limit {
     value: u32,
     /// It is never lower.
     least: u32,
-    /// Runs of this window that are over.
-    ends: u32,
+    /// It rises to this, and beyond only when processors have time to spare.
+    enough: u32,
+    /// Of this window.
+    ended: u32,
     victims: u32,
+    began: Instant,
+    /// What was computed in this spell, and since when that is.
+    computed: Duration,
+    spell: Instant,
+    /// In the last spell the crowd has left processors idle, or to others, for three quarters of the time.
+    leaves_time: bool,
     /// Windows since the last change.
     passed: u32,
     /// Windows that must pass before the limit rises.
@@ -34,46 +59,77 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// `least`: 1 or more.
-    pub(super) fn new(value: u32, least: u32, now: Instant) -> Limit {
-        let value = value.max(least);
-        Limit { value, least, ends: 0, victims: 0, passed: 0, rest: 1, on_trial: false, since: now }
+    /// As many as there are `processors`, and never less than `least`, which is 1 or more.
+    pub(super) fn new(processors: u32, least: u32, now: Instant) -> Limit {
+        let enough = processors.max(least);
+        Limit {
+            value: enough,
+            least,
+            enough,
+            ended: 0,
+            victims: 0,
+            began: now,
+            computed: Duration::ZERO,
+            spell: now,
+            leaves_time: false,
+            passed: 0,
+            rest: 1,
+            on_trial: false,
+            since: now,
+        }
     }
 
     pub(super) fn value(&self) -> u32 {
         self.value
     }
 
-    /// A run is over; `crowded`: others wait. False: there need be no limit any more.
-    pub(super) fn note(&mut self, victim: bool, crowded: bool, now: Instant) -> bool {
-        self.ends += 1;
-        self.victims += u32::from(victim);
-        if self.victims >= TOO_MANY {
+    /// Runs are over; `crowded`: others wait. False: there need be no limit any more.
+    pub(super) fn note(&mut self, runs: Runs, crowded: bool, now: Instant) -> bool {
+        self.ended += runs.ended;
+        self.victims += runs.victims;
+        self.look_at_processors(runs.computed, now);
+        if self.victims >= TOO_MANY && self.victims * TOLERANCE > self.ended {
             if self.on_trial {
                 self.rest = (self.rest * 2).min(LONGEST_REST);
             }
-            *self = Limit { rest: self.rest, ..Limit::new(self.value / 2, self.least, now) };
-        } else if self.ends == WINDOW {
+            self.change(self.value / 2, now);
+        } else if self.ended >= WINDOW {
             if self.on_trial {
                 self.rest = 1;
             }
-            (self.ends, self.victims, self.on_trial) = (0, 0, false);
-            if !crowded {
+            (self.ended, self.victims, self.on_trial) = (0, 0, false);
+            let stayed = now.saturating_duration_since(self.since);
+            if !crowded && stayed >= SHORTEST_STAY {
                 return false;
             }
-            self.passed += 1;
-            if self.passed >= self.rest || now.saturating_duration_since(self.since) >= LONGEST_STAY {
+            self.passed = self.passed.saturating_add(1);
+            let rested = self.passed >= self.rest || stayed >= LONGEST_STAY;
+            if rested && (self.value < self.enough || self.leaves_time) {
                 if self.value >= MOST {
                     return false;
                 }
-                *self = Limit {
-                    rest: self.rest,
-                    on_trial: true,
-                    ..Limit::new(self.value + (self.value / 4).max(1), self.least, now)
-                };
+                self.change(self.value + (self.value / 4).max(1), now);
+                self.on_trial = true;
             }
         }
         true
+    }
+
+    /// Threads of the crowd have computed for so long.
+    fn look_at_processors(&mut self, computed: Duration, now: Instant) {
+        self.computed += computed;
+        let spell = now.saturating_duration_since(self.spell);
+        if spell >= SPELL {
+            let has_settled = now.saturating_duration_since(self.began) >= SHORTEST_STAY;
+            self.leaves_time = has_settled && self.computed * 4 <= spell * self.enough;
+            (self.computed, self.spell) = (Duration::ZERO, now);
+        }
+    }
+
+    fn change(&mut self, value: u32, now: Instant) {
+        self.value = value.max(self.least);
+        (self.ended, self.victims, self.passed) = (0, 0, 0);
+        (self.on_trial, self.since) = (false, now);
     }
 }
 
@@ -81,16 +137,21 @@ impl Limit {
 mod tests {
     use super::*;
 
+    fn run_of(victim: bool) -> Runs {
+        Runs { ended: 1, victims: victim.into(), ..Runs::default() }
+    }
+
     /// Runs so many of which `victims(limit)` in a thousand give way; gives how many did, and the limits that were seen.
     fn run(limit: &mut Limit, runs: u32, victims: impl Fn(u32) -> u32) -> (u32, Vec<u32>) {
         let (mut dice, mut lost, mut seen) = (7_u32, 0, vec![limit.value()]);
-        let start = limit.since;
+        let mut now = limit.since;
         for _ in 0..runs {
             dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let victim = (dice >> 8) % 1000 < victims(limit.value());
             lost += u32::from(victim);
-            if !limit.note(victim, true, start) {
-                *limit = Limit::new(MOST, 1, Instant::now());
+            now += Duration::from_millis(1);
+            if !limit.note(run_of(victim), true, now) {
+                *limit = Limit::new(MOST, 1, now);
             }
             seen.push(limit.value());
         }
@@ -128,20 +189,41 @@ mod tests {
     #[test]
     fn it_goes_when_it_is_of_no_use() {
         let start = Instant::now();
-        let mut limit = Limit::new(1, 1, Instant::now());
-        assert!((0..50_000).any(|_| !limit.note(false, true, start)));
-        // Also one that has failed often.
-        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, 1, Instant::now()) };
-        assert!((0..=WINDOW).any(|_| !limit.note(false, false, start)));
+        let after = |runs: u32| start + runs * Duration::from_millis(1);
+        let mut limit = Limit::new(1, 1, start);
+        assert!((0..50_000).any(|run| !limit.note(run_of(false), true, after(run))));
+        // Also one that has failed often, when nobody waits any more; but nobody may wait yet.
+        let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, 1, start) };
+        assert!((0..2 * WINDOW).all(|_| limit.note(run_of(false), false, start)));
+        assert!((0..4 * WINDOW).any(|run| !limit.note(run_of(false), false, after(run))));
+    }
+
+    #[test]
+    fn it_rises_beyond_the_processors_when_they_have_time_to_spare() {
+        // Of each millisecond on eight processors.
+        let value_after = |computed: Duration| {
+            let mut limit = Limit::new(8, 1, Instant::now());
+            let mut now = limit.since;
+            for _ in 0..1000 {
+                now += Duration::from_millis(1);
+                assert!(limit.note(Runs { computed, ..run_of(false) }, true, now));
+            }
+            limit.value()
+        };
+        assert_eq!(value_after(Duration::from_millis(8)), 8);
+        assert_eq!(value_after(Duration::from_millis(3)), 8);
+        assert!(value_after(Duration::from_millis(1)) > 16);
+        // Where nobody counts that.
+        assert!(value_after(Duration::ZERO) > 16);
     }
 
     #[test]
     fn slow_runs_are_not_held_back_for_long() {
         let start = Instant::now();
         let mut limit = Limit { rest: LONGEST_REST, ..Limit::new(1, 1, start) };
-        (0..WINDOW).for_each(|_| assert!(limit.note(false, true, start)));
+        (0..WINDOW).for_each(|_| assert!(limit.note(run_of(false), true, start)));
         assert_eq!(limit.value(), 1);
-        (0..WINDOW).for_each(|_| assert!(limit.note(false, true, start + LONGEST_STAY)));
+        (0..WINDOW).for_each(|_| assert!(limit.note(run_of(false), true, start + LONGEST_STAY)));
         assert_eq!(limit.value(), 2);
     }
 }

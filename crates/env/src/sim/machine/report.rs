@@ -32,6 +32,12 @@ impl Machine {
         self.computed_before + spent - self.spent[Spent::Idle as usize]
     }
 
+    /// How long the thread that runs has had a core by `now`, in picoseconds.
+    pub(in crate::sim) fn computed_here(&self, now: u64) -> u64 {
+        let core = &self.cores[self.here];
+        core.running.map_or(0, |thread| self.ran[thread] + now - core.slice_began)
+    }
+
     /// What was counted until `now`.
     pub(in crate::sim) fn report(
         &mut self,
