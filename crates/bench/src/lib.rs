@@ -17,6 +17,7 @@ mod latch;
 mod lock_costs;
 mod locks;
 mod log;
+mod memory;
 mod observer;
 mod placed;
 mod random;
@@ -61,6 +62,7 @@ pub use locks::{
     measure_locks,
 };
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
+pub use memory::{MemoryReport, MemoryResult, measure_memory};
 pub use observer::{Observer, Silent};
 pub use placed::Placed;
 pub use random::Distribution;

@@ -16,6 +16,7 @@ pub(crate) mod ladder;
 pub(crate) mod latch;
 pub(crate) mod locks;
 mod log;
+pub(crate) mod memory;
 mod parse;
 mod progress;
 mod rounds;
@@ -64,6 +65,8 @@ enum What {
     Intent(intent::IntentArgs),
     /// The ladder of Shore-MT: record insertion, from one mutex around everything to the engine as it is, step by step.
     Ladder(ladder::LadderArgs),
+    /// Single accesses to memory: own words, lines near and far, and such as two threads hand to each other.
+    Memory(memory::MemoryArgs),
     /// The log alone: the ways of inserting into it, side by side.
     Log(log::LogArgs),
     /// Latency of commits with and without checkpoints, in turn.
@@ -356,6 +359,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<ExitCode, CliError> {
         What::Dreadlocks(args) => args.side_by_side()?.run(),
         What::Nodeadlock(args) => args.side_by_side()?.run(),
         What::Keyrange(args) => args.side_by_side()?.run(),
+        What::Memory(args) => memory::run(&args),
         What::Constants(args) => constants::run(&args),
         What::Elr(args) => commit::run_elr(&args),
         What::Killpolicy(args) => commit::run_kill(&args),

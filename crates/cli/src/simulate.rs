@@ -28,6 +28,7 @@ use crate::{
         ladder::LadderArgs,
         latch::LatchArgs,
         locks::LocksArgs,
+        memory::MemoryArgs,
         txbench::TxbenchWorkload,
     },
     output::CliError,
@@ -122,6 +123,8 @@ enum Simulated {
     Latch(LatchArgs),
     /// How many tuples a latch should guard: as `bench granularity`, on one machine.
     Granularity(GranularityArgs),
+    /// Single accesses to memory: as `bench memory`.
+    Memory(MemoryArgs),
     /// The lock manager alone: as `bench locks`, on one machine; give few combinations and seconds.
     Locks(LocksArgs),
     /// Early lock release: as `bench elr`, every run on a machine of its own.
@@ -164,6 +167,7 @@ impl Simulated {
             }
             Simulated::Latch(args) => Parts::Latches(args),
             Simulated::Granularity(args) => Parts::Granularity(args),
+            Simulated::Memory(args) => Parts::Memory(args),
             Simulated::Locks(args) => Parts::Locks(args),
             Simulated::Elr(args) => Parts::Elr(Box::new(args)),
             Simulated::Killpolicy(args) => Parts::Killpolicy(Box::new(args)),
@@ -182,6 +186,7 @@ enum Parts {
     Workload(Box<dyn Workload>, Box<CommonArgs>),
     Latches(LatchArgs),
     Granularity(GranularityArgs),
+    Memory(MemoryArgs),
     Locks(LocksArgs),
     Elr(Box<ElrArgs>),
     Killpolicy(Box<KillArgs>),

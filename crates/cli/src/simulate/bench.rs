@@ -104,6 +104,7 @@ pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, Cl
         Parts::Workload(workload, args) => run_workload(workload.as_ref(), &args, machine),
         Parts::Latches(args) => comparisons::latches(&args, machine),
         Parts::Granularity(args) => comparisons::granularity(&args, machine),
+        Parts::Memory(args) => comparisons::memory(&args, machine),
         Parts::Locks(args) => comparisons::locks(&args, machine),
         Parts::Elr(args) => comparisons::elr(&args, machine),
         Parts::Killpolicy(args) => comparisons::kill(&args, machine),

@@ -19,6 +19,7 @@ use crate::{
         ladder::{self, LadderArgs},
         latch::{self, LatchArgs},
         locks::LocksArgs,
+        memory::MemoryArgs,
     },
     output::{CliError, json_line, line},
     simulate::{
@@ -114,6 +115,13 @@ pub(super) fn granularity(args: &GranularityArgs, machine: &MachineArgs) -> Resu
         unit: "tuples/s",
     };
     let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), 1, || args.measure());
+    bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
+}
+
+/// Single accesses to memory, by two threads at most.
+pub(super) fn memory(args: &MemoryArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    let rows = Rows { place: "/results", names: &["access", "kib", "threads"], figure: "ns", unit: "ns" };
+    let measure = |on: &MachineArgs, _| on_machine(on, 2, 1, || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 

@@ -1,0 +1,279 @@
+//! The machine's memory: what one access to a word takes, wherever its line is. On the real machine it tells what a profile of it
+//! has to say; on a simulated one, what is made of that.
+//!
+//! Each figure is measured several times. The least tells what the machine can do, the median how much else it did meanwhile; of
+//! two threads only the median means anything.
+
+use foreshore_env::{
+    CachePadded, hint,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+        fence,
+    },
+    thread,
+    time::Instant,
+};
+use serde::Serialize;
+
+use crate::{BenchError, random::Random, rounds::median};
+
+/// Lines that are followed, in KiB: within a core's own caches, within the last one, and beyond.
+const SIZES: [usize; 3] = [256, 4 << 10, 128 << 10];
+/// Accesses to a word that is in the core itself.
+const OWN: u64 = if cfg!(foreshore_sim) { 1000 } else { 4_000_000 };
+/// Accesses to any lines, at least.
+const VISITS: u64 = if cfg!(foreshore_sim) { 1000 } else { 2_000_000 };
+/// Times that two threads hand a line to each other; even.
+const HANDED: u64 = if cfg!(foreshore_sim) { 1000 } else { 200_000 };
+/// Kinds of access that are measured.
+const KINDS: usize = 3 + 4 * SIZES.len() + 3;
+
+/// What one kind of access took. As JSON its field names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryResult {
+    /// Which.
+    pub access: &'static str,
+    /// Among how many KiB of lines; `None`: always the same.
+    pub kib: Option<usize>,
+    /// Threads.
+    pub threads: usize,
+    /// Nanoseconds, the least of the rounds.
+    pub least_ns: f64,
+    /// Nanoseconds, the median of the rounds.
+    pub ns: f64,
+}
+
+/// Measurements of memory. As JSON its field names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryReport {
+    /// `memory`.
+    pub experiment: &'static str,
+    /// The version of this program.
+    pub version: &'static str,
+    /// Threads that can run at the same time.
+    pub processors: usize,
+    /// In so many rounds.
+    pub rounds: usize,
+    /// The results.
+    pub results: Vec<MemoryResult>,
+}
+
+/// Measures all kinds of access, so many times each. `progress` is told how many rounds are done, of how many.
+pub fn measure_memory(
+    rounds: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<MemoryReport, BenchError> {
+    if rounds == 0 {
+        return Err(BenchError::invalid("a measurement takes at least one round"));
+    }
+    let mut results = Vec::new();
+    let mut measure = |access, kib, threads, time: &dyn Fn() -> f64| {
+        let times: Vec<f64> = (0..rounds)
+            .map(|round| {
+                let ns = time();
+                progress(results.len() * rounds + round + 1, KINDS * rounds);
+                ns
+            })
+            .collect();
+        let least_ns = times.iter().copied().fold(f64::INFINITY, f64::min);
+        results.push(MemoryResult { access, kib, threads, least_ns, ns: median(times) });
+    };
+    measure("change of a word", None, 1, &|| {
+        own(|word, _| {
+            word.fetch_add(1, AcqRel);
+        })
+    });
+    measure("store to a word, and fence", None, 1, &|| {
+        own(|word, number| {
+            word.store(number, Relaxed);
+            fence(SeqCst);
+        })
+    });
+    measure("pause of a spinning loop", None, 1, &|| own(|_, _| hint::spin_loop()));
+    for kib in SIZES {
+        let lines = Lines::new(kib);
+        measure("load that finds where the next one is", Some(kib), 1, &|| lines.follow());
+        measure("load of any line", Some(kib), 1, &|| {
+            lines.visit(|line, sum| sum.wrapping_add(line.word.load(Relaxed)))
+        });
+        measure("store to any line", Some(kib), 1, &|| {
+            lines.visit(|line, sum| {
+                line.word.store(sum, Release);
+                sum
+            })
+        });
+        measure("change of any line", Some(kib), 1, &|| {
+            lines.visit(|line, sum| {
+                line.word.fetch_add(1, AcqRel);
+                sum
+            })
+        });
+    }
+    measure("hand over: one stores, the other loads", None, 2, &hand_over_by_stores);
+    measure("hand over: one changes, the other tries to", None, 2, &hand_over_by_changes);
+    measure("change of a word by both", None, 2, &change_together);
+    debug_assert_eq!(results.len(), KINDS);
+    Ok(MemoryReport {
+        experiment: "memory",
+        version: env!("CARGO_PKG_VERSION"),
+        processors: thread::available_parallelism(),
+        rounds,
+        results,
+    })
+}
+
+/// Nanoseconds for each of so many.
+fn timed(count: u64, work: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    work();
+    begin.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// An access to a word that nobody else uses.
+fn own(access: impl Fn(&AtomicU64, u64)) -> f64 {
+    let word = CachePadded::new(AtomicU64::new(0));
+    // Somebody else may look at it, as far as the compiler knows.
+    timed(OWN, || (0..OWN).for_each(|number| access(std::hint::black_box(&word), number)))
+}
+
+/// Lines that are visited in no order which the processor could foresee.
+struct Lines(Box<[Line]>);
+
+#[repr(align(64))]
+struct Line {
+    /// The number of another line.
+    next: AtomicU64,
+    /// What is loaded and changed.
+    word: AtomicU64,
+}
+
+impl Lines {
+    /// So many KiB of them, each of which has been accessed. They stand in one circle.
+    fn new(kib: usize) -> Lines {
+        let count = kib * 1024 / size_of::<Line>();
+        let mut order: Vec<usize> = (0..count).collect();
+        let mut random = Random::new(1, 0);
+        for last in (1..count).rev() {
+            order.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        let mut next = vec![0; count];
+        for (&line, &after) in order.iter().zip(order.iter().cycle().skip(1)) {
+            next[line] = after as u64;
+        }
+        let line = |next| Line { next: AtomicU64::new(next), word: AtomicU64::new(0) };
+        let lines = Lines(next.into_iter().map(line).collect());
+        lines.follow();
+        lines
+    }
+
+    /// Accesses to be made: all lines once, if there are many.
+    fn visits(&self) -> u64 {
+        VISITS.max(self.0.len() as u64)
+    }
+
+    fn follow(&self) -> f64 {
+        let visits = self.visits();
+        timed(visits, || {
+            let mut at = 0;
+            for _ in 0..visits {
+                at = self.0[at as usize].next.load(Relaxed);
+            }
+            std::hint::black_box(at);
+        })
+    }
+
+    /// Accesses that do not wait for each other.
+    fn visit(&self, access: impl Fn(&Line, u64) -> u64) -> f64 {
+        let mut random = Random::new(1, 1);
+        timed(self.visits(), || {
+            let sum = (0..self.visits())
+                .fold(0, |sum, _| access(&self.0[random.below(self.0.len() as u64) as usize], sum));
+            std::hint::black_box(sum);
+        })
+    }
+}
+
+/// How long a message takes from one thread to the other: each stores a number and loads the word until it has the answer.
+fn hand_over_by_stores() -> f64 {
+    let word = CachePadded::new(AtomicU64::new(0));
+    // Acquire and Release: partners of each other.
+    let wait_for = |number| while word.load(Acquire) != number {};
+    together(
+        HANDED,
+        || {
+            for number in (0..HANDED).step_by(2) {
+                word.store(number + 1, Release);
+                wait_for(number + 2);
+            }
+        },
+        || {
+            for number in (0..HANDED).step_by(2) {
+                wait_for(number + 1);
+                word.store(number + 2, Release);
+            }
+        },
+    )
+}
+
+/// The same by exchanges: each tries to replace the other's number by its own until it can.
+fn hand_over_by_changes() -> f64 {
+    let word = CachePadded::new(AtomicU64::new(0));
+    let exchange = |old| while word.compare_exchange(old, old + 1, AcqRel, Relaxed).is_err() {};
+    together(
+        HANDED,
+        || (0..HANDED).step_by(2).for_each(exchange),
+        || (1..HANDED).step_by(2).for_each(exchange),
+    )
+}
+
+/// Both add to one word, as fast as they can: how many additions a thread has of the line before the other takes it.
+fn change_together() -> f64 {
+    let word = CachePadded::new(AtomicU64::new(0));
+    let add = || {
+        (0..HANDED).for_each(|_| {
+            word.fetch_add(1, AcqRel);
+        });
+    };
+    together(2 * HANDED, add, add)
+}
+
+/// Runs both at the same time; nanoseconds for each of so many.
+fn together(count: u64, one: impl Fn() + Sync, other: impl Fn() + Sync) -> f64 {
+    let ready = AtomicU64::new(0);
+    let meet = || {
+        ready.fetch_add(1, AcqRel);
+        while ready.load(Acquire) < 2 {
+            hint::spin_loop();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            meet();
+            other();
+        });
+        meet();
+        timed(count, one)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lines_stand_in_one_circle() {
+        let lines = Lines::new(64);
+        let (mut at, mut seen) = (0, vec![false; lines.0.len()]);
+        while !std::mem::replace(&mut seen[at as usize], true) {
+            at = lines.0[at as usize].next.load(Relaxed);
+        }
+        assert_eq!(at, 0);
+        assert!(seen.iter().all(|seen| *seen));
+    }
+
+    #[test]
+    fn nothing_is_measured_in_no_round() {
+        assert!(measure_memory(0, &mut |_, _| {}).is_err());
+    }
+}
