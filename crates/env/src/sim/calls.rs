@@ -49,6 +49,7 @@ pub(super) fn fence_cost(ordering: Ordering) {
     if ordering == Ordering::SeqCst {
         with(|kernel| {
             kernel.tally().fences += 1;
+            kernel.spend(Spent::Memory, kernel.scheduler.drained(kernel.clock));
             kernel.spend(Spent::Computing, kernel.scheduler.costs().fence);
         });
     }

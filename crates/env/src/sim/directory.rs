@@ -14,6 +14,7 @@ mod ages;
 mod hot;
 mod map;
 mod near;
+mod pipeline;
 mod place;
 mod table;
 mod watch;
@@ -24,7 +25,8 @@ use ages::Ages;
 pub use hot::HotLine;
 use hot::Named;
 use map::Map;
-use place::{PlaceKind, PlaceKinds};
+use pipeline::Pipeline;
+use place::PlaceKinds;
 pub(super) use table::LineNumber;
 use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
@@ -59,6 +61,9 @@ struct Times {
     cached: u64,
     computation: u64,
     lock_computation: u64,
+    latch_computation: u64,
+    following: u64,
+    shadow: u64,
 }
 
 /// Bytes of a line.
@@ -104,8 +109,8 @@ pub(super) struct Directory {
     /// What was used since then is in the newest generation of both, for each core.
     recent: Vec<u64>,
     table: Table,
-    /// The line that each core accessed last.
-    last: Vec<u32>,
+    /// The pipeline of each core.
+    pipelines: Vec<Pipeline>,
     /// How long each core waits for the slot that it booked last.
     waits: Vec<u64>,
     /// How much is computed at a place in the source.
@@ -136,6 +141,9 @@ fn times(profile: &Profile) -> Times {
         cached: picoseconds(profile.cached),
         computation: picoseconds(profile.computation),
         lock_computation: picoseconds(profile.lock_computation),
+        latch_computation: (profile.latch_computation * 1000.0 / profile.gigahertz).round() as u64,
+        following: picoseconds(profile.following),
+        shadow: picoseconds(profile.shadow),
     }
 }
 
@@ -159,7 +167,7 @@ impl Directory {
             profile,
             cores,
             table: Table::new(cores),
-            last: vec![u32::MAX; cores],
+            pipelines: vec![Pipeline::default(); cores],
             waits: vec![0; cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
@@ -207,14 +215,10 @@ impl Directory {
         let number = self.table.number_of(address);
         self.counts.accesses += 1;
         self.counts.changes += u64::from(touch == Touch::Change);
-        let before = std::mem::replace(&mut self.last[core], number as u32);
-        // A run of accesses to one line goes through the core's pipeline.
-        let again = before == number as u32;
-        let computation = if again { 0 } else { self.computation(at) };
-        let change = if touch == Touch::Change { self.times.change } else { 0 };
+        let before = std::mem::replace(&mut self.pipelines[core].line, number as u32);
         let mut cost = Cost {
             line: number,
-            computing: computation + self.times.hit + change,
+            computing: self.computing(core, now, address, touch, at),
             waiting: 0,
             booked: false,
         };
@@ -226,7 +230,9 @@ impl Directory {
         if last < self.recent[cache] {
             self.grow_old(number, cache, last, now.max(1));
         }
+        let drained = if touch == Touch::Change { self.drained(core, now) } else { 0 };
         if self.hits(number, cache, now, touch) {
+            cost.waiting = drained;
             return cost;
         }
         let busy_until = self.table.lines[number].busy_until;
@@ -238,18 +244,10 @@ impl Directory {
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
-        cost.waiting = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last }, at);
+        let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last }, at);
+        cost.waiting =
+            if touch == Touch::Store { self.stored(core, now + latency) } else { latency.max(drained) };
         cost
-    }
-
-    /// What is computed before an access to another line.
-    #[inline]
-    fn computation(&mut self, at: &'static Location<'static>) -> u64 {
-        match self.kinds.of(at) {
-            PlaceKind::Latch => 0,
-            PlaceKind::Lock => self.times.lock_computation,
-            PlaceKind::Other => self.times.computation,
-        }
     }
 
     /// Whether the core has the line as the access needs it.
@@ -385,11 +383,12 @@ impl Directory {
             line.keeper = owner;
             line.kept_until = now + latency * self.profile.retention_percent / 100;
         }
-        if touch == Touch::Load {
+        if touch == Touch::Load && !from_memory {
             line.owner = NOBODY;
         } else {
+            // Who loads what nobody has may change it, too, and need not ask.
             line.owner = core as u16;
-            if line.watched {
+            if line.watched && touch != Touch::Load {
                 self.moved.push(number);
             }
             self.table.forget_sharers(number);

@@ -191,6 +191,11 @@ impl Machine {
         self.disturb(now)
     }
 
+    /// How long it takes, from this clock on, until others see all that the core has stored which runs.
+    pub(super) fn drained(&self, clock: u64) -> u64 {
+        if self.charging { self.directory.drained(self.here, clock) } else { 0 }
+    }
+
     pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {
         while self.homes.len() <= thread {
             // A new thread goes where fewest live.

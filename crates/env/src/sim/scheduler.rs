@@ -112,6 +112,14 @@ impl Scheduler {
         }
     }
 
+    /// How long a fence of who runs waits, at this clock, for what it has stored.
+    pub(super) fn drained(&self, clock: u64) -> u64 {
+        match self {
+            Scheduler::Machine(machine) => machine.drained(clock),
+            Scheduler::Explorer(_) => 0,
+        }
+    }
+
     /// See [`Machine::spins`]; nobody sleeps in a world without costs.
     pub(super) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         match self {

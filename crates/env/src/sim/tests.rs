@@ -2,6 +2,7 @@
 
 mod computed;
 mod lines;
+mod pipeline;
 mod queues;
 
 use std::{cell::Cell, sync::Arc};

@@ -14,10 +14,11 @@ pub(super) enum PlaceKind {
 }
 
 /// The sources of each kind; what is in none of them is [`PlaceKind::Other`].
-const SOURCES: [(&str, PlaceKind); 6] = [
+const SOURCES: [(&str, PlaceKind); 7] = [
     ("crates/latch/", PlaceKind::Latch),
     ("crates/env/", PlaceKind::Latch),
     ("crates/bench/src/latch.rs", PlaceKind::Latch),
+    ("crates/bench/src/memory.rs", PlaceKind::Latch),
     ("crates/lock/", PlaceKind::Lock),
     ("crates/orthrus/", PlaceKind::Lock),
     ("crates/bench/src/locks", PlaceKind::Lock),

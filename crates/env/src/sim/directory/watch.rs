@@ -7,10 +7,11 @@ impl Directory {
     /// The line that the core looked at, if its last access was one of many alike: a load that hit again, and nothing else
     /// in the time that it took.
     pub(in crate::sim) fn looked_at(&self, core: usize, took: u64) -> Option<LineNumber> {
-        if took != self.times.hit || self.last[core] == u32::MAX {
+        let pipeline = &self.pipelines[core];
+        if took != pipeline.again || pipeline.shadow > 0 || pipeline.line == u32::MAX {
             return None;
         }
-        let line = self.last[core] as LineNumber;
+        let line = pipeline.line as LineNumber;
         let core = self.cache_of(core);
         let has = self.table.lines[line].owner == core as u16 || self.table.shares(line, core);
         has.then_some(line)

@@ -1,0 +1,85 @@
+//! What a core does beside and between its accesses: what is computed, and what of a line's way to it nobody notices.
+//!
+//! Between an access and one elsewhere the program computes where that is; a word that follows the last one is copied or compared,
+//! which takes little. What follows an atomic change may be done in the time that the change takes. A store waits for nothing: it
+//! lies in a buffer until its line has come, and only an atomic change, or a fence, waits for those before it. (Others see it
+//! at once, and wait for the line. A store to a line that is on its way to somebody else waits for its slot, as everybody does.)
+
+use std::panic::Location;
+
+use super::{Directory, place::PlaceKind};
+use crate::sim::kernel::Touch;
+
+/// A core's.
+#[derive(Clone, Debug)]
+pub(super) struct Pipeline {
+    /// The line and the address of its last access.
+    pub(super) line: u32,
+    address: usize,
+    /// When the lines of all stores have come.
+    stored_at: u64,
+    /// How much fits into the time of the last atomic change, if it follows at once: at that clock.
+    pub(super) shadow: u64,
+    shadow_at: u64,
+    /// What the last access would take if it were made again.
+    pub(super) again: u64,
+}
+
+impl Default for Pipeline {
+    fn default() -> Pipeline {
+        Pipeline { line: u32::MAX, address: 0, stored_at: 0, shadow: 0, shadow_at: 0, again: 0 }
+    }
+}
+
+impl Directory {
+    /// What an access takes if its line is in the core, with what is computed before it.
+    #[inline]
+    pub(super) fn computing(
+        &mut self,
+        core: usize,
+        now: u64,
+        address: usize,
+        touch: Touch,
+        at: &'static Location<'static>,
+    ) -> u64 {
+        let times = &self.times;
+        let pipeline = &mut self.pipelines[core];
+        let before = std::mem::replace(&mut pipeline.address, address);
+        // The same word, or the next one.
+        let follows = address.wrapping_sub(before) <= size_of::<u64>();
+        let kind = self.kinds.of(at);
+        let following = if kind == PlaceKind::Latch { 0 } else { times.following };
+        let computation = match kind {
+            _ if follows => following,
+            PlaceKind::Latch => times.latch_computation,
+            PlaceKind::Lock => times.lock_computation,
+            PlaceKind::Other => times.computation,
+        };
+        pipeline.again = times.hit + following;
+        let time = times.hit + computation;
+        let hidden = if pipeline.shadow_at == now { time.min(pipeline.shadow) } else { 0 };
+        let mut left = time - hidden;
+        if touch == Touch::Change {
+            left += times.change;
+            pipeline.shadow = times.shadow;
+        } else {
+            pipeline.shadow = if hidden == time { pipeline.shadow - hidden } else { 0 };
+        }
+        pipeline.shadow_at = now + left;
+        left
+    }
+
+    /// A store's line comes at `until`. The core does not wait for it.
+    #[inline]
+    pub(super) fn stored(&mut self, core: usize, until: u64) -> u64 {
+        let pipeline = &mut self.pipelines[core];
+        pipeline.stored_at = pipeline.stored_at.max(until);
+        0
+    }
+
+    /// How long it takes from `now` on until all that the core has stored is where others see it.
+    #[inline]
+    pub(in crate::sim) fn drained(&self, core: usize, now: u64) -> u64 {
+        self.pipelines[core].stored_at.saturating_sub(now)
+    }
+}

@@ -1,0 +1,96 @@
+//! What a core does beside and between its accesses.
+
+use super::*;
+use crate::sim::atomic::fence;
+
+/// One core, with a change to its profile, and what some accesses to so many lines of nobody take it.
+fn took(
+    change: impl FnOnce(&mut Profile),
+    access: impl Fn(&[AtomicU64; 8], usize) + Sync,
+) -> (MachineReport, u64) {
+    const LINES: usize = 1000;
+    let mut profile = Profile::named("vm2-zen4").unwrap().clone();
+    change(&mut profile);
+    let settings = Settings { world: World::Machine { profile: Box::new(profile), cores: 1 }, ..machine(1) };
+    // Every other line, so that none is fetched ahead.
+    let words: Vec<[AtomicU64; 8]> = (0..2 * LINES).map(|_| Default::default()).collect();
+    let (report, _) = hammer(&settings, 1, |_| {
+        words.iter().step_by(2).enumerate().for_each(|(number, line)| access(line, number));
+    });
+    let per_line = (report.computing_ps + report.memory_ps) / LINES as u64;
+    (report, per_line)
+}
+
+/// Who loads a line that nobody has may change it, too: it comes once.
+#[test]
+fn what_nobody_else_has_is_owned_by_who_loads_it() {
+    let (report, _) = took(
+        |_| {},
+        |line, _| {
+            line[0].load(SeqCst);
+            line[1].fetch_add(1, SeqCst);
+        },
+    );
+    assert!((1000..1020).contains(&report.lines_from_memory), "{report:?}");
+    assert!(report.lines_from_socket < 20, "{report:?}");
+}
+
+/// A store does not wait for its line. A load does, and so does the change or the fence that follows a store.
+#[test]
+fn stores_wait_in_a_buffer() {
+    let memory_ps = (Profile::named("vm2-zen4").unwrap().memory[0] as f64 * 1000.0 / 3.7) as u64;
+    let own = AtomicU64::new(0);
+    let (_, load) = took(|_| {}, |line, _| _ = line[0].load(SeqCst));
+    let (_, store) = took(|_| {}, |line, _| line[0].store(1, SeqCst));
+    let (_, changed) = took(
+        |_| {},
+        |line, _| {
+            line[0].store(1, SeqCst);
+            own.fetch_add(1, SeqCst);
+        },
+    );
+    let (_, fenced) = took(
+        |_| {},
+        |line, _| {
+            line[0].store(1, SeqCst);
+            fence(SeqCst);
+        },
+    );
+    for waits in [load, changed, fenced] {
+        assert!((memory_ps * 9 / 10..memory_ps * 12 / 10).contains(&waits), "{waits} of {memory_ps}");
+    }
+    assert!(store < memory_ps / 5, "{store} of {memory_ps}");
+}
+
+/// Words in a row take less than words here and there.
+#[test]
+fn words_that_follow_each_other_need_little_computation() {
+    let words = |stride: usize| {
+        took(
+            |profile| (profile.latch_computation, profile.memory) = (20.0, [1; 4]),
+            move |line, _| (0..8).for_each(|word| _ = line[word * stride % 8].load(SeqCst)),
+        )
+        .1
+    };
+    let (row, scattered) = (words(1), words(3));
+    assert!(scattered > 5 * row, "{scattered} {row}");
+}
+
+/// What follows an atomic change is done in the time that the change takes.
+#[test]
+fn what_follows_a_change_is_in_its_shadow() {
+    let own = AtomicU64::new(0);
+    let loads = |shadow: u64, count: usize| {
+        took(
+            |profile| (profile.shadow, profile.memory) = (shadow, [1; 4]),
+            |line, _| {
+                own.fetch_add(1, SeqCst);
+                (0..count).for_each(|word| _ = line[word].load(SeqCst));
+            },
+        )
+        .1
+    };
+    let alone = loads(8, 0);
+    assert!(loads(8, 3) < alone + alone / 2, "{} {alone}", loads(8, 3));
+    assert!(loads(0, 3) > loads(8, 3) + 300, "{} {}", loads(0, 3), loads(8, 3));
+}
