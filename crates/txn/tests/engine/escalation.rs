@@ -63,6 +63,30 @@ fn a_writer_of_many_keys_locks_the_table_and_a_reader_shares_it() {
     assert_sound(&engine, "after escalations");
 }
 
+/// Who writes most of what he locks gets the table for himself; who only reads most of it shares it.
+#[test]
+fn the_lock_on_the_table_is_for_what_most_locks_are_for() {
+    for (writes_of_ten, excludes) in [(6, true), (4, false)] {
+        let (engine, table) = engine(LIMIT, 0);
+        let mut txn = begin(&engine);
+        write(&mut txn, &table, 0..1000).unwrap();
+        txn.commit(Durability::Lazy).unwrap();
+        let mut txn = begin(&engine);
+        for key in 0..LIMIT as u32 {
+            if key % 10 < writes_of_ten {
+                write(&mut txn, &table, key..key + 1).unwrap();
+            } else {
+                get(&mut txn, &table, &key.to_be_bytes()).unwrap().unwrap();
+            }
+        }
+        let mut other = begin(&engine);
+        other.set_no_wait(true);
+        let read = get(&mut other, &table, &999_u32.to_be_bytes());
+        assert_eq!(is_refused(&read), excludes, "{writes_of_ten} of ten: {read:?}");
+        assert_eq!(engine.stats().locks.escalations, 2);
+    }
+}
+
 /// The limits are exact, the small ones too.
 #[test]
 fn so_many_locks_and_not_one_more() {

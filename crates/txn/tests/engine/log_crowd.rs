@@ -81,6 +81,22 @@ fn one_of_many_commits(policy: LogFullPolicy, threads: u32, rows: u32) -> (bool,
     (committed > 0, ends.into_iter().map(|end| end.1).max().unwrap())
 }
 
+/// Who has written a few rows waits for nobody, and does not even look who else writes.
+#[test]
+fn who_has_written_little_has_no_company() {
+    for policy in LogFullPolicy::ALL {
+        let (engine, table) = open_crowded(policy);
+        let (mut older, mut txn) = (begin(&engine), begin(&engine));
+        older.put(&table, &key(1, 0), &[1; VALUE]).unwrap();
+        for row in 0..5 {
+            txn.put(&table, &key(2, row), &[1; VALUE]).unwrap();
+        }
+        assert!(!txn.was_crowded(), "{policy:?}");
+        txn.commit(Durability::Lazy).unwrap();
+        older.commit(Durability::Lazy).unwrap();
+    }
+}
+
 /// TXN-38: from some size on the younger ones let the oldest go on, so one of them comes to its end.
 #[test]
 fn of_several_transactions_that_each_fit_alone_one_commits() {

@@ -165,6 +165,27 @@ fn what_is_not_committed_is_not_read() {
     }
 }
 
+/// What validation costs has an end: behind so many leaves a reader locks what it reads.
+#[test]
+fn of_very_many_leaves_the_last_are_locked() {
+    let engine = open_with(&FaultyDisk::new(), &tiny()).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    for first in (0..3000).step_by(100) {
+        change(&engine, |txn| {
+            (first..first + 100).for_each(|number| _ = txn.put(&table, &key(number), b"old").unwrap());
+        });
+    }
+    let before = locked(&engine);
+    let mut txn = reader(&engine);
+    assert_eq!(scan(&mut txn, &table).unwrap().len(), 3000);
+    txn.commit(Durability::Sync).unwrap();
+    let taken = locked(&engine) - before;
+    assert!(
+        (1000..3000).contains(&taken),
+        "{taken} locks: none on what lies in the first 256 leaves, of four records each"
+    );
+}
+
 /// READ-3: on a settled page nobody is asked who has locked what. Here all names share one place, so that asking is of no use.
 #[test]
 fn a_settled_page_needs_no_look_at_the_locks() {
