@@ -28,7 +28,8 @@ impl Database {
     /// read before it is done, it runs again, with locks, and then nothing is in its way but the wait for them.
     ///
     /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what it was
-    /// given in two runs; what it returned is guaranteed, committed and durable once this returns.
+    /// given in two runs; what it returned is guaranteed and committed once this returns, and durable, unless its durability is
+    /// [`Durability::Lazy`](crate::Durability::Lazy). A table that is not there is made, as by any transaction.
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

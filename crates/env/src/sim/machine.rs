@@ -266,16 +266,6 @@ impl Machine {
         (core.slice_began, core.slice_end) = (core.clock, core.clock + SLICE);
     }
 
-    /// Who runs on this core leaves it.
-    fn takes_away(&mut self, core: usize) -> Option<ThreadNumber> {
-        let core = &mut self.cores[core];
-        let thread = core.running.take();
-        if let Some(thread) = thread {
-            self.ran[thread] += core.clock - core.slice_began;
-        }
-        thread
-    }
-
     #[inline]
     pub(super) fn next_time(&self) -> Option<u64> {
         let first = self.order.first();
@@ -305,7 +295,8 @@ impl Machine {
     fn rotate(&mut self) {
         let here = self.here;
         if let Some(next) = self.cores[here].queue.pop_front() {
-            let before = self.takes_away(here);
+            self.count_turn(here);
+            let before = self.cores[here].running.take();
             self.cores[here].queue.extend(before);
             self.switch_to(next);
         }
@@ -356,7 +347,8 @@ impl Machine {
             Leave::Spin => self.lie_in_wait(),
             Leave::Yield => self.rotate(),
             Leave::Sleep | Leave::Over => {
-                self.takes_away(here);
+                self.count_turn(here);
+                self.cores[here].running = None;
                 if matches!(leave, Leave::Over) {
                     self.cores[here].residents -= 1;
                 }

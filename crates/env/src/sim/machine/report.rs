@@ -32,6 +32,14 @@ impl Machine {
         self.computed_before + spent - self.spent[Spent::Idle as usize]
     }
 
+    /// Who runs on this core leaves it.
+    pub(super) fn count_turn(&mut self, core: usize) {
+        let core = &self.cores[core];
+        if let Some(thread) = core.running {
+            self.ran[thread] += core.clock - core.slice_began;
+        }
+    }
+
     /// How long the thread that runs has had a core by `now`, in picoseconds.
     pub(in crate::sim) fn computed_here(&self, now: u64) -> u64 {
         let core = &self.cores[self.here];
