@@ -120,13 +120,7 @@ pub fn measure_memory(
         measure("change of a word by both", None, 2, &change_together);
     }
     debug_assert_eq!(results.len(), kinds);
-    Ok(MemoryReport {
-        experiment: "memory",
-        version: env!("CARGO_PKG_VERSION"),
-        processors,
-        rounds,
-        results,
-    })
+    Ok(MemoryReport { experiment: "memory", version: env!("CARGO_PKG_VERSION"), processors, rounds, results })
 }
 
 /// Nanoseconds for each of so many.

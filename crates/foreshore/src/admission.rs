@@ -10,7 +10,7 @@
 //! threads, and finds cold caches. So when waits for locks add up to more than [`CONVOY`](convoy::CONVOY) threads for each processor, and processors are
 //! busy, no more transactions are let in than there are processors. That limit rises when these have time to spare.
 //!
-//! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`](crowd::TURN), and then lets in the next.
+//! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`], and then lets in the next.
 //! As long as nobody is in the way there is no limit and nothing is counted: a transaction reads one word that nobody writes.
 //!
 //! How low it may go depends on the policy. Where transactions wait for each other (dreadlocks, the wait-for graph, time limits),
