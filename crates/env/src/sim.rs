@@ -270,19 +270,19 @@ pub fn report() -> Option<MachineReport> {
 
 /// How long the cores of the machine have computed by now, all together; `None` outside of a machine.
 pub(crate) fn computed() -> Option<Duration> {
-    calls::turn();
-    kernel::with(|kernel| match &mut kernel.scheduler {
-        Scheduler::Machine(machine) => Some(Duration::from_nanos(machine.computed(kernel.clock) / 1000)),
-        Scheduler::Explorer(_) => None,
-    })
-    .flatten()
+    time_on_machine(Machine::computed)
 }
 
 /// How long this thread has had a core of the machine by now; `None` outside of a machine.
 pub(crate) fn computed_here() -> Option<Duration> {
+    time_on_machine(|machine, now| machine.computed_here(now))
+}
+
+/// A time that the machine tells in picoseconds, of the clock as it is.
+fn time_on_machine(told: impl FnOnce(&mut Machine, u64) -> u64) -> Option<Duration> {
     calls::turn();
     kernel::with(|kernel| match &mut kernel.scheduler {
-        Scheduler::Machine(machine) => Some(Duration::from_nanos(machine.computed_here(kernel.clock) / 1000)),
+        Scheduler::Machine(machine) => Some(Duration::from_nanos(told(machine, kernel.clock) / 1000)),
         Scheduler::Explorer(_) => None,
     })
     .flatten()

@@ -59,6 +59,7 @@ const PASSES: u32 = 64;
 const FREE: u32 = u32::MAX;
 /// Victims without a limit after which is asked how many transactions have committed meanwhile.
 const ALARM: u64 = 16;
+
 /// The next number for an [`Admission`]. Relaxed: numbers only have to differ.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -115,9 +116,8 @@ struct Granted {
 struct Seat {
     /// Of its transaction; `u64::MAX` if that has never run.
     age: u64,
+    /// Begins when it is let in, under the mutex of [`Admission::state`].
     turn: Arc<Turn>,
-    /// It was let in. Guarded by the mutex of [`Admission::state`].
-    granted: AtomicBool,
     /// It may come in.
     vacancy: Condvar,
 }
@@ -217,7 +217,7 @@ impl Admission {
         };
         let seat = state.take_seat(age, turn);
         let mut looked = now;
-        while !seat.granted.load(Ordering::Relaxed) {
+        while !turn.runs() {
             if looked >= end(&state) {
                 state.waiting.retain(|other| !Arc::ptr_eq(other, &seat));
                 state.begin(turn, looked);
@@ -341,7 +341,6 @@ impl State {
             && let Some(seat) = self.waiting.pop_front()
         {
             self.begin(&seat.turn, now);
-            seat.granted.store(true, Ordering::Relaxed);
             seat.vacancy.notify_one();
         }
     }
@@ -353,8 +352,7 @@ impl State {
 
     /// Before those who are younger, and behind those as old.
     fn take_seat(&mut self, age: u64, turn: &Arc<Turn>) -> Arc<Seat> {
-        let (granted, vacancy) = (AtomicBool::new(false), Condvar::new());
-        let seat = Arc::new(Seat { age, turn: Arc::clone(turn), granted, vacancy });
+        let seat = Arc::new(Seat { age, turn: Arc::clone(turn), vacancy: Condvar::new() });
         let place = self.waiting.partition_point(|other| other.age <= age);
         self.waiting.insert(place, Arc::clone(&seat));
         seat

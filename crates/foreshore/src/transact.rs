@@ -219,11 +219,12 @@ pub(crate) fn run<R, C>(
         {
             admission.note_wait(|| session.engine().locks().waited());
         }
-        let waits_for_disk = tx.waits_for_disk();
-        let commit = |tx| {
+        let commit = |tx: Transaction| {
             // It asks for no more locks: the next one may come in while this one waits for the disk. If it does not, it is better
             // not woken before they are released.
-            permit.take_if(|_| waits_for_disk);
+            if tx.waits_for_disk() {
+                drop(permit.take());
+            }
             let committed = commit(tx);
             drop(permit.take());
             committed

@@ -84,7 +84,7 @@ pub(crate) fn decode_value<V: Value>(table: &TableInfo, bytes: &[u8]) -> Result<
     reason = "keys go in by value, so that literals, `&String` and `&Vec<u8>` can be given as they are"
 )]
 impl Transaction {
-    /// Whether its commit does.
+    /// Whether its commit waits for the disk.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.durability == Durability::Sync
     }

@@ -245,8 +245,7 @@ impl Directory {
         }
         let ahead = number as u32 == before.wrapping_add(1);
         let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last }, at);
-        cost.waiting =
-            if touch == Touch::Store { self.stored(core, now + latency) } else { latency.max(drained) };
+        cost.waiting = self.waits_for_line(core, now, latency, touch).max(drained);
         cost
     }
 

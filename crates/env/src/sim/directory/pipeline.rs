@@ -69,11 +69,14 @@ impl Directory {
         left
     }
 
-    /// A store's line comes at `until`. The core does not wait for it.
+    /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in the buffer.
     #[inline]
-    pub(super) fn stored(&mut self, core: usize, until: u64) -> u64 {
+    pub(super) fn waits_for_line(&mut self, core: usize, now: u64, latency: u64, touch: Touch) -> u64 {
+        if touch != Touch::Store {
+            return latency;
+        }
         let pipeline = &mut self.pipelines[core];
-        pipeline.stored_at = pipeline.stored_at.max(until);
+        pipeline.stored_at = pipeline.stored_at.max(now + latency);
         0
     }
 
