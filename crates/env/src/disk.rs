@@ -6,6 +6,7 @@ mod real;
 
 use std::{
     fmt, io,
+    ops::Range,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -110,8 +111,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Reserves space for the first `bytes` bytes, so that writing there cannot run out of it.
-    fn allocate(&self, bytes: u64) -> io::Result<()>;
+    /// Reserves space for these bytes, so that writing there cannot run out of it. A file that ends before them is lengthened.
+    fn allocate(&self, range: Range<u64>) -> io::Result<()>;
 
     /// Reads exactly `buffer.len()` bytes; an error of kind `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {

@@ -28,10 +28,7 @@ mod reserve;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 
 use foreshore_base::{
     Lsn, PageId, Result, StorageError, TxnId, is_disk_full,
@@ -97,8 +94,9 @@ pub(crate) struct Space {
     /// Pages in the file, whole extents. Written under `growing`, after the file has grown and its new bitmap page is
     /// there; Release pairs with the Acquire of readers.
     pages: AtomicU64,
-    /// Held by whoever lengthens or cuts the file, or ends a compaction to make way.
-    growing: Mutex<()>,
+    /// Held by whoever lengthens or cuts the file, or ends a compaction to make way: how many pages, the first ones, are known to have
+    /// space on the disk.
+    growing: Mutex<u64>,
     reservations: Reservations,
 }
 
@@ -107,7 +105,7 @@ impl Space {
         Space {
             span,
             pages: AtomicU64::new(pages),
-            growing: Mutex::new(()),
+            growing: Mutex::new(0),
             reservations: Reservations::new(kind),
         }
     }
@@ -129,7 +127,7 @@ impl Space {
             });
         }
         let pages = FIRST_PAGES.min(u64::from(span));
-        file.allocate(pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
+        file.allocate(0..pages * PAGE_BYTES as u64).map_err(StorageError::io("reserve space for", path))?;
         let space = Space::new(u64::from(span), pages, kind);
         let bitmap = PageWords::default();
         bitmap.set_page_id(PageId(BITMAP_INDEX as u32));
@@ -256,7 +254,7 @@ impl Space {
 
     /// Lengthens the file if it still has `seen` pages, and no compaction that could make way for it. Disk full is an error before anything has changed.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
-        let _one_at_a_time = self.growing.lock();
+        let mut reserved = self.growing.lock();
         let pages = self.page_count();
         if pages != seen || self.map().lock().lift_ceiling() {
             return Ok(());
@@ -270,9 +268,9 @@ impl Space {
             });
         }
         let wanted = growth(pages).min(room);
-        let longer = match reserve(pool, pages + wanted) {
+        let longer = match reserve(pool, &mut reserved, pages + wanted) {
             // The last free extents of a disk are used too.
-            Err(_) if wanted > EXTENT_PAGES => reserve(pool, pages + EXTENT_PAGES)?,
+            Err(_) if wanted > EXTENT_PAGES => reserve(pool, &mut reserved, pages + EXTENT_PAGES)?,
             result => result?,
         };
         self.add(pool, pages, longer)
@@ -302,14 +300,14 @@ impl Space {
 
     /// Lengthens the file if it still has `seen` pages, before anybody has to wait for that; not while a compaction makes it shorter.
     fn grow_ahead(&self, pool: &BufferPool, seen: u64) -> Result<()> {
-        let _one_at_a_time = self.growing.lock();
+        let mut reserved = self.growing.lock();
         let pages = self.page_count();
         if pages != seen || self.map().lock().has_ceiling() {
             return Ok(());
         }
         match (2 * growth(pages)).min(self.room(pages)) {
             0 => Ok(()),
-            wanted => self.add(pool, pages, reserve(pool, pages + wanted)?),
+            wanted => self.add(pool, pages, reserve(pool, &mut reserved, pages + wanted)?),
         }
     }
 
@@ -339,10 +337,10 @@ impl Space {
         if u64::from(id.0) < self.page_count() {
             return Ok(());
         }
-        let _one_at_a_time = self.growing.lock();
+        let mut reserved = self.growing.lock();
         let pages = (u64::from(id.0) / EXTENT_PAGES + 1) * EXTENT_PAGES;
         if pages > self.page_count() {
-            self.pages.store(reserve(pool, pages)?, Ordering::Release);
+            self.pages.store(reserve(pool, &mut reserved, pages)?, Ordering::Release);
         }
         Ok(())
     }
@@ -358,7 +356,7 @@ impl BufferPool {
     /// Takes the space of the data file again, as far as the disk has it: growth is made durable by checkpoints only, and a crash
     /// before may leave the file its length and holes in it. Before recovery writes.
     pub fn fill_holes(&self) -> Result<()> {
-        match reserve(self, self.page_count()) {
+        match reserve(self, &mut self.space.growing.lock(), self.page_count()) {
             Err(StorageError::Io { source, .. }) if is_disk_full(&source) => Ok(()),
             result => result.map(|_| ()),
         }
@@ -376,13 +374,17 @@ fn growth(pages: u64) -> u64 {
     wanted / EXTENT_PAGES * EXTENT_PAGES
 }
 
-/// Reserves space for `pages` pages; returns them.
-fn reserve(pool: &BufferPool, pages: u64) -> Result<u64> {
-    let reserve_for: &PathBuf = &pool.path;
-    pool.file
-        .allocate(pages * PAGE_BYTES as u64)
-        .map(|()| pages)
-        .map_err(StorageError::io(format!("reserve {pages} pages for"), reserve_for))
+/// Reserves space for `pages` pages, of which the first ones have it already; returns them. A file system may look at each page
+/// that it is asked for, whether it has space or not.
+fn reserve(pool: &BufferPool, reserved: &mut u64, pages: u64) -> Result<u64> {
+    let bytes = |pages: u64| pages * PAGE_BYTES as u64;
+    if pages > *reserved {
+        pool.file
+            .allocate(bytes(*reserved)..bytes(pages))
+            .map_err(StorageError::io(format!("reserve {pages} pages for"), &pool.path))?;
+        *reserved = pages;
+    }
+    Ok(pages)
 }
 
 /// Makes a page of zeros a bitmap page: its own bit is set.

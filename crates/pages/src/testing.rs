@@ -5,6 +5,7 @@ use std::{
     cell::Cell,
     collections::HashSet,
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -176,8 +177,8 @@ impl DiskFile for WatchedFile {
         self.inner.set_len(bytes)
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.inner.allocate(bytes)
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        self.inner.allocate(range)
     }
 }
 

@@ -41,7 +41,7 @@ impl Log {
             let path = directory.join(segment::file_name(base));
             let failed = |action: &'static str| StorageError::io(action, &path);
             let file = disk.open(&path, OpenMode::CreateNew).map_err(failed("create"))?;
-            file.allocate(geometry.segment_bytes()).map_err(failed("reserve space for"))?;
+            file.allocate(0..geometry.segment_bytes()).map_err(failed("reserve space for"))?;
             let header: [u8; HEADER_USED_BYTES] = segment::encode_header(core.store.log_id(), base, geometry);
             file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
             if base + geometry.segment_bytes() < end {

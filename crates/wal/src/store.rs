@@ -186,7 +186,7 @@ impl Store {
         let failed = |action: &'static str| StorageError::io(action, &path);
         let bytes = self.geometry.segment_bytes();
         if file.len().map_err(failed("measure"))? < bytes {
-            file.allocate(bytes).map_err(failed("reserve space for"))?;
+            file.allocate(0..bytes).map_err(failed("reserve space for"))?;
         }
         let header = segment::encode_header(self.log_id, base, self.geometry);
         file.write_all_at(&header, 0).map_err(failed("write the header of"))?;
@@ -229,7 +229,7 @@ impl Store {
         let path = self.spare_path();
         let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
         let reserved = file
-            .allocate(self.geometry.segment_bytes())
+            .allocate(0..self.geometry.segment_bytes())
             .map_err(StorageError::io("reserve space for", &path))
             .and_then(|()| file.sync().map_err(StorageError::io("sync", &path)))
             .and_then(|()| self.sync_directory());

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -108,8 +109,8 @@ impl DiskFile for VoidFile {
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        self.bytes.fetch_max(range.end, Ordering::Relaxed);
         Ok(())
     }
 }

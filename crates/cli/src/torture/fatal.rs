@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -128,7 +129,7 @@ impl DiskFile for FatalFile {
         self.steps.around(|| self.file.set_len(bytes))
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.steps.around(|| self.file.allocate(bytes))
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        self.steps.around(|| self.file.allocate(range))
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -210,7 +211,7 @@ impl OverlayFile {
     fn for_pieces(
         offset: u64,
         length: usize,
-        mut visit: impl FnMut(u64, usize, std::ops::Range<usize>) -> io::Result<()>,
+        mut visit: impl FnMut(u64, usize, Range<usize>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut done = 0;
         while done < length {
@@ -296,9 +297,9 @@ impl DiskFile for OverlayFile {
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         let mut changes = self.changes.lock();
-        changes.length = changes.length.max(bytes);
+        changes.length = changes.length.max(range.end);
         Ok(())
     }
 }
@@ -367,7 +368,7 @@ mod tests {
                     model.resize(offset, 0);
                 }
                 1 => {
-                    file.allocate(offset as u64).unwrap();
+                    file.allocate(0..offset as u64).unwrap();
                     model.resize(model.len().max(offset), 0);
                 }
                 _ => {

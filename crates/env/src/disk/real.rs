@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
+    ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -259,17 +260,18 @@ impl DiskFile for RealFile {
     }
 
     #[cfg(target_os = "linux")]
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(self.own()?, FallocateFlags::empty(), 0, bytes) {
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        let bytes = range.end.saturating_sub(range.start);
+        match rustix::fs::fallocate(self.own()?, FallocateFlags::empty(), range.start, bytes) {
             // Some file systems cannot reserve; the length is what the format needs.
-            Err(Errno::OPNOTSUPP) => self.extend(bytes),
+            Err(Errno::OPNOTSUPP) => self.extend(range.end),
             result => Ok(result?),
         }
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.extend(bytes)
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        self.extend(range.end)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -237,7 +238,7 @@ impl Drop for Lock {
 
 impl Content {
     /// Calls `f` with each piece of a range: its place in the range and the range in the piece.
-    fn for_pieces(offset: u64, length: usize, mut f: impl FnMut(usize, usize, std::ops::Range<usize>)) {
+    fn for_pieces(offset: u64, length: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
         let mut done = 0;
         while done < length {
             let place = offset as usize + done;
@@ -313,10 +314,10 @@ impl DiskFile for File {
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         call(0);
         let mut content = self.content();
-        content.length = content.length.max(bytes);
+        content.length = content.length.max(range.end);
         Ok(())
     }
 }

@@ -293,7 +293,7 @@ fn files_are_there_and_syncs_take_time() {
         file.read_exact_at(&mut buffer, 64_998).unwrap();
         assert_eq!(buffer, [0, 0, 7, 7]);
         file.set_len(65_001).unwrap();
-        file.allocate(65_003).unwrap();
+        file.allocate(0..65_003).unwrap();
         file.read_exact_at(&mut buffer[..3], 65_000).unwrap();
         assert_eq!((buffer, file.len().unwrap()), ([7, 0, 0, 7], 65_003));
         let begin = Instant::now();

@@ -128,7 +128,7 @@ impl<'p> Compaction<'p> {
         // Nobody closes the pool. First: a sweep waits for latches, whose holders may wait for the file to grow.
         let _sweeping = pool.sweeping.lock();
         // Nobody grows the file, nor lifts the ceiling.
-        let growing = space.growing.lock();
+        let mut reserved = space.growing.lock();
         pool.check_open()?;
         let pages = space.page_count();
         if !space.map().lock().has_ceiling() || end >= pages {
@@ -138,11 +138,12 @@ impl<'p> Compaction<'p> {
         for page in end..pages {
             pool.forget(PageId(page as u32));
         }
+        *reserved = end.min(*reserved);
         let length = end * PAGE_BYTES as u64;
         pool.file
             .set_len(length)
             .map_err(StorageError::io(format!("cut {} pages off", pages - end), &pool.path))?;
-        drop(growing);
+        drop(reserved);
         pool.sync()?;
         Ok(pages - end)
     }

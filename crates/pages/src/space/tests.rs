@@ -402,7 +402,7 @@ fn a_span_without_a_bitmap_page_is_made_anew() {
     let pages: BTreeSet<_> = all.collect();
     assert_eq!(world.pool.page_count(), 128);
     let horizon = world.pool.sweep().unwrap();
-    world.pool.file.allocate(256 * PAGE_BYTES as u64).unwrap();
+    world.pool.file.allocate(0..256 * PAGE_BYTES as u64).unwrap();
     world.pool.file.sync().unwrap();
     let again =
         World::recover(world.disk.after_crash(CrashMode::DropUnsynced), &options(8), horizon).unwrap();

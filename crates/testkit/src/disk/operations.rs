@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -331,15 +332,16 @@ impl DiskFile for OpenFile {
         operation.end(())
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         let mut state = self.for_writing()?;
         let operation = state.operation(&self.path)?;
-        if state.make_room(self.file, 0, bytes)? < bytes {
+        let bytes = range.end.saturating_sub(range.start);
+        if state.make_room(self.file, range.start, bytes)? < bytes {
             state.note(Met::Full, &self.path);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if state.file_mut(self.file)?.length() < bytes {
-            state.set_length(self.file, bytes)?;
+        if state.file_mut(self.file)?.length() < range.end {
+            state.set_length(self.file, range.end)?;
         }
         operation.end(())
     }

@@ -205,9 +205,9 @@ fn space_runs_out_and_comes_back() {
     handle.write_all_at(&[2; 2 * 4096], 0).unwrap();
     disk.remove(&path("a")).unwrap();
     let other = disk.open(&path("b"), OpenMode::CreateNew).unwrap();
-    assert_eq!(other.allocate(3 * 4096).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(other.allocate(0..3 * 4096).unwrap_err().kind(), io::ErrorKind::StorageFull);
     other.set_len(0).unwrap();
-    other.allocate(2 * 4096).unwrap();
+    other.allocate(0..2 * 4096).unwrap();
     other.write_all_at(&[1; 2 * 4096], 0).unwrap();
     assert_eq!(other.write_all_at(&[1], 2 * 4096).unwrap_err().kind(), io::ErrorKind::StorageFull);
 }
@@ -217,11 +217,11 @@ fn space_taken_in_vain_comes_back() {
     let disk = disk();
     disk.set_free_space(Some(4 * 4096));
     let handle = disk.open(&path("a"), OpenMode::CreateNew).unwrap();
-    handle.allocate(9 * 4096).unwrap_err();
-    handle.allocate(4096).unwrap();
+    handle.allocate(0..9 * 4096).unwrap_err();
+    handle.allocate(0..4096).unwrap();
     let other = disk.open(&path("b"), OpenMode::CreateNew).unwrap();
-    other.allocate(3 * 4096).unwrap();
-    other.allocate(4 * 4096).unwrap_err();
+    other.allocate(0..3 * 4096).unwrap();
+    other.allocate(0..4 * 4096).unwrap_err();
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn faults_that_were_met_are_counted() {
     disk.set_longest_read(None);
     handle.read_at(&mut [0; 10], 95).unwrap();
     disk.set_free_space(Some(0));
-    handle.allocate(1 << 20).unwrap_err();
+    handle.allocate(0..1 << 20).unwrap_err();
     let a = path("a");
     let met = [Met::Full, Met::Write, Met::Read, Met::ShortRead, Met::Sync].map(|met| (met, a.clone(), 1));
     assert_eq!(disk.met(), met);

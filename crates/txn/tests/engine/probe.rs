@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -138,8 +139,8 @@ impl DiskFile for ProbeFile {
         self.file.set_len(bytes)
     }
 
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         self.watch.note();
-        self.file.allocate(bytes)
+        self.file.allocate(range)
     }
 }

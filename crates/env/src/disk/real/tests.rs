@@ -113,7 +113,7 @@ fn a_fork_neither_writes_nor_unlocks() {
     let changes = move || {
         guard.take();
         let refused =
-            [shared.write_all_at(b"child", 0), shared.sync(), shared.set_len(1), shared.allocate(9)];
+            [shared.write_all_at(b"child", 0), shared.sync(), shared.set_len(1), shared.allocate(0..9)];
         let refused = refused.iter().all(|result| {
             result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
         });
@@ -169,7 +169,7 @@ fn data_is_found_behind_holes() {
 fn reading_past_the_end_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = RealDisk.open(&directory.path().join("f"), OpenMode::CreateNew).unwrap();
-    file.allocate(4096).unwrap();
+    file.allocate(0..4096).unwrap();
     assert_eq!(file.len().unwrap(), 4096);
     let mut buffer = [1; 8];
     file.read_exact_at(&mut buffer, 4088).unwrap();
