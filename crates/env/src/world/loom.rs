@@ -235,6 +235,9 @@ pub mod hint {
     pub fn huge_pages<T>(_elements: &[T]) {}
 
     /// Nothing.
+    pub fn populate<T>(_elements: &[T]) {}
+
+    /// Nothing.
     pub fn work(_units: u64) {}
 
     /// Nothing.

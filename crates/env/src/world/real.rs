@@ -279,24 +279,36 @@ pub mod hint {
         let _ = place;
     }
 
+    /// Has the system give memory to `elements` now, which they would get when they are touched, one interruption after the other.
+    /// Their content stays. Linux only; a refusal is of no consequence.
+    pub fn populate<T>(elements: &[T]) {
+        #[cfg(target_os = "linux")]
+        advise(elements, rustix::mm::Advice::LinuxPopulateWrite);
+        #[cfg(not(target_os = "linux"))]
+        let _ = elements;
+    }
+
     /// Asks the system to back `elements` with huge pages as they are touched: random reads of a large piece of memory then miss the TLB
     /// less. Linux only, and only if transparent huge pages are on, be it for those who ask.
     pub fn huge_pages<T>(elements: &[T]) {
         #[cfg(target_os = "linux")]
-        {
-            use rustix::mm::{Advice, madvise};
-            /// Advice is for whole pages of memory.
-            const MEMORY_PAGE: usize = 4096;
-            let start = elements.as_ptr().cast::<u8>();
-            let skipped = start.align_offset(MEMORY_PAGE);
-            if let Some(bytes) = size_of_val(elements).checked_sub(skipped) {
-                let start = start.wrapping_add(skipped).cast_mut().cast();
-                // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
-                let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
-            }
-        }
+        advise(elements, rustix::mm::Advice::LinuxHugepage);
         #[cfg(not(target_os = "linux"))]
         let _ = elements;
+    }
+
+    /// Gives the system a piece of advice that does not change what memory holds.
+    #[cfg(target_os = "linux")]
+    fn advise<T>(elements: &[T], advice: rustix::mm::Advice) {
+        /// Advice is for whole pages of memory.
+        const MEMORY_PAGE: usize = 4096;
+        let start = elements.as_ptr().cast::<u8>();
+        let skipped = start.align_offset(MEMORY_PAGE);
+        if let Some(bytes) = size_of_val(elements).checked_sub(skipped) {
+            let start = start.wrapping_add(skipped).cast_mut().cast();
+            // SAFETY: the range is the slice's, and the advice does not change what memory holds. A refusal is of no consequence.
+            let _ = unsafe { rustix::mm::madvise(start, bytes, advice) };
+        }
     }
 
     /// Tells the simulator of `units` of computation (about a nanosecond each). Nothing in the real world.

@@ -82,6 +82,9 @@ pub mod hint {
     /// Nothing: the simulated machine has no TLB.
     pub fn huge_pages<T>(_elements: &[T]) {}
 
+    /// Nothing: memory is there at once.
+    pub fn populate<T>(_elements: &[T]) {}
+
     /// What lies at these places, for the list of hot lines: `elements`, each called `name`.
     pub fn name<T>(elements: &[T], name: &'static str) {
         crate::sim::name(elements.as_ptr().addr(), size_of_val(elements), size_of::<T>(), name);

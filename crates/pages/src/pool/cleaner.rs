@@ -4,13 +4,17 @@
 //! checkpoints are all the writing there is. Of a round each takes a few frames at a time; which of them takes which does not
 //! matter, for a page that one is writing is nothing to the others (PAGE-5).
 //!
-//! They also lengthen the data file before that is needed (`space.rs`).
+//! They also lengthen the data file before that is needed (`space.rs`), and have the system give memory to frames that will be used
+//! next for the first time.
 //!
 //! Whoever finds nothing but dirty pages all the same waits for the cleaner before it writes one itself: the cleaner
 //! waits for the log once for many pages, and so would everybody for one.
 
-use foreshore_base::{Result, StorageError};
+use std::ops::Range;
+
+use foreshore_base::{FrameIndex, Result, StorageError};
 use foreshore_env::{
+    hint,
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -29,6 +33,10 @@ const WINDOW_SHARE: usize = 4;
 
 /// Frames of a round that one thread takes at a time.
 const PART_STEPS: u64 = 8;
+/// Frames that get their memory at a time: 2 MiB, as the system gives it where it has huge pages.
+const MEMORY_PART: usize = 256;
+/// How many frames have their memory before they are used.
+const MEMORY_AHEAD: usize = 4 * MEMORY_PART;
 /// The most threads that clean.
 const MAX_CLEANERS: usize = 64;
 
@@ -66,6 +74,9 @@ struct Orders {
     fresh: bool,
     /// The file is to be lengthened, if it still has so many pages.
     grow: Option<u64>,
+    /// How many frames, the first ones, have got memory, and how many are to have it.
+    populated: usize,
+    wanted: usize,
     stop: bool,
     /// Threads that clean.
     working: usize,
@@ -79,6 +90,8 @@ enum Work {
     Clean(bool),
     /// Lengthen the file, if it still has so many pages.
     Grow(u64),
+    /// Have the system give memory to these frames.
+    Populate(Range<usize>),
 }
 
 /// Tells those who wait that a thread of the cleaner has ended, also by a panic.
@@ -111,6 +124,7 @@ impl Cleaner {
                         }
                         // Whoever needs the space is told if there is none.
                         Work::Grow(seen) => _ = pool.grow_ahead(seen),
+                        Work::Populate(frames) => hint::populate(pool.frames.pages(frames)),
                     }
                 }
             };
@@ -134,6 +148,24 @@ impl Cleaner {
     pub(super) fn want_growth(&self, seen: u64) {
         self.bell.orders.lock().grow = Some(seen);
         self.bell.rung.notify_one();
+    }
+
+    /// A free frame is taken, of which there are `count` in all. At first they are taken in their order: those behind it will be next.
+    #[inline]
+    pub(super) fn takes_frame(&self, index: FrameIndex, count: usize) {
+        let index = index.0 as usize;
+        if index.is_multiple_of(MEMORY_PART) {
+            self.want_memory((index + MEMORY_PART + MEMORY_AHEAD).min(count));
+        }
+    }
+
+    #[cold]
+    fn want_memory(&self, frames: usize) {
+        let mut orders = self.bell.orders.lock();
+        if frames > orders.wanted {
+            orders.wanted = frames;
+            self.bell.rung.notify_one();
+        }
     }
 
     /// The hand has come to `step`.
@@ -190,7 +222,8 @@ impl Bell {
     /// Sleeps until there is work; `None` when the caller is to stop.
     fn wait(&self) -> Option<Work> {
         let mut orders = self.orders.lock();
-        while orders.clean == 0 && orders.grow.is_none() && !orders.stop {
+        while orders.clean == 0 && orders.grow.is_none() && orders.populated == orders.wanted && !orders.stop
+        {
             orders = self.rung.wait(orders);
         }
         if orders.stop {
@@ -198,6 +231,11 @@ impl Bell {
         }
         if let Some(seen) = orders.grow.take() {
             return Some(Work::Grow(seen));
+        }
+        if orders.clean == 0 {
+            let next = orders.populated..orders.wanted.min(orders.populated + MEMORY_PART);
+            orders.populated = next.end;
+            return Some(Work::Populate(next));
         }
         orders.clean -= 1;
         self.ringing.store(false, Ordering::Relaxed);

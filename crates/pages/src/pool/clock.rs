@@ -84,6 +84,7 @@ impl BufferPool {
 
     fn claim_free(&self) -> Option<EmptyFrame<'_>> {
         let index = self.free.lock().pop()?;
+        self.cleaner.takes_frame(index, self.frames.count());
         let place = self.frame(index);
         // Nobody holds it for long: at most somebody who came for the page that was here, and sees that it is gone.
         Some(EmptyFrame { place, guard: Some(place.frame.latch.exclusive()) })

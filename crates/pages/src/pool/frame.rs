@@ -172,6 +172,8 @@ impl Frames {
         if frames.try_reserve_exact(count).is_err() {
             return Err(error);
         }
+        // Before they are touched. Pages are looked for at random.
+        hint::huge_pages(frames.spare_capacity_mut());
         frames.resize_with(count, Frame::default);
         let frames = frames.into_boxed_slice();
         hint::name(&frames, "frame");
@@ -182,6 +184,11 @@ impl Frames {
 
     pub(super) fn count(&self) -> usize {
         self.frames.len()
+    }
+
+    /// The memory of these frames.
+    pub(super) fn pages(&self, frames: std::ops::Range<usize>) -> &[PageWords] {
+        &self.pages.as_slice()[frames]
     }
 
     #[inline]
