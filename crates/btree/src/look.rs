@@ -131,6 +131,7 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
         let mut gap = Name::new();
+        session.expect(self.table, KeyRef::Key(key), mode);
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
             let landing = self.leaf(session.patience(), Target::Key(key))?;
             let (page, view) = (landing.page, landing.page.view());

@@ -10,6 +10,12 @@ pub trait Session {
     /// Asks for a lock until the end of the transaction; may wait. The tree never calls it under a latch (BTREE-4).
     fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError>;
 
+    /// Tells that this lock will be asked for as soon as the key is found: what is needed for it can come from memory meanwhile.
+    #[inline]
+    fn expect(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+        let _ = (table, key, mode);
+    }
+
     /// Asks for a lock without waiting; false leaves nothing behind. Allowed under a latch.
     fn try_acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<bool, LockError>;
 

@@ -97,6 +97,14 @@ impl LockManager {
         }
     }
 
+    /// See [`LockOwner::expect`].
+    #[inline]
+    pub(crate) fn expect(&self, table: TableId, key: KeyRef<'_>) {
+        if self.partitioner.is_none() {
+            self.table.prefetch(name::name(self.seed, table, key));
+        }
+    }
+
     /// As [`LockManager::name`], if that name means the same for as long as the seed is the same: where a partitioner has its
     /// part in it, another opening of the database may have another.
     pub fn lasting_name(&self, table: TableId, key: KeyRef<'_>) -> Option<LockName> {

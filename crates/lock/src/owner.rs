@@ -141,6 +141,13 @@ impl LockOwner {
         self.state().held.as_slice().iter().map(|lock| (lock.name, lock.mode))
     }
 
+    /// Has the place of a key's lock come from memory, if it is not near: the lock will be asked for soon. Does nothing with a
+    /// partitioner, whose answers may take long.
+    #[inline]
+    pub fn expect(&self, table: TableId, key: KeyRef<'_>) {
+        self.manager.expect(table, key);
+    }
+
     /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a lock
     /// that is held in a mode that covers this one costs no access to shared memory.
     ///

@@ -16,6 +16,7 @@ mod wakes;
 use std::ops::Range;
 
 use foreshore_base::Lsn;
+use foreshore_env::hint;
 use foreshore_latch::rank::Rank;
 
 use crate::deadlock::SlotSet;
@@ -278,6 +279,16 @@ impl LockTable {
         match &self.queues {
             Queues::Latched(latched) => latched.is_alone(&self.requests, name, request),
             Queues::Guarded(_) | Queues::Staged(_) => false,
+        }
+    }
+
+    /// Has the place of a name come from memory.
+    #[inline]
+    pub(crate) fn prefetch(&self, name: LockName) {
+        match &self.queues {
+            Queues::Latched(latched) => hint::prefetch(latched.buckets.of(name)),
+            Queues::Staged(staged) => hint::prefetch(staged.buckets.of(name)),
+            Queues::Guarded(_) => {}
         }
     }
 

@@ -67,11 +67,17 @@ impl HeldLocks {
         &self.locks
     }
 
+    /// Where the index is looked at first.
+    #[inline]
+    fn first_place(&self, name: LockName) -> usize {
+        name.scattered(self.index.len().leading_zeros() + 1)
+    }
+
     /// The place of the lock on a name.
     #[inline]
     pub(super) fn find(&self, name: LockName) -> Option<usize> {
         let mask = self.index.len() - 1;
-        let mut at = name.bits() as usize & mask;
+        let mut at = self.first_place(name);
         loop {
             let entry = self.index[at];
             if (entry >> 32) as u32 != self.generation {
@@ -115,7 +121,7 @@ impl HeldLocks {
     #[inline]
     fn enter(&mut self, name: LockName, place: usize) {
         let mask = self.index.len() - 1;
-        let mut at = name.bits() as usize & mask;
+        let mut at = self.first_place(name);
         while (self.index[at] >> 32) as u32 == self.generation {
             at = (at + 1) & mask;
         }
@@ -156,7 +162,7 @@ impl HeldLocks {
     /// Takes the name of the lock that was entered last out of the index.
     fn leave(&mut self, name: LockName, place: usize) {
         let mask = self.index.len() - 1;
-        let mut at = name.bits() as usize & mask;
+        let mut at = self.first_place(name);
         while self.index[at] as u32 as usize != place || (self.index[at] >> 32) as u32 != self.generation {
             at = (at + 1) & mask;
         }
@@ -204,6 +210,18 @@ mod tests {
 
     use super::*;
 
+    /// A name with one of few first places: long probe sequences.
+    fn crowded(random: &mut Xorshift) -> LockName {
+        let few = random.next_u64() & 0xF700_0000_0000_FFFF;
+        // Newton's iteration for the number that undoes the scattering.
+        let inverse = (0..6).fold(1, |inverse: u64, _| {
+            inverse.wrapping_mul(2_u64.wrapping_sub(inverse.wrapping_mul(crate::name::SCATTER)))
+        });
+        let name = LockName::from_bits(few.wrapping_mul(inverse));
+        assert_eq!(name.scattered(48), (few >> 48) as usize);
+        name
+    }
+
     #[test]
     fn agrees_with_a_map_through_growth_and_reuse() {
         let mut held = HeldLocks::new();
@@ -211,8 +229,7 @@ mod tests {
         for size in [3, 40, 5000, 2, 2049, 31, 32, 33, 0, 1] {
             let mut oracle = HashMap::new();
             for request in 0..size {
-                // Few lower bits: long probe sequences.
-                let name = LockName::from_bits(random.next_u64() & 0xFFFF_0000_0000_00F7);
+                let name = crowded(&mut random);
                 assert_eq!(held.find(name), oracle.get(&name).copied());
                 if oracle.contains_key(&name) {
                     continue;
@@ -239,7 +256,7 @@ mod tests {
             for transaction in 0..30u32 {
                 let mut shared = Vec::new();
                 for request in 0..random.below(40) as u32 {
-                    let name = LockName::from_bits(random.next_u64() & 0xFFFF_0000_0000_00F7);
+                    let name = crowded(&mut random);
                     if held.find(name).is_some() {
                         continue;
                     }

@@ -20,7 +20,7 @@ const SLOTS: usize = 6;
 
 fn names() -> [LockName; 4] {
     // Two buckets of two names each.
-    [1, 2, 1 << 63, 1 << 63 | 5].map(LockName::from_bits)
+    [1, 2, 1 << 55, 1 << 55 | 5].map(LockName::from_bits)
 }
 
 /// A queue as the rules describe it.

@@ -9,6 +9,8 @@
 use foreshore_base::TableId;
 use foreshore_lock::{IntentMode, LockOwner, Mode};
 
+use super::session::{TxnSession, VOLUME};
+
 /// What a lock on a key takes: its request, its place in the transaction's list, and two places in the list's index.
 pub(crate) const LOCK_BYTES: usize = 32 + 24 + 16;
 
@@ -103,4 +105,23 @@ fn try_for(owner: &mut LockOwner, entered: &mut Entered) -> bool {
         entered.mode = owner.held_intent(entered.table).unwrap_or(entered.mode);
     }
     escalated
+}
+
+impl TxnSession {
+    /// Whether a lock on the table makes this key lock needless.
+    #[inline]
+    pub(super) fn covered(&self, table: TableId, mode: Mode) -> bool {
+        if !self.absolute {
+            return !self.core().locking;
+        }
+        let writes = !Mode::S.covers(mode);
+        self.intents.iter().any(|entered| {
+            (entered.table == table || entered.table == VOLUME)
+                && match entered.mode {
+                    IntentMode::X => true,
+                    IntentMode::S | IntentMode::SIX => !writes,
+                    IntentMode::IS | IntentMode::IX => false,
+                }
+        })
+    }
 }

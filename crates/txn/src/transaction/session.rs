@@ -76,7 +76,7 @@ pub(crate) struct TxnSession {
     /// It does so now, unless somebody has.
     pub(super) resting: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
-    intents: Vec<Entered>,
+    pub(super) intents: Vec<Entered>,
     escalation: Escalation,
     /// Others that fill the log beside it.
     pub(super) company: Company,
@@ -215,23 +215,6 @@ impl TxnSession {
         self.intents.clear();
         self.absolute = false;
     }
-
-    /// Whether a lock on the table makes this key lock needless.
-    #[inline]
-    fn covered(&self, table: TableId, mode: Mode) -> bool {
-        if !self.absolute {
-            return !self.core().locking;
-        }
-        let writes = !Mode::S.covers(mode);
-        self.intents.iter().any(|entered| {
-            (entered.table == table || entered.table == VOLUME)
-                && match entered.mode {
-                    IntentMode::X => true,
-                    IntentMode::S | IntentMode::SIX => !writes,
-                    IntentMode::IS | IntentMode::IX => false,
-                }
-        })
-    }
 }
 
 impl Session for TxnSession {
@@ -256,6 +239,11 @@ impl Session for TxnSession {
             self.escalate(table);
         }
         Ok(())
+    }
+
+    #[inline]
+    fn expect(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+        self.expect_lock(table, key, mode);
     }
 
     #[inline]

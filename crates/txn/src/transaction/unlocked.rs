@@ -11,7 +11,7 @@ use foreshore_env::{
     sabotage::{Fault, planted},
     sync::atomic::{AtomicU32, Ordering},
 };
-use foreshore_lock::{KeyRef, LockError};
+use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp};
 
 use super::{Txn, planned::Protocol, session::TxnSession};
@@ -131,7 +131,22 @@ impl TxnSession {
     /// See [`foreshore_btree::Session::reads_unlocked`]. From its first change on a transaction locks what it reads.
     #[inline]
     pub(super) fn may_read_unlocked(&mut self, table: TableId) -> bool {
-        self.reads.mode == ReadMode::Hybrid && self.may_read_unlocked_now(table)
+        self.reads_without_locks() && self.may_read_unlocked_now(table)
+    }
+
+    /// See [`foreshore_btree::Session::expect`].
+    #[inline]
+    pub(super) fn expect_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+        let unlocked = self.reads_without_locks() && Mode::S.covers(mode);
+        if !unlocked && !self.covered(table, mode) {
+            self.owner.expect(table, key);
+        }
+    }
+
+    /// Whether it tries to read without locks.
+    #[inline]
+    fn reads_without_locks(&self) -> bool {
+        self.reads.mode == ReadMode::Hybrid
     }
 
     #[inline]
