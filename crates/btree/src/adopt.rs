@@ -9,7 +9,7 @@ use foreshore_pages::{RecordFlags, SlottedView};
 
 use crate::{
     env::Urgency,
-    image::{child_value, misfit},
+    image::child_value,
     node::{self, CHILD_BYTES, Hop, Target, damaged},
     record,
     split::prepare,
@@ -93,11 +93,7 @@ impl<'a> Tree<'a> {
             let head = record::structure(self.table, &[parent.id(), child.id(), foster], Some(slot.0));
             let lsn = self.env.append_system(urgency, record::ADOPT, &[&head, &key])?;
             let done = parent.edit().insert(slot, &key, &child_value(foster), RecordFlags::default());
-            if let Err(full) = done {
-                let error = misfit(parent.id())(full);
-                self.env.log.poison(&error.to_string());
-                return Err(error);
-            }
+            self.as_logged(parent.id(), done)?;
             parent.applied(lsn);
             child.edit().set_foster(PageId::NONE);
             child.applied(lsn);

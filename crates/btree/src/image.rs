@@ -16,7 +16,7 @@
 //! code.
 
 use foreshore_base::{PageId, SlotIndex, StorageError, TableId};
-use foreshore_pages::{NodeHeader, PageBuilder, PageFull, RecordFlags, SlottedView};
+use foreshore_pages::{NodeHeader, PageBuilder, PageFull, RecordFlags, SlottedMut, SlottedView};
 
 use crate::{
     node::{self, CHILD_BYTES},
@@ -166,6 +166,29 @@ pub(crate) fn left_half(
     let mut builder = PageBuilder::new(&outline.header())?;
     builder.push_all_from(view, 0..kept.min(view.slot_count()))?;
     Ok(builder)
+}
+
+/// What makes the left half of a split of a page that keeps all of its records: they need not move if the separator finds room
+/// beside them.
+pub(crate) fn stays_in_place(view: SlottedView<'_>, kept: u16, separator: &[u8]) -> bool {
+    kept == view.slot_count() && view.room().1 >= separator.len()
+}
+
+/// Makes a page the left half of its split, as [`left_half`] does.
+pub(crate) fn cut_left(
+    page: &mut SlottedMut<'_>,
+    kept: u16,
+    separator: Option<&[u8]>,
+    foster: PageId,
+) -> Result<(), PageFull> {
+    match separator {
+        Some(separator) if stays_in_place(page.view(), kept, separator) => {
+            page.narrow(separator)?;
+            page.set_foster(foster);
+        }
+        _ => left_half(page.view(), kept, separator, foster)?.store(page.view().words()),
+    }
+    Ok(())
 }
 
 /// A node and its right neighbour as one.

@@ -169,7 +169,8 @@ fn redo_split(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<Re
         &mut || env.pool.redo_format(foster, lsn, |words| put(foster, node.build(), words)),
         &mut || {
             env.pool.redo(page, lsn, |words| {
-                put(page, image::left_half(SlottedView::new(words), kept, node.header.low, foster), words)
+                image::cut_left(&mut SlottedMut::new(words), kept, node.header.low, foster)
+                    .map_err(misfit(page))
             })
         },
     ])

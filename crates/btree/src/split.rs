@@ -27,7 +27,7 @@ impl<'a> Tree<'a> {
     /// Makes room where `key` belongs: splits the node (or grows the tree, if it is the root), releases it, and has the
     /// new foster child adopted.
     ///
-    /// A leaf with a single record below `key` is cut at `key`, which is not an existing key then: the caller has
+    /// A leaf may be cut at `key` where that comes after all its records, so it is not an existing key then: the caller has
     /// checked, under this latch, that nobody else has locked that gap, and its transaction has locked `key` in at
     /// least the mode in which it holds the gap (BTREE-7, BTREE-8).
     #[cold]
@@ -54,19 +54,31 @@ impl<'a> Tree<'a> {
         key: &[u8],
         urgency: Urgency,
     ) -> Result<Vec<u8>> {
-        // Whatever is moved must be whole.
-        node::inspect(page.view())?;
-        let Halves { cut, node, left, right } = halves(page.view(), key).ok_or_else(|| {
-            damaged(page.id(), "a node that has no room for another record cannot be split")
-        })?;
+        let Halves { cut, node, left, right } = match behind_all(page.view(), key, urgency) {
+            Some(halves) => halves,
+            None => {
+                // Whatever is moved must be whole.
+                node::inspect(page.view())?;
+                halves(page.view(), key).ok_or_else(|| {
+                    damaged(page.id(), "a node that has no room for another record cannot be split")
+                })?
+            }
+        };
         prepare(&mut page, urgency)?;
         let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();
         let head = record::structure(self.table, &[page.id(), foster], Some(cut.kept));
         let lsn = self.env.append_system(urgency, record::SPLIT, &[&head, &node])?;
         let new_page = new_page.commit_with(lsn, |words| right.store(words));
-        left.store(page.words());
-        page.edit().set_foster(foster);
+        let done = match left {
+            Some(left) => {
+                left.store(page.words());
+                page.edit().set_foster(foster);
+                Ok(())
+            }
+            None => image::cut_left(&mut page.edit(), cut.kept, Some(&cut.separator), foster),
+        };
+        self.as_logged(page.id(), done)?;
         page.applied(lsn);
         drop(new_page);
         Ok(cut.separator)
@@ -81,13 +93,30 @@ pub(crate) fn prepare(page: &mut ExclusivePage<'_>, urgency: Urgency) -> Result<
     }
 }
 
-/// Both halves of a node. The left one still lacks the new page's id.
+/// Both halves of a node.
 struct Halves {
     cut: Cut,
     /// The right half, encoded.
     node: Vec<u8>,
-    left: PageBuilder,
+    /// It still lacks the new page's id. `None`: the page as it is, with the separator and the id added.
+    left: Option<PageBuilder>,
     right: PageBuilder,
+}
+
+/// Ascending keys fill their leaves: a key behind all records gets a new leaf, and no record moves. Not for a rollback, which
+/// asks nobody about the gap.
+fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Halves> {
+    let count = view.slot_count();
+    let ascending = matches!(urgency, Urgency::Forward) && view.level() == 0 && count > 0;
+    if !ascending || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
+        return None;
+    }
+    let cut = Cut { kept: count, moved: count, separator: key.to_vec(), leftmost: PageId::NONE };
+    if !image::stays_in_place(view, count, key) {
+        return None;
+    }
+    let (node, right) = right_half(view, &Outline::of(view), &cut)?;
+    Some(Halves { cut, node, left: None, right })
 }
 
 /// Splits a node for `key` at the best place where both halves fit; `None` when it has no records.
@@ -126,11 +155,17 @@ impl Cut {
 
 /// The halves of a cut, if each fits a page.
 fn fit(view: SlottedView<'_>, outline: &Outline, cut: Cut) -> Option<Halves> {
+    let (node, right) = right_half(view, outline, &cut)?;
+    let left = image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?;
+    Some(Halves { cut, node, left: Some(left), right })
+}
+
+/// The right half of a cut, encoded and built.
+fn right_half(view: SlottedView<'_>, outline: &Outline, cut: &Cut) -> Option<(Vec<u8>, PageBuilder)> {
     let right = Outline { low: Some(cut.separator.clone()), leftmost: cut.leftmost, ..outline.clone() };
     let node = image::encode(&right, view, cut.moved..view.slot_count());
     let right = Image::parse(outline.table, &node)?.build().ok()?;
-    let left = image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?;
-    Some(Halves { cut, node, left, right })
+    Some((node, right))
 }
 
 /// The first record up to which the node has half of its bytes.

@@ -2,10 +2,10 @@
 
 mod verb;
 
-use foreshore_base::{Lsn, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
+use foreshore_base::{Lsn, PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{KeyRef, Mode};
-use foreshore_pages::{ExclusivePage, RecordFlags, SlottedView};
+use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedView};
 use foreshore_wal::RecordKind;
 
 pub(crate) use self::verb::{Value, Verb, Written};
@@ -79,6 +79,7 @@ impl<'a> Tree<'a> {
             let (landing, seen) = match self.place_at_finger(session, key, verb) {
                 Some(found) => found,
                 None => {
+                    session.expect(self.table, KeyRef::Key(key), Mode::XN);
                     let landing = self.leaf(session.patience(), target)?;
                     (landing, Place::of(landing.page.view(), key))
                 }
@@ -337,21 +338,32 @@ impl<'a> Tree<'a> {
         Ok(lsn)
     }
 
-    /// Ends a change whose fit was checked. Should it not fit all the same, log and page disagree: the database stops.
+    /// Ends a change whose fit was checked.
     #[inline]
     pub(crate) fn finish(
         &self,
         mut page: ExclusivePage<'_>,
         lsn: Lsn,
-        done: std::result::Result<(), foreshore_pages::PageFull>,
+        done: std::result::Result<(), PageFull>,
     ) -> Result<()> {
-        if let Err(full) = done {
-            let error = misfit(page.id())(full);
-            self.env.log.poison(&error.to_string());
-            return Err(error.into());
-        }
+        self.as_logged(page.id(), done)?;
         page.applied(lsn);
         Ok(())
+    }
+
+    /// A change that was logged, and whose fit was checked before. Should it not fit all the same, log and page disagree: the
+    /// database stops.
+    #[inline]
+    pub(crate) fn as_logged(
+        &self,
+        page: PageId,
+        done: std::result::Result<(), PageFull>,
+    ) -> Result<(), StorageError> {
+        done.map_err(|full| {
+            let error = misfit(page)(full);
+            self.env.log.poison(&error.to_string());
+            error
+        })
     }
 }
 

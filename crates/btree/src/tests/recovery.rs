@@ -5,9 +5,12 @@ use std::{
     path::Path,
 };
 
-use foreshore_base::{Lsn, StorageError, TableId, TxnId};
+use foreshore_base::{
+    Lsn, StorageError, TableId, TxnId,
+    limits::{MAX_KEY_BYTES, PAGE_BYTES},
+};
 use foreshore_env::{disk::Disk, random::Xorshift, sync::Arc};
-use foreshore_pages::BufferPool;
+use foreshore_pages::{BufferPool, PAGE_HEADER_BYTES, RECORD_OVERHEAD_BYTES};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_wal::{FIRST_LSN, Log, LogOptions};
 
@@ -254,4 +257,35 @@ fn rollback_has_room_when_the_log_is_full() {
     rig.roll_back(other.chain(), Lsn::ZERO);
     assert_eq!(rig.contents(), before);
     rig.verify();
+}
+
+/// Ascending keys fill their leaves, whether the fence of the next finds room beside the records or not, and redo makes the
+/// same pages.
+#[test]
+fn leaves_of_ascending_keys_are_full_and_redo_fills_them_the_same_way() {
+    for (key_bytes, value_bytes) in [(8, 100), (8, 0), (600, 0), (600, 900), (MAX_KEY_BYTES, 1)] {
+        let rig = Rig::new(usize::MAX);
+        let key = |row: u64| [&row.to_be_bytes()[..], &vec![7; key_bytes - 8]].concat();
+        let mut session = NoLocks::new(TxnId(1));
+        for row in 0..1500 {
+            assert!(rig.tree.insert(&mut session, &key(row), &vec![row as u8; value_bytes]).unwrap());
+        }
+        let report = rig.verify();
+        assert_eq!(report.records, 1500);
+        let redone = rig.redone("db/redone", usize::MAX);
+        assert_eq!(redone.verify(), report);
+        for page in rig.pages() {
+            assert!(rig.page(page).0 == redone.page(page).0, "page {page} differs after redo");
+        }
+        // The leaf that is being filled has a low fence, and no prefix.
+        let room = PAGE_BYTES - PAGE_HEADER_BYTES - key_bytes;
+        let record = RECORD_OVERHEAD_BYTES + key_bytes + value_bytes;
+        let fence_fits = room % record >= key_bytes;
+        let leaves = 1500_usize.div_ceil(room / record - usize::from(!fence_fits));
+        let inspected = (report.pages - report.inner_pages) as usize;
+        assert!(
+            inspected <= leaves + 1,
+            "{inspected} leaves for {key_bytes} and {value_bytes} bytes: {leaves}"
+        );
+    }
 }

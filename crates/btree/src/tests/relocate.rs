@@ -42,7 +42,7 @@ fn filled(rig: &Rig, rows: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     for row in 0..rows {
         rig.tree.insert(&mut session, &key(row), &[row as u8; 200]).unwrap();
     }
-    for row in (0..rows).filter(|row| row % 6 != 0) {
+    for row in (0..rows).filter(|row| row % 8 != 0) {
         rig.tree.delete(&mut session, &key(row)).unwrap();
     }
     rig.contents()

@@ -8,7 +8,10 @@ use super::{
     slot_offset,
 };
 use crate::{
-    layout::{FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, LEFTMOST_CHILD, LOW_FENCE, SLOT_COUNT},
+    layout::{
+        FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, LEFTMOST_CHILD, LOW_FENCE, PREFIX_LENGTH,
+        SLOT_COUNT,
+    },
     words::{PageBuffer, PageWords},
 };
 
@@ -182,6 +185,23 @@ impl<'a> SlottedMut<'a> {
         let garbage = if old & 0xFFFF == 0 { 0 } else { (old >> 16) as usize };
         self.words.set_u32(HIGH_FENCE, place);
         self.add_garbage(garbage);
+        Ok(())
+    }
+
+    /// As [`SlottedMut::set_high`], and lengthens the prefix to what the low fence and this key share. Records stay where they are:
+    /// what is left out of their keys becomes garbage.
+    pub fn narrow(&mut self, high: &[u8]) -> Result<(), PageFull> {
+        self.set_high(Some(high))?;
+        let view = self.view();
+        let (old, prefix) = (view.prefix_len(), view.common_prefix(high));
+        let Some(cut @ 1..) = prefix.checked_sub(old) else { return Ok(()) };
+        let count = usize::from(view.slot_count());
+        for place in (0..count).map(slot_offset) {
+            let slot = Slot(self.words.u64(place));
+            self.words.set_u64(place, view.without_first(slot, cut).0);
+        }
+        self.words.set_u16(PREFIX_LENGTH, prefix as u16);
+        self.add_garbage(cut * count);
         Ok(())
     }
 

@@ -36,6 +36,12 @@ impl Slot {
         Slot(self.0 & !(0xFFFF << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
     }
 
+    /// The same record with another part of its key.
+    pub(super) fn with_suffix(self, head: u32, offset: usize, length: usize) -> Slot {
+        let place = (offset as u64 & 0xFFFF) << OFFSET_SHIFT | (length as u64 & LENGTH_MASK) << LENGTH_SHIFT;
+        Slot(self.0 & (GHOST | OVERFLOW) | place | u64::from(head))
+    }
+
     #[inline]
     pub(super) fn head(self) -> u32 {
         self.0 as u32

@@ -295,6 +295,7 @@ proptest! {
             edit.patch_value(slot, usize::from(*index), b"patch");
             edit.set_ghost(slot, true);
             let _ = edit.set_high(Some(key));
+            let _ = edit.narrow(key);
             edit.remove(slot);
             edit.compact();
         }
@@ -374,6 +375,33 @@ fn the_high_key_shrinks_without_losing_space() {
     assert_eq!(page.view().high_fence(&mut high), Fence::Infinite);
     assert_eq!(page.view().free_bytes(), free);
     page.view().inspect().unwrap();
+}
+
+/// A page that got its high key last holds the same as one that had it from the beginning, and its garbage is what that has less.
+#[test]
+fn narrowing_leaves_out_what_the_fences_share() {
+    for (low, high) in [(&b"key"[..], &b"kez"[..]), (b"key1", b"key1zz"), (b"k", b"l")] {
+        let words = node(Some(low), None);
+        let narrow = node(Some(low), Some(high));
+        let (mut model, mut narrow_model) = (Model::new(), Model::new());
+        for number in 0..90_u32 {
+            let key = [low, &number.to_be_bytes()[..number as usize % 5]].concat();
+            let value = vec![number as u8; number as usize % 40];
+            for (words, model) in [(&words, &mut model), (&narrow, &mut narrow_model)] {
+                run(words, model, &Step::Put(key.clone(), value.clone(), number % 7 == 0));
+            }
+        }
+        let mut page = SlottedMut::new(&words);
+        page.narrow(high).unwrap();
+        assert_eq!(page.view().prefix_len(), common_prefix(low, high));
+        assert_same(&words, &model);
+        let mut found = Vec::new();
+        assert_eq!((page.view().high_fence(&mut found), &found[..]), (Fence::Key, high));
+        assert_eq!(page.view().free_bytes(), SlottedView::new(&narrow).free_bytes());
+        page.compact();
+        assert_same(&words, &model);
+        assert_eq!(page.view().free_bytes(), SlottedView::new(&narrow).free_bytes());
+    }
 }
 
 /// Records whose bytes lie far apart are copied one by one, and it makes no difference.

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, ops::Range};
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, extent::Extent, slot_offset};
+use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, common_prefix, extent::Extent, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SLOT_COUNT, TABLE,
@@ -113,6 +113,20 @@ impl<'a> SlottedView<'a> {
         }
         let (offset, length) = self.fence(LOW_FENCE);
         (offset, stored.min(length).min(PAGE_BYTES.saturating_sub(offset)))
+    }
+
+    /// How many first bytes the low fence shares with `key`, as far as it lies in the page.
+    pub(super) fn common_prefix(&self, key: &[u8]) -> usize {
+        let mut low = Vec::new();
+        if self.low_fence(&mut low) == Fence::Infinite { 0 } else { common_prefix(&low, key) }
+    }
+
+    /// The slot of a record of whose key so many bytes fewer are stored, the first ones.
+    pub(super) fn without_first(&self, slot: Slot, bytes: usize) -> Slot {
+        let length = slot.suffix_len().saturating_sub(bytes);
+        let offset = slot.offset() + (slot.suffix_len() - length);
+        let head = (self.words.sort_key(offset, length) >> 32) as u32;
+        slot.with_suffix(head, offset, length)
     }
 
     /// The foster child, or [`PageId::NONE`].
