@@ -4,6 +4,9 @@
 //! the end of a chain waits for all before it, and others, who meet nobody, commit a thousand times meanwhile. As long as
 //! its turn comes nearer it does not hang. So the watchdog follows the chain of those who wait for each other, from the thread on:
 //! it hangs if nothing has changed there for as long again.
+//!
+//! Time in which the program is stopped is nobody's silence. Nor is it a fault of ours how long others keep the processors to
+//! themselves: what is too long whatever changes is measured in time that the program has computed.
 
 use foreshore::{Database, WaitView};
 use foreshore_env::{
@@ -11,7 +14,7 @@ use foreshore_env::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, computed},
 };
 
 /// Whoever commits nothing for so long hangs, longer than any wait may take, if nobody else commits either; if the others do, he
@@ -19,8 +22,11 @@ use foreshore_env::{
 const LONGEST_SILENCE: Duration = Duration::from_secs(20);
 /// Only who commits nothing while the others do so often each, on average, is looked at. All may be slow.
 const OVERTAKEN: u64 = 20;
-/// So many times the longest silence is too long whatever changes: a bound that no queue explains.
+/// If the program has computed for so many times the longest silence, on all processors together, while somebody was looked at,
+/// that is too long whatever changes: a bound that no queue explains.
 const TOO_LONG: u32 = 9;
+/// Between two looks no more time passes than this. They come more often, unless the program is stopped or has no processor.
+const LONGEST_GAP: Duration = Duration::from_secs(2);
 /// [`Watchdog::last`]: it need not get on any more.
 const ENDED: u64 = u64::MAX;
 /// Waits that are told of.
@@ -29,6 +35,18 @@ const MOST_WAITS: usize = 10;
 /// Transactions that wait for each other, one after another, each with the number of its wait; the last waits for no lock, and
 /// has none.
 type Chain = Vec<(u64, Option<u64>)>;
+
+/// A thread that is looked at.
+#[derive(Debug)]
+struct Watched {
+    thread: usize,
+    /// How long the program had computed when that began.
+    computed: Duration,
+    /// Whom it waits for.
+    chain: Chain,
+    /// Since when that is so, in milliseconds since the beginning.
+    since: u64,
+}
 
 /// Looks after threads that work on a database.
 #[derive(Debug)]
@@ -45,8 +63,12 @@ pub(crate) struct Watchdog {
     runs: Vec<AtomicU64>,
     /// The engine's number of each one's last run. As `last`.
     numbers: Vec<AtomicU64>,
-    /// Who is looked at: whom it waited for, and since when that is so.
-    watched: Mutex<Option<(usize, Chain, Instant)>>,
+    /// When somebody looked last. Guarded by the mutex.
+    looked: Mutex<Instant>,
+    /// Milliseconds since the beginning that do not count, for [`LONGEST_GAP`]. Written by who looks, relaxed, as `last`.
+    lost: AtomicU64,
+    /// Who is looked at.
+    watched: Mutex<Option<Watched>>,
     /// The longest that a thread committed nothing. Guarded by the mutex.
     longest: Mutex<Duration>,
     patience: Duration,
@@ -58,13 +80,16 @@ impl Watchdog {
     }
 
     pub(crate) fn with_patience(threads: usize, patience: Duration) -> Watchdog {
+        let begun = Instant::now();
         Watchdog {
-            begun: Instant::now(),
+            begun,
             last: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             steps_then: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             steps: AtomicU64::new(0),
             runs: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             numbers: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            looked: Mutex::new(begun),
+            lost: AtomicU64::new(0),
             watched: Mutex::default(),
             longest: Mutex::default(),
             patience,
@@ -72,7 +97,14 @@ impl Watchdog {
     }
 
     fn now(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
+        (self.begun.elapsed().as_millis() as u64).saturating_sub(self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Takes note that somebody looks now.
+    fn looks(&self, now: Instant) {
+        let gap = now.saturating_duration_since(std::mem::replace(&mut *self.looked.lock(), now));
+        let lost = gap.saturating_sub(LONGEST_GAP).as_millis() as u64;
+        self.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
     /// A thread runs its transaction, for the first time or again; the engine calls this run by a number.
@@ -101,6 +133,7 @@ impl Watchdog {
 
     /// Looks once; gives who waits for whom if a thread hangs.
     pub(crate) fn look(&self, database: &Database) -> Option<String> {
+        self.looks(Instant::now());
         let now = self.now();
         let last = self.last.iter().map(|last| last.load(Ordering::Relaxed));
         let at_work: Vec<(u64, usize)> = last.zip(0..).filter(|(last, _)| *last != ENDED).collect();
@@ -122,9 +155,9 @@ impl Watchdog {
         let [runs, number] = [&self.runs, &self.numbers].map(|of| of[thread].load(Ordering::Relaxed));
         let waits = database.waits_for().waits;
         let chain = chain(number, &waits);
-        let hangs = silence_of_all >= self.patience
-            || silence >= self.patience * TOO_LONG
-            || self.stands_still(thread, &chain);
+        // Where nobody counts what is computed, the time that passes counts.
+        let computed = computed().unwrap_or(silence);
+        let hangs = silence_of_all >= self.patience || self.stands_still(thread, &chain, now, computed);
         hangs.then(|| {
             let whose = format!("HANGS: thread {thread} has done nothing for {:.1} s", silence.as_secs_f64());
             let others = format!("all have got on {since} times meanwhile, it has run {runs} times");
@@ -132,15 +165,20 @@ impl Watchdog {
         })
     }
 
-    /// Whether those whom a thread waits for are the same for so long, in the same waits.
-    fn stands_still(&self, thread: usize, chain: &Chain) -> bool {
+    /// Whether those whom a thread waits for are the same for so long, in the same waits; or the program has computed too long
+    /// since it is looked at.
+    fn stands_still(&self, thread: usize, chain: &Chain, now: u64, computed: Duration) -> bool {
         let mut watched = self.watched.lock();
-        match &*watched {
-            Some((same, before, since)) if (*same, before) == (thread, chain) => {
-                since.elapsed() >= self.patience
+        match &mut *watched {
+            Some(watched) if watched.thread == thread => {
+                if watched.chain != *chain {
+                    (watched.chain, watched.since) = (chain.clone(), now);
+                }
+                Duration::from_millis(now.saturating_sub(watched.since)) >= self.patience
+                    || computed.saturating_sub(watched.computed) >= self.patience * TOO_LONG
             }
             _ => {
-                *watched = Some((thread, chain.clone(), Instant::now()));
+                *watched = Some(Watched { thread, computed, chain: chain.clone(), since: now });
                 false
             }
         }
@@ -257,16 +295,48 @@ mod tests {
 
     #[test]
     fn who_comes_nearer_does_not_hang() {
-        const PATIENCE: Duration = Duration::from_millis(100);
-        let watchdog = Watchdog::with_patience(1, PATIENCE);
+        let watchdog = Watchdog::with_patience(1, Duration::from_millis(100));
+        let stands_still = |chain: &Chain, now| watchdog.stands_still(0, chain, now, Duration::ZERO);
         let behind_one = vec![(3, Some(1)), (2, Some(1)), (1, None)];
-        assert!(!watchdog.stands_still(0, &behind_one));
-        thread::sleep(PATIENCE);
-        assert!(watchdog.stands_still(0, &behind_one));
-        for nearer in [vec![(3, Some(1)), (2, None)], vec![(3, Some(2)), (2, None)], vec![(3, None)]] {
-            assert!(!watchdog.stands_still(0, &nearer));
-            thread::sleep(PATIENCE);
+        assert!(!stands_still(&behind_one, 0) && !stands_still(&behind_one, 99));
+        assert!(stands_still(&behind_one, 100));
+        let nearer = [vec![(3, Some(1)), (2, None)], vec![(3, Some(2)), (2, None)], vec![(3, None)]];
+        for (chain, now) in nearer.iter().zip([200, 300, 400]) {
+            assert!(!stands_still(chain, now) && !stands_still(chain, now + 99), "{chain:?}");
         }
+    }
+
+    /// Beside others that keep the processors to themselves a queue takes as long as they please: five hundred threads that came to
+    /// four hundred commits a second had one that waited for three minutes.
+    #[test]
+    fn whatever_changes_so_much_computing_is_too_much() {
+        let watchdog = Watchdog::with_patience(2, Duration::from_secs(1));
+        let looks = |thread, wait, computed| {
+            watchdog.stands_still(
+                thread,
+                &vec![(1, Some(wait)), (2, None)],
+                wait * 900,
+                Duration::from_secs(computed),
+            )
+        };
+        assert!(!looks(0, 1, 100) && !looks(0, 2, 108), "others compute");
+        assert!(looks(0, 3, 109));
+        assert!(!looks(1, 4, 109) && !looks(1, 5, 117), "another thread");
+        assert!(looks(1, 6, 118));
+    }
+
+    /// A program that is stopped for a while, and goes on, has not hung.
+    #[test]
+    fn nobody_is_silent_while_the_program_is_stopped() {
+        let watchdog = Watchdog::new(1);
+        let silence = || watchdog.now().saturating_sub(watchdog.last[0].load(Ordering::Relaxed));
+        watchdog.progress(0);
+        let stopped = Instant::now() + Duration::from_secs(3600);
+        watchdog.looks(stopped);
+        assert_eq!(watchdog.lost.load(Ordering::Relaxed) / 1000, 3600 - LONGEST_GAP.as_secs());
+        assert_eq!(silence(), 0);
+        watchdog.looks(stopped + LONGEST_GAP);
+        assert_eq!(watchdog.lost.load(Ordering::Relaxed) / 1000, 3600 - LONGEST_GAP.as_secs());
     }
 
     #[test]
