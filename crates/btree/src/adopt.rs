@@ -31,7 +31,7 @@ impl<'a> Tree<'a> {
 
     #[cold]
     fn try_adopt(&self, patience: Patience<'_>, target: Target<'_>, level: u8) {
-        if self.env.log.poisoned().is_none() {
+        if let Some(_leave) = self.env.may_tidy() {
             let _ = self.adopt_while(patience, target, level, Urgency::Forward, false);
         }
     }

@@ -1,7 +1,10 @@
 //! What all trees of a database share.
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
-use foreshore_env::sync::{Arc, OnceLock, atomic::AtomicU64};
+use foreshore_env::{
+    CachePadded,
+    sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic::AtomicU64},
+};
 use foreshore_latch::Patience;
 use foreshore_pages::{BufferPool, FREE_IN_USE, NewPage};
 use foreshore_wal::{Log, RecordKind};
@@ -27,6 +30,8 @@ pub struct TreeEnv {
     pub next_overflow: AtomicU64,
     /// The root of the overflow table, once it is known.
     overflow: OnceLock<PageId>,
+    /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody reads.
+    tidying: CachePadded<RwLock<()>>,
 }
 
 impl TreeEnv {
@@ -45,12 +50,24 @@ impl TreeEnv {
             latch_mode,
             next_overflow: AtomicU64::new(0),
             overflow: OnceLock::new(),
+            tidying: CachePadded::new(RwLock::new(())),
         })
     }
 
     /// Says where long values are stored. The first call counts.
     pub fn set_overflow(&self, tree: &crate::BTree) {
         let _ = self.overflow.set(tree.root());
+    }
+
+    /// Keeps those who only come by from tidying, once those who are at it are done (BTREE-13). Waited for under no latch.
+    pub fn without_tidying(&self) -> RwLockWriteGuard<'_, ()> {
+        foreshore_latch::rank::assert_none();
+        self.tidying.write()
+    }
+
+    /// Leave to tidy on the way (BTREE-13), which is nobody's duty.
+    pub(crate) fn may_tidy(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        if self.log.poisoned().is_some() { None } else { self.tidying.try_read() }
     }
 
     /// The root of the overflow table.

@@ -41,7 +41,7 @@ impl<'a> Tree<'a> {
     /// Before a scan reads a leaf of ghosts.
     #[cold]
     pub(crate) fn tidy_before_scan(&self, session: &impl Session, target: Target<'_>) {
-        if self.env.log.poisoned().is_none() {
+        if let Some(_leave) = self.env.may_tidy() {
             let _ = self.maintain(session, target);
         }
     }

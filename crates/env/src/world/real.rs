@@ -52,7 +52,8 @@ pub mod sync {
         }
     }
 
-    /// A reader-writer lock without poisoning, to measure against; what waits in the engine waits for latches.
+    /// A reader-writer lock without poisoning, for ways that are seldom gone, and to measure against; elsewhere the engine waits
+    /// for latches.
     #[derive(Debug, Default)]
     pub struct RwLock<T>(sync::RwLock<T>);
 
