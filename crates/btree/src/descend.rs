@@ -13,7 +13,7 @@ use crate::{
     hold::HeldNode,
     look::Place,
     node::{self, Hop, Target, damaged},
-    session::Session,
+    session::{Finger, Session},
     tree::Tree,
     write::Verb,
 };
@@ -61,7 +61,7 @@ impl<'a> Tree<'a> {
         key: &[u8],
         verb: Verb,
     ) -> Option<(Landing<'a>, Place)> {
-        let (leaf, slot) = session.finger(self.table)?;
+        let Finger { leaf, slot, found } = session.finger(self.table)?;
         if !self.is_optimistic() {
             return None;
         }
@@ -73,9 +73,10 @@ impl<'a> Tree<'a> {
         // Who changes a record has read it before, as a rule.
         let read_before = if verb == Verb::Insert { None } else { Place::at(view, slot, key) };
         let place = match read_before {
-            // A record lies between the fences of its leaf.
+            // The fences were looked at when it was found. Other records lie between them on sound pages only.
+            Some(place) if found == Some(page.at_version()) => place,
+            _ if !view.encloses(key) => return None,
             Some(place) => place,
-            None if !view.encloses(key) => return None,
             // Who adds record after record does it in ascending order, as a rule.
             None if verb.may_add() => Place::from_end(view, key),
             None => Place::of(view, key),

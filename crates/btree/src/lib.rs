@@ -51,7 +51,7 @@ pub use overflow::long_value;
 pub use record::{created_root, is_undoable, undo_next};
 pub use redo::redo;
 pub use relocate::Relocated;
-pub use session::{Isolation, NoLocks, Session, TxnChain};
+pub use session::{Finger, Isolation, NoLocks, Session, TxnChain};
 pub use tree::BTree;
 pub use undo::undo;
 pub use verify::VerifyReport;

@@ -12,7 +12,7 @@ use crate::{
     gap::Name,
     hold::HeldNode,
     node::{self, Target},
-    session::{Isolation, Session},
+    session::{Finger, Isolation, Session},
     tree::Tree,
 };
 
@@ -33,6 +33,13 @@ impl Place {
     pub(crate) fn slot(self) -> SlotIndex {
         let (Place::Live(slot) | Place::Ghost(slot) | Place::Absent(slot)) = self;
         slot
+    }
+
+    /// For the next operation.
+    #[inline]
+    pub(crate) fn finger(self, leaf: OptimisticPage<'_>) -> Finger {
+        let found = (!matches!(self, Place::Absent(_))).then(|| leaf.at_version());
+        Finger { leaf: leaf.id(), slot: self.slot(), found }
     }
 
     /// What is in a slot, if that has the key.
@@ -136,7 +143,7 @@ impl<'a> Tree<'a> {
             let landing = self.leaf(session.patience(), Target::Key(key))?;
             let (page, view) = (landing.page, landing.page.view());
             let place = Place::of(view, key);
-            session.point(self.table, page.id(), place.slot());
+            session.point(self.table, place.finger(page));
             if let Place::Absent(slot) = place
                 && isolation.locks_gaps()
             {

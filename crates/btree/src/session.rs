@@ -3,7 +3,18 @@
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, TxnId};
 use foreshore_latch::Patience;
 use foreshore_lock::{KeyRef, LockError, Mode};
-use foreshore_pages::{ExclusivePage, PageStamp};
+use foreshore_pages::{ExclusivePage, PageStamp, PageVersion};
+
+/// Where an operation found its key, or where that belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Finger {
+    /// The leaf, whose fences enclosed the key.
+    pub leaf: PageId,
+    /// The slot.
+    pub slot: SlotIndex,
+    /// The slot has the key, as long as the leaf stands at this version.
+    pub found: Option<PageVersion>,
+}
 
 /// A transaction, as a tree sees it. Who answers decides the protocol of concurrency control.
 pub trait Session {
@@ -53,15 +64,15 @@ pub trait Session {
     /// The place that [`Session::point`] named last, if that was of this table: finger search, for those who read a key
     /// before they write it.
     #[inline]
-    fn finger(&self, table: TableId) -> Option<(PageId, SlotIndex)> {
+    fn finger(&self, table: TableId) -> Option<Finger> {
         let _ = table;
         None
     }
 
-    /// Takes note of the leaf where an operation on `table` found its key, or where that belongs, and of the slot.
+    /// Takes note of where an operation on `table` found its key.
     #[inline]
-    fn point(&mut self, table: TableId, leaf: PageId, slot: SlotIndex) {
-        let _ = (table, leaf, slot);
+    fn point(&mut self, table: TableId, finger: Finger) {
+        let _ = (table, finger);
     }
 
     /// Whether records of this table may be read without locks at this moment: for each read a leaf is

@@ -84,7 +84,7 @@ impl<'a> Tree<'a> {
                     (landing, Place::of(landing.page.view(), key))
                 }
             };
-            session.point(self.table, landing.page.id(), seen.slot());
+            session.point(self.table, seen.finger(landing.page));
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
                 // reading: two that did would wait for each other.

@@ -20,8 +20,8 @@ mod words;
 
 pub use layout::{PAGE_HEADER_BYTES, PageKind};
 pub use pool::{
-    BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PageStamp, PoolOptions, PoolStats,
-    SharedPage, TransitKind, TranslationKind,
+    BITMAP_FORMAT, BufferPool, ExclusivePage, OptimisticPage, PAGE_IMAGE, PageStamp, PageVersion,
+    PoolOptions, PoolStats, SharedPage, TransitKind, TranslationKind,
 };
 pub use raw::RawPages;
 pub use slotted::{

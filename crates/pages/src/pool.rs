@@ -47,7 +47,7 @@ use foreshore_wal::Log;
 
 pub use image::{BITMAP_FORMAT, PAGE_IMAGE};
 pub use page::{ExclusivePage, OptimisticPage, SharedPage};
-pub use stamp::PageStamp;
+pub use stamp::{PageStamp, PageVersion};
 pub use stats::PoolStats;
 pub use transit::TransitKind;
 pub use translation::TranslationKind;

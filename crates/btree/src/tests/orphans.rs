@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{PageId, SlotIndex, TableId, TxnId};
 use foreshore_lock::{KeyRef, LockError, Mode};
+use foreshore_pages::RecordFlags;
 use foreshore_wal::FIRST_LSN;
 
 use super::support::{Rig, scan};
-use crate::{Direction, Isolation, NoLocks, Session, TxnChain, VerifyReport, image::Outline, node, record};
+use crate::{
+    Direction, Finger, Isolation, NoLocks, Session, TxnChain, VerifyReport, image::Outline, node, record,
+};
 
 const KEYS: u8 = 31;
 
@@ -104,7 +107,7 @@ fn a_foster_child_outside_its_fences_is_damage() {
 /// A session that takes any place for the one where it was last.
 struct Misled {
     session: NoLocks,
-    finger: (PageId, SlotIndex),
+    finger: Finger,
 }
 
 impl Session for Misled {
@@ -128,7 +131,7 @@ impl Session for Misled {
         self.session.has_requests(table, key)
     }
 
-    fn finger(&self, _: TableId) -> Option<(PageId, SlotIndex)> {
+    fn finger(&self, _: TableId) -> Option<Finger> {
         Some(self.finger)
     }
 
@@ -148,10 +151,11 @@ fn a_finger_may_point_anywhere() {
     }
     let beyond = PageId(rig.pages().into_iter().map(|page| page.0).max().unwrap() + 1);
     let pages = rig.pages().into_iter().chain([beyond]);
-    for finger in pages.flat_map(|page| [0, 1, 3, u16::MAX].map(|slot| (page, SlotIndex(slot)))) {
+    for (leaf, slot) in pages.flat_map(|page| [0, 1, 3, u16::MAX].map(|slot| (page, slot))) {
+        let finger = Finger { leaf, slot: SlotIndex(slot), found: None };
         let mut session = Misled { session: NoLocks::new(TxnId(2)), finger };
         for number in (0..KEYS).step_by(3) {
-            let value = (finger.0.0 ^ u32::from(finger.1.0)).to_le_bytes();
+            let value = (leaf.0 ^ u32::from(slot)).to_le_bytes();
             assert!(rig.tree.put(&mut session, &[number], &value).unwrap());
             assert!(rig.tree.update(&mut session, &[number], &value).unwrap());
             model.insert(vec![number], value.to_vec());
@@ -159,4 +163,36 @@ fn a_finger_may_point_anywhere() {
         assert_eq!(rig.contents(), model, "{finger:?}");
     }
     rig.verify();
+}
+
+/// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond the leaf's
+/// fences. Who wrote its key changed that one, and readers, who descend, did not see it.
+#[test]
+fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
+    for beyond in [true, false] {
+        let rig = Rig::new(4);
+        let mut writer = NoLocks::new(TxnId(1));
+        for number in 0..KEYS {
+            rig.tree.insert(&mut writer, &[number], &[0; 9]).unwrap();
+        }
+        let is_inner = |page: &PageId| {
+            let outline = Outline::of(rig.env.pool.shared(*page).unwrap().view());
+            outline.level == 0 && outline.low.is_some() && outline.high.is_some()
+        };
+        let leaf = rig.pages().into_iter().find(is_inner).unwrap();
+        let mut page = rig.env.pool.exclusive(leaf).unwrap();
+        let (slot, key) = match beyond {
+            true => (SlotIndex(page.view().slot_count()), KEYS - 1),
+            false => (SlotIndex(0), 0),
+        };
+        page.edit().insert(slot, &[key], &[0; 9], RecordFlags::default()).unwrap();
+        drop(page);
+        let finger = Finger { leaf, slot, found: None };
+        let mut session = Misled { session: NoLocks::new(TxnId(2)), finger };
+        assert!(rig.tree.put(&mut session, &[key], b"new").unwrap());
+        let read =
+            rig.tree.get(&mut writer, &[key], Isolation::Serializable, <[u8]>::to_vec).unwrap().unwrap();
+        assert_eq!(read, b"new", "beyond the high fence: {beyond}");
+        assert!(rig.tree.verify(&mut VerifyReport::default()).is_err());
+    }
 }

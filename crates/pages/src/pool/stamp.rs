@@ -5,12 +5,18 @@ use foreshore_latch::Version;
 
 use super::{BufferPool, ExclusivePage, OptimisticPage};
 
-/// A page as it was at a moment. It keeps nothing in the pool: the page may change, and leave.
+/// A page in a frame, at a version of that: as long as nothing changes and the page stays, it is equal to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageStamp {
+pub struct PageVersion {
     id: PageId,
     frame: FrameIndex,
     version: Version,
+}
+
+/// A page as it was at a moment. It keeps nothing in the pool: the page may change, and leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageStamp {
+    page: PageVersion,
     /// The newest record whose change the page shows: with the id it stands for the whole content (PAGE-7: every change has
     /// a record of its own, and its LSN is greater than the one before).
     lsn: Lsn,
@@ -20,7 +26,7 @@ impl PageStamp {
     /// Which page it is.
     #[inline]
     pub fn id(&self) -> PageId {
-        self.id
+        self.page.id
     }
 
     /// The newest record whose change the page showed.
@@ -33,10 +39,11 @@ impl PageStamp {
     /// false, and no change, if somebody else has changed the page since it was stamped.
     pub fn follow(&mut self, page: &ExclusivePage<'_>, lsn: Lsn) -> bool {
         let after = page.guard.version();
-        if page.id != self.id || page.place.index != self.frame || !self.version.precedes(after) {
+        let PageVersion { id, frame, version } = self.page;
+        if page.id != id || page.place.index != frame || !version.precedes(after) {
             return false;
         }
-        *self = PageStamp { version: after, lsn, ..*self };
+        *self = PageStamp { page: PageVersion { version: after, ..self.page }, lsn };
         true
     }
 }
@@ -48,10 +55,16 @@ impl OptimisticPage<'_> {
         self.place.words.lsn()
     }
 
+    /// The page, as long as it is not changed and stays. True if it is validated afterwards.
+    #[inline]
+    pub fn at_version(&self) -> PageVersion {
+        PageVersion { id: self.id, frame: self.place.index, version: self.version }
+    }
+
     /// What to remember of the page. True if the page is validated afterwards.
     #[inline]
     pub fn stamp(&self) -> PageStamp {
-        PageStamp { id: self.id, frame: self.place.index, version: self.version, lsn: self.lsn() }
+        PageStamp { page: self.at_version(), lsn: self.lsn() }
     }
 }
 
@@ -61,13 +74,14 @@ impl BufferPool {
     #[inline]
     pub fn is_current(&self, stamp: &PageStamp) -> bool {
         // A frame that was emptied meanwhile was latched exclusively for that, so its version is another (PAGE-4).
-        self.frame(stamp.frame).frame.latch.validate(stamp.version) || self.has_content(stamp)
+        let PageVersion { frame, version, .. } = stamp.page;
+        self.frame(frame).frame.latch.validate(version) || self.has_content(stamp)
     }
 
     /// Latched without being changed, or written, evicted and read again, the page has another version but the same LSN.
     #[cold]
     fn has_content(&self, stamp: &PageStamp) -> bool {
-        self.optimistic_now(stamp.id).is_some_and(|page| {
+        self.optimistic_now(stamp.id()).is_some_and(|page| {
             let same = page.lsn() == stamp.lsn;
             same && page.validate()
         })

@@ -1,8 +1,8 @@
 //! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
 //! for what is planned in `planned.rs`.
 
-use foreshore_base::{Lsn, PageId, Result, SlotIndex, TableId, TxnId};
-use foreshore_btree::{Patience, Session, TxnChain};
+use foreshore_base::{Lsn, Result, TableId, TxnId};
+use foreshore_btree::{Finger, Patience, Session, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::Arc,
@@ -85,7 +85,7 @@ pub(crate) struct TxnSession {
     /// One of them is S, SIX or X, so some key locks are needless.
     pub(super) absolute: bool,
     /// The leaf that was used last, and where, and its table.
-    finger: (TableId, PageId, SlotIndex),
+    finger: Option<(TableId, Finger)>,
 }
 
 impl TxnSession {
@@ -113,7 +113,7 @@ impl TxnSession {
             company: Company::new(),
             reads: UnlockedReads::default(),
             absolute: false,
-            finger: (VOLUME, PageId::NONE, SlotIndex(0)),
+            finger: None,
         }
     }
 
@@ -308,14 +308,14 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn finger(&self, table: TableId) -> Option<(PageId, SlotIndex)> {
-        let (of, leaf, slot) = self.finger;
-        (of == table).then_some((leaf, slot))
+    fn finger(&self, table: TableId) -> Option<Finger> {
+        let (of, finger) = self.finger?;
+        (of == table).then_some(finger)
     }
 
     #[inline]
-    fn point(&mut self, table: TableId, leaf: PageId, slot: SlotIndex) {
-        self.finger = (table, leaf, slot);
+    fn point(&mut self, table: TableId, finger: Finger) {
+        self.finger = Some((table, finger));
     }
 
     #[inline]
