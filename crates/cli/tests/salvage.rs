@@ -229,6 +229,25 @@ fn a_data_file_that_is_none() {
     scene.salvage_whole();
 }
 
+/// In the place of a spare of the log there is something else, and nothing is lost with that. Who opens the database to write removes
+/// it, if it is no directory, and leaves alone what a link leads to.
+#[test]
+fn a_spare_of_the_log_that_is_none() {
+    let scene = Scene::new();
+    let (spare, aside) = (scene.file("log/spare-99"), scene.directory.path().join("aside"));
+    fs::write(&aside, "precious").unwrap();
+    std::os::unix::fs::symlink(&aside, &spare).unwrap();
+    scene.salvage_whole();
+    Database::open(scene.database()).unwrap().close().unwrap();
+    assert!(fs::symlink_metadata(&spare).is_err());
+    assert_eq!(fs::read(aside).unwrap(), b"precious");
+
+    let scene = Scene::new();
+    fs::create_dir(scene.file("log/spare-99")).unwrap();
+    scene.salvage_whole();
+    assert!(Database::open(scene.database()).is_err());
+}
+
 /// A data file that somebody has made 64 GiB long, without a byte in it: it takes no longer to look through what is not there. And pages
 /// in use whose bytes are gone are lost, hole or not.
 #[test]

@@ -131,7 +131,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     Ok(Found { store, geometry, last, end, sealed })
 }
 
-/// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own.
+/// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own. So goes what is no
+/// file and has the name of one, a link for example: nothing is lost with it.
 fn whole_spares(
     disk: &dyn Disk,
     spares: Vec<(u64, PathBuf)>,
@@ -139,11 +140,10 @@ fn whole_spares(
 ) -> Result<Vec<(u64, PathBuf)>> {
     let mut whole = Vec::new();
     for (number, path) in spares {
-        let file = disk.open(&path, OpenMode::Read).map_err(StorageError::io("open", &path))?;
-        if file.len().map_err(StorageError::io("measure", &path))? >= geometry.segment_bytes() {
+        let bytes = disk.open(&path, OpenMode::Read).and_then(|file| file.len());
+        if bytes.is_ok_and(|bytes| bytes >= geometry.segment_bytes()) {
             whole.push((number, path));
         } else {
-            drop(file);
             disk.remove(&path).map_err(StorageError::io("remove", &path))?;
         }
     }
