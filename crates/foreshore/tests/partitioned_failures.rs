@@ -353,6 +353,27 @@ fn a_waker_that_panics_harms_nobody_else() {
     db.close().unwrap();
 }
 
+/// Who has waited for a table in vain is told whether its waits or it itself had no more time.
+#[test]
+fn a_wait_for_a_table_says_which_limit_ended_it() {
+    const SOON: Duration = Duration::from_millis(20);
+    let db = open(&FaultyDisk::new(), options([1, 1, 4, 4]), |_| 0);
+    let mut holder = db.begin().unwrap();
+    holder.lock_table(NUMBERS, TableLock::Exclusive).unwrap();
+    let lock_timeout = |options: TransactOptions| {
+        let plan = db.plan().write(NUMBERS, 1).options(options);
+        match plan.submit(|tx| tx.put(NUMBERS, 1, 2)).unwrap().wait().unwrap_err() {
+            Error::LockTimeout(lock) => lock.lock_timeout,
+            other => panic!("{other}"),
+        }
+    };
+    let of_waits = TransactOptions { lock_timeout: Some(SOON), ..TransactOptions::default() };
+    assert_eq!(lock_timeout(of_waits), Some(SOON));
+    let of_it =
+        TransactOptions { lock_timeout: Some(FAR), deadline: Some(SOON), ..TransactOptions::default() };
+    assert_eq!(lock_timeout(of_it), None);
+}
+
 /// A result is given once. Who asks again is told so, not that something has died.
 #[test]
 #[should_panic(expected = "once more")]

@@ -56,6 +56,7 @@ mod tests {
             (b"hex:00", "hex:6865783a3030"),
         ] {
             assert_eq!(shown(id), expected);
+            assert_eq!(*label(id), *format!("prepared {expected}"));
         }
     }
 }
