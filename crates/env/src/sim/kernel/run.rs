@@ -57,9 +57,10 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
     for number in 0..kernel.threads.len() {
         let fiber = kernel.threads[number].fiber;
         if !fiber.is_null() {
-            // SAFETY: nobody else knows the fiber. What lies on its stack is leaked, as in a process that is killed; nobody
-            // waits for it.
-            unsafe { (*fiber).force_reset() };
+            // SAFETY: the thread has its fiber, and nobody else knows it.
+            let fiber = unsafe { &mut *fiber };
+            // SAFETY: what lies on its stack is leaked, as in a process that is killed; nobody waits for it.
+            unsafe { fiber.force_reset() };
             kernel.end(number);
         }
     }
