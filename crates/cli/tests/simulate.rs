@@ -99,6 +99,31 @@ fn every_latch_is_simulated() {
     assert!(results.iter().all(|result| result["acquisitions_per_s"].as_f64().unwrap() > 0.0));
 }
 
+/// What single accesses take is what the profile says.
+#[cfg(foreshore_sim)]
+#[test]
+fn memory_is_as_the_profile_says() {
+    let args = "bench memory --profile vm2-zen4 --cores 2 --rounds 1 --json";
+    let output = simulate(&args.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["experiment"], &report["processors"]), (&"memory".into(), &2.into()));
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 18, "{report}");
+    let takes = |access: &str, kib: Option<u64>, least: f64, most: f64| {
+        let found = results.iter().find(|result| result["access"] == access && result["kib"].as_u64() == kib);
+        let ns = found.unwrap()["ns"].as_f64().unwrap();
+        assert!((least..most).contains(&ns), "{access} {kib:?}: {ns}");
+    };
+    takes("change of a word", None, 2.0, 3.0);
+    takes("pause of a spinning loop", None, 24.0, 25.0);
+    takes("load that finds where the next one is", Some(4 << 10), 12.0, 20.0);
+    takes("load that finds where the next one is", Some(128 << 10), 110.0, 150.0);
+    takes("hand over: one stores, the other loads", None, 40.0, 60.0);
+    takes("hand over: one changes, the other tries to", None, 13.0, 40.0);
+    takes("change of a word by both", None, 2.0, 5.0);
+}
+
 #[cfg(foreshore_sim)]
 #[test]
 fn impossible_machines_are_refused() {
