@@ -12,8 +12,8 @@ use crate::{
 
 const PLOT: &str = "commits/s";
 /// Why the collapse begins with other numbers of cores.
-const KNEE: &str = "the knee lies between 8 and 16 cores here: with 8 the system takes 58 % of their time, for sleeps and wake-ups, and yet \
-                    somebody who runs takes the mutex at once; with 16 cores idle for half of the time, while who was woken is on the way";
+const KNEE: &str = "the knee lies between 8 and 16 cores here: with 8 the system takes 56 % of their time, for sleeps and wake-ups, and yet \
+                    somebody who runs takes the mutex at once; with 16 cores wait for four tenths of the time, while who was woken is on the way";
 /// Why more cores do not lower the peak.
 const TWO_FILL_THE_MUTEX: &str = "the peak is that of 2 threads, whatever the number of cores: nothing lies between transactions here, and two fill the mutex";
 /// Why one mutex is ahead where nobody wants it.
