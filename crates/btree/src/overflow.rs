@@ -104,8 +104,8 @@ impl<S: Session> Session for Covered<'_, S> {
         self.0.chain()
     }
 
-    fn logged(&mut self, lsn: foreshore_base::Lsn) {
-        self.0.logged(lsn);
+    fn logged(&mut self, lsn: foreshore_base::Lsn, bytes: usize) {
+        self.0.logged(lsn, bytes);
     }
 }
 

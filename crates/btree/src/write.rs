@@ -333,7 +333,7 @@ impl<'a> Tree<'a> {
     ) -> Result<Lsn> {
         let chain = session.chain();
         let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
-        session.logged(lsn);
+        session.logged(lsn, payload.iter().map(|piece| piece.len()).sum());
         session.changes(page, lsn);
         Ok(lsn)
     }

@@ -3,9 +3,12 @@
 //! Those that fill the log together all fail, though each would fit it alone: the oldest needs what all of them have written,
 //! and when it has gone, so does the next. So they are kept apart before the log is full.
 //!
-//! TXN-38: from a [sixteenth](SHARES) of the room for work on, a transaction lets the one that needs most of the log go on alone, for
+//! TXN-38: when the log has grown by a [sixteenth](SHARES) of the room for work since a transaction began, and an [eighth](PART) of
+//! that is its own, it lets the one that needs most of the log go on alone, for
 //! as long as that gets on, but not for more than [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it
 //! waits [`PATIENCE`], and not again.
+//!
+//! Small ones beside many others let nobody go on, however much those write meanwhile: they need little, and are over soon.
 //!
 //! What cannot be kept apart so, because it began while the other wrote, has to run again, alone. Whether that is worth while says
 //! [`Txn::was_crowded`].
@@ -24,6 +27,8 @@ use crate::error::TxnError;
 
 /// Parts of the room for work: who has filled one of them looks whether others are there.
 const SHARES: u64 = 16;
+/// Who has written less than one of so many parts of what the log has grown by is small beside the others.
+const PART: u64 = 8;
 /// How long a transaction waits in one place at most.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -32,6 +37,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 pub(super) struct Company {
     /// With a record beyond this it looks again.
     look_at: Lsn,
+    /// Bytes of its own records since it has looked.
+    written: u64,
     /// Writers that had ended when it looked.
     ended: Option<u64>,
     /// There were others.
@@ -42,21 +49,32 @@ pub(super) struct Company {
 
 impl Company {
     pub(super) fn new() -> Company {
-        Company { look_at: Lsn::MAX, ended: None, met: false, in_vain: None }
+        Company { look_at: Lsn::MAX, written: 0, ended: None, met: false, in_vain: None }
     }
 
     /// What its transaction writes next comes at `tail` or later; `work_bytes` is the room for work.
     #[inline]
     pub(super) fn begin_share(&mut self, tail: Lsn, work_bytes: u64) {
         self.look_at = Lsn(tail.0 + work_bytes / SHARES);
+        self.written = 0;
+    }
+
+    /// A record of its transaction was appended, with so many bytes.
+    #[inline]
+    pub(super) fn note(&mut self, bytes: usize) {
+        self.written += bytes as u64;
     }
 }
 
 impl TxnSession {
-    /// Whether it has filled another part of the log.
+    /// Whether another part of the log has been filled, not least by it.
     #[inline]
     pub(super) fn looks_for_company(&self) -> bool {
-        self.chain.last > self.company.look_at
+        self.chain.last > self.company.look_at && self.is_large()
+    }
+
+    fn is_large(&self) -> bool {
+        self.company.written >= self.core().log.work_bytes() / (SHARES * PART)
     }
 
     /// Whether there are others, or were since it has last looked; `None`: it has not looked.

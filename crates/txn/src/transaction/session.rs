@@ -344,6 +344,12 @@ impl Session for TxnSession {
     }
 
     #[inline]
+    fn logged(&mut self, lsn: Lsn, bytes: usize) {
+        self.chain.note(lsn);
+        self.company.note(bytes);
+    }
+
+    #[inline]
     fn changes(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
         self.follow_change(leaf, lsn);
     }

@@ -97,6 +97,28 @@ fn who_has_written_little_has_no_company() {
     }
 }
 
+/// 128 threads that inserted a thousand rows at a time all looked for company all the time, because the others had filled the log
+/// meanwhile, and let each other go on: half as many transactions a second.
+#[test]
+fn who_is_small_beside_many_others_has_no_company_either() {
+    for policy in LogFullPolicy::ALL {
+        let rows = rows_alone(policy) / 6;
+        let (engine, table) = open_crowded(policy);
+        let (mut older, mut txn, mut large) = (begin(&engine), begin(&engine), begin(&engine));
+        older.put(&table, &key(1, 0), &[1; VALUE]).unwrap();
+        txn.put(&table, &key(2, 0), &[1; VALUE]).unwrap();
+        for row in 0..rows {
+            large.put(&table, &key(3, row), &[1; VALUE]).unwrap();
+        }
+        assert!(large.was_crowded(), "{policy:?}");
+        large.commit(Durability::Lazy).unwrap();
+        txn.put(&table, &key(2, 1), &[1; VALUE]).unwrap();
+        assert!(!txn.was_crowded(), "{policy:?}");
+        txn.commit(Durability::Lazy).unwrap();
+        older.commit(Durability::Lazy).unwrap();
+    }
+}
+
 /// TXN-38: from some size on the younger ones let the oldest go on, so one of them comes to its end.
 #[test]
 fn of_several_transactions_that_each_fit_alone_one_commits() {
