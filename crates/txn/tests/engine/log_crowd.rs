@@ -112,7 +112,9 @@ fn who_is_small_beside_many_others_has_no_company_either() {
         }
         assert!(large.was_crowded(), "{policy:?}");
         large.commit(Durability::Lazy).unwrap();
-        txn.put(&table, &key(2, 1), &[1; VALUE]).unwrap();
+        for row in 1..3 {
+            txn.put(&table, &key(2, row), &[1; VALUE]).unwrap();
+        }
         assert!(!txn.was_crowded(), "{policy:?}");
         txn.commit(Durability::Lazy).unwrap();
         older.commit(Durability::Lazy).unwrap();
