@@ -104,11 +104,11 @@ struct Halves {
 }
 
 /// Ascending keys fill their leaves: a key behind all records gets a new leaf, and no record moves. Not for a rollback, which
-/// asks nobody about the gap.
+/// asks nobody about the gap, nor where the last split came to the same: keys that descend towards a full leaf would get a leaf each.
 fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Halves> {
     let count = view.slot_count();
     let ascending = matches!(urgency, Urgency::Forward) && view.level() == 0 && count > 0;
-    if !ascending || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
+    if !ascending || view.ends_with_high() || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
         return None;
     }
     let cut = Cut { kept: count, moved: count, separator: key.to_vec(), leftmost: PageId::NONE };

@@ -289,3 +289,20 @@ fn leaves_of_ascending_keys_are_full_and_redo_fills_them_the_same_way() {
         );
     }
 }
+
+/// Keys that descend towards a leaf share leaves, however full it is: each does not get one of its own.
+#[test]
+fn keys_that_descend_to_a_full_leaf_share_leaves() {
+    for below in 20..27 {
+        let rig = Rig::new(usize::MAX);
+        let mut session = NoLocks::new(TxnId(1));
+        for row in (0..below).chain((10_000..10_300_u64).rev()) {
+            assert!(rig.tree.insert(&mut session, &row.to_be_bytes(), &[7; 900]).unwrap());
+        }
+        let report = rig.verify();
+        let (leaves, rows) = (report.pages - report.inner_pages, report.records);
+        assert_eq!(rows, below + 300);
+        // A full one has eight.
+        assert!(leaves <= rows / 3, "{leaves} leaves for {rows} records");
+    }
+}

@@ -168,6 +168,12 @@ impl<'a> SlottedView<'a> {
         self.fence_into(HIGH_FENCE, key)
     }
 
+    /// Whether nothing was put into the page since it got its high key.
+    pub fn ends_with_high(&self) -> bool {
+        let (offset, _) = self.fence(HIGH_FENCE);
+        offset != 0 && offset == self.heap_start()
+    }
+
     /// How `key` compares to the low fence.
     #[inline]
     pub fn compare_low(&self, key: &[u8]) -> Ordering {
