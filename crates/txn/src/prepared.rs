@@ -16,7 +16,7 @@
 //! durable; so no restart ever finds two.
 //!
 //! The locks are logged by name, which is a hash. Should another version of this program hash differently, the logged name of
-//! a known key tells, and the whole tables are locked instead.
+//! a known key tells, and the whole tables are locked instead, for all such transactions together.
 
 mod description;
 
@@ -60,7 +60,13 @@ pub(crate) struct Prepared {
     at: u64,
     /// Tables that are locked as a whole.
     tables: usize,
+    /// Of these, where its locks have lost their names.
+    nameless: Option<WholeTables>,
 }
+
+/// Tables that are locked as a whole for prepared transactions whose locks have lost their names. Several of them may have changed
+/// one table, and none could lock that beside the others: it is locked for all, until the last of them is decided about.
+pub(crate) type WholeTables = Arc<Mutex<LockOwner>>;
 
 /// All prepared transactions, by their global ids.
 #[derive(Debug, Default)]
@@ -148,7 +154,7 @@ impl Txn {
                 self.finished = true;
                 self.session.owner.release_shared();
                 let tables = self.session.intents().filter(|&(table, mode)| is_whole(table, mode)).count();
-                let mut prepared = self.session.suspend(at, tables);
+                let mut prepared = self.session.suspend(at, tables, None);
                 prepared.owner.relabel(label(global_id));
                 self.leave_pipeline(false, lsn, true);
                 core.prepared.put(global_id, prepared);
@@ -207,10 +213,10 @@ fn log_records(session: &mut TxnSession, locks: &[LoggedLock], global_id: &[u8],
 
 impl TxnSession {
     /// Takes everything out that a prepared transaction keeps.
-    fn suspend(&mut self, at: u64, tables: usize) -> Prepared {
+    fn suspend(&mut self, at: u64, tables: usize, nameless: Option<WholeTables>) -> Prepared {
         let slot = self.slot.take().expect("whoever has logged something has a slot");
         let (owner, chain) = (self.owner.hand_over(), mem::take(&mut self.chain));
-        Prepared { owner, first: chain.first, chain, slot, at, tables }
+        Prepared { owner, first: chain.first, chain, slot, at, tables, nameless }
     }
 
     fn resume(engine: &Arc<Engine>, prepared: Prepared) -> TxnSession {
@@ -233,15 +239,15 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let prepared = core.prepared.take(global_id)?;
-        let (at, tables) = (prepared.at, prepared.tables);
+        let mut prepared = core.prepared.take(global_id)?;
+        let (at, tables, nameless) = (prepared.at, prepared.tables, prepared.nameless.take());
         let mut session = TxnSession::resume(self, prepared);
         let appended = session.announce_change().and_then(|_| session.append_last(records::COMMIT));
         let lsn = match appended {
             Ok(lsn) => lsn,
             Err(error) => {
                 session.end_change();
-                core.prepared.put(global_id, session.suspend(at, tables));
+                core.prepared.put(global_id, session.suspend(at, tables, nameless));
                 return Err(error.into());
             }
         };
@@ -265,9 +271,14 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let mut session = TxnSession::resume(self, core.prepared.take(global_id)?);
+        let mut prepared = core.prepared.take(global_id)?;
+        let nameless = prepared.nameless.take();
+        let mut session = TxnSession::resume(self, prepared);
         let undone = rollback::undo_all(&mut session);
-        if !session.abandon_unless_undone(&undone) {
+        if session.abandon_unless_undone(&undone) {
+            // Theirs stay as well (TXN-39).
+            mem::forget(nameless);
+        } else {
             session.owner.release_all(None);
         }
         let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
@@ -283,8 +294,13 @@ impl Engine {
 }
 
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
-/// Before anybody else is there.
-pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
+/// Before anybody else is there. `nameless`: what was locked for such transactions before it.
+pub(crate) fn restore(
+    core: &Core,
+    txn: TxnId,
+    last: Lsn,
+    nameless: &mut Option<WholeTables>,
+) -> Result<bool> {
     let mut payload = Vec::new();
     let header = core.log.read(last, &mut payload)?;
     if header.kind != records::PREPARE || header.txn != txn {
@@ -309,11 +325,18 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
     let mut tables = 0;
     if core.locking {
+        if !names_hold && nameless.is_none() {
+            let label = Arc::from("prepared transactions");
+            let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
+            let owner = begun.map_err(|error| not_restored(&id, 0, 0, &error))?;
+            *nameless = Some(Arc::new(Mutex::new(owner)));
+        }
+        let together = nameless.as_ref().filter(|_| !names_hold);
         for lock in locks {
             tables += usize::from(
                 matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
             );
-            let taken = take(&mut owner, lock, names_hold);
+            let taken = take(&mut owner, lock, together);
             taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
     }
@@ -324,7 +347,9 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     core.prepared.reserve(&prepare.global_id).map_err(|error| {
         StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
     })?;
-    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables });
+    let nameless = nameless.clone().filter(|_| !names_hold);
+    core.prepared
+        .put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables, nameless });
     Ok(true)
 }
 
@@ -333,16 +358,17 @@ fn known_name(core: &Core) -> LockName {
     core.locks.lasting_name(TableId::CATALOG, KNOWN_KEY).unwrap_or(NO_NAME)
 }
 
-/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
-fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
-    match lock {
-        LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
-        LoggedLock::Key(..) => Ok(()),
-        LoggedLock::Table(table, mode) => {
-            let whole = !names_hold && table != VOLUME;
-            let mode = if whole { IntentMode::X } else { mode };
-            owner.intent(table, mode, &WaitPolicy { no_wait: true, ..WaitPolicy::default() })
+/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys, and are
+/// taken `together` for all whom that befell.
+fn take(owner: &mut LockOwner, lock: LoggedLock, together: Option<&WholeTables>) -> Result<(), LockError> {
+    let at_once = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
+    match (lock, together) {
+        (LoggedLock::Key(name, mode), None) => owner.restore(name, mode),
+        (LoggedLock::Key(..), Some(_)) => Ok(()),
+        (LoggedLock::Table(table, _), Some(together)) if table != VOLUME => {
+            together.lock().intent(table, IntentMode::X, &at_once)
         }
+        (LoggedLock::Table(table, mode), _) => owner.intent(table, mode, &at_once),
     }
 }
 

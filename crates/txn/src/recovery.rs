@@ -193,8 +193,9 @@ pub(crate) fn undo_losers(
 ) -> Result<()> {
     core.catalog.load(&core.trees, history.next_table)?;
     // Before anything is undone: what stands under their locks stays (TXN-20).
+    let mut nameless = None;
     for (txn, last) in mem::take(&mut history.losers) {
-        if prepared::restore(core, txn, last)? {
+        if prepared::restore(core, txn, last, &mut nameless)? {
             history.report.prepared += 1;
         } else {
             history.losers.insert(txn, last);
