@@ -156,8 +156,11 @@ impl Cut {
 /// The halves of a cut, if each fits a page.
 fn fit(view: SlottedView<'_>, outline: &Outline, cut: Cut) -> Option<Halves> {
     let (node, right) = right_half(view, outline, &cut)?;
-    let left = image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?;
-    Some(Halves { cut, node, left: Some(left), right })
+    let left = match image::stays_in_place(view, cut.kept, &cut.separator) {
+        true => None,
+        false => Some(image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?),
+    };
+    Some(Halves { cut, node, left, right })
 }
 
 /// The right half of a cut, encoded and built.

@@ -7,7 +7,7 @@ use std::{
 
 use foreshore_base::{
     Lsn, StorageError, TableId, TxnId,
-    limits::{MAX_KEY_BYTES, PAGE_BYTES},
+    limits::{MAX_INLINE_VALUE_BYTES, MAX_KEY_BYTES, PAGE_BYTES},
 };
 use foreshore_env::{disk::Disk, random::Xorshift, sync::Arc};
 use foreshore_pages::{BufferPool, PAGE_HEADER_BYTES, RECORD_OVERHEAD_BYTES};
@@ -272,11 +272,7 @@ fn leaves_of_ascending_keys_are_full_and_redo_fills_them_the_same_way() {
         }
         let report = rig.verify();
         assert_eq!(report.records, 1500);
-        let redone = rig.redone("db/redone", usize::MAX);
-        assert_eq!(redone.verify(), report);
-        for page in rig.pages() {
-            assert!(rig.page(page).0 == redone.page(page).0, "page {page} differs after redo");
-        }
+        assert_same_after_redo(&rig);
         // The leaf that is being filled has a low fence, and no prefix.
         let room = PAGE_BYTES - PAGE_HEADER_BYTES - key_bytes;
         let record = RECORD_OVERHEAD_BYTES + key_bytes + value_bytes;
@@ -304,5 +300,25 @@ fn keys_that_descend_to_a_full_leaf_share_leaves() {
         assert_eq!(rows, below + 300);
         // A full one has eight.
         assert!(leaves <= rows / 3, "{leaves} leaves for {rows} records");
+    }
+}
+
+/// A leaf whose only record leaves no room for another is cut behind it whenever a key comes there. The split that followed another
+/// such built the leaf anew, and redo left the record where it was.
+#[test]
+fn a_leaf_of_one_record_is_cut_twice_in_the_same_way() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    for row in [1, 2, 3, 9, 10, 8, 7, 6_u8] {
+        assert!(rig.tree.insert(&mut session, &[row; 1200], &[7; MAX_INLINE_VALUE_BYTES]).unwrap());
+    }
+    assert_same_after_redo(&rig);
+}
+
+fn assert_same_after_redo(rig: &Rig) {
+    let redone = rig.redone("db/redone", usize::MAX);
+    assert_eq!(redone.verify(), rig.verify());
+    for page in rig.pages() {
+        assert!(rig.page(page).0 == redone.page(page).0, "page {page} differs after redo");
     }
 }
