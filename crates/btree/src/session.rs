@@ -124,9 +124,9 @@ pub trait Session {
     /// Where the transaction's records are in the log.
     fn chain(&mut self) -> &mut TxnChain;
 
-    /// Takes note of a record that was appended for the transaction, with so many bytes of payload. Called while the changed page is still latched, so
-    /// that a checkpoint, which visits every page after it has taken its redo point, finds either the record behind
-    /// that point or the transaction in the table (BTREE-9).
+    /// Takes note of a record that was appended for the transaction, with so many bytes of payload. Called while the changed
+    /// page is still latched, so that a checkpoint, which visits every page after it has taken its redo point, finds either the
+    /// record behind that point or the transaction in the table (BTREE-9).
     fn logged(&mut self, lsn: Lsn, bytes: usize) {
         let _ = bytes;
         self.chain().note(lsn);

@@ -111,12 +111,11 @@ fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Hal
     if !ascending || view.ends_with_high() || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
         return None;
     }
-    let cut = Cut { kept: count, moved: count, separator: key.to_vec(), leftmost: PageId::NONE };
     if !image::stays_in_place(view, count, key) {
         return None;
     }
-    let (node, right) = right_half(view, &Outline::of(view), &cut)?;
-    Some(Halves { cut, node, left: None, right })
+    let cut = Cut { kept: count, moved: count, separator: key.to_vec(), leftmost: PageId::NONE };
+    fit(view, &Outline::of(view), cut)
 }
 
 /// Splits a node for `key` at the best place where both halves fit; `None` when it has no records.
@@ -155,20 +154,14 @@ impl Cut {
 
 /// The halves of a cut, if each fits a page.
 fn fit(view: SlottedView<'_>, outline: &Outline, cut: Cut) -> Option<Halves> {
-    let (node, right) = right_half(view, outline, &cut)?;
+    let right = Outline { low: Some(cut.separator.clone()), leftmost: cut.leftmost, ..outline.clone() };
+    let node = image::encode(&right, view, cut.moved..view.slot_count());
+    let right = Image::parse(outline.table, &node)?.build().ok()?;
     let left = match image::stays_in_place(view, cut.kept, &cut.separator) {
         true => None,
         false => Some(image::left_half(view, cut.kept, Some(&cut.separator), PageId::NONE).ok()?),
     };
     Some(Halves { cut, node, left, right })
-}
-
-/// The right half of a cut, encoded and built.
-fn right_half(view: SlottedView<'_>, outline: &Outline, cut: &Cut) -> Option<(Vec<u8>, PageBuilder)> {
-    let right = Outline { low: Some(cut.separator.clone()), leftmost: cut.leftmost, ..outline.clone() };
-    let node = image::encode(&right, view, cut.moved..view.slot_count());
-    let right = Image::parse(outline.table, &node)?.build().ok()?;
-    Some((node, right))
 }
 
 /// The first record up to which the node has half of its bytes.

@@ -73,19 +73,17 @@ const BEFORE_ALL: u64 = 0x6265_666F_7265_2121;
 /// Where a name has the last byte of its key.
 const LAST_AT: u32 = 16;
 
-/// An odd number near 2⁶⁴ divided by the golden ratio: what is multiplied by it is spread over the upper bits.
+/// An odd number near 2⁶⁴ divided by the golden ratio: what is multiplied by it is spread over the upper bits. Table ids are, so that
+/// equal keys of two tables have unrelated names.
 pub(crate) const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Stands for the bytes of a key that has none.
 const EMPTY: u64 = 0x6E6F_7468_696E_6721;
 
-/// Spreads table ids over the seeds, so that equal keys of two tables have unrelated names.
-const TABLE_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-
 /// The name of a key in a database with this seed.
 #[inline]
 pub(crate) fn name(seed: u64, table: TableId, key: KeyRef<'_>) -> LockName {
-    let table = (u64::from(table.0) + 1).wrapping_mul(TABLE_FACTOR);
+    let table = (u64::from(table.0) + 1).wrapping_mul(SCATTER);
     let mut hasher = FixedState::with_seed(seed ^ table).build_hasher();
     let mut last = 0;
     match key {

@@ -98,9 +98,9 @@ impl EngineOptions {
 /// What is done when the log is full and no checkpoint can shorten it, because an open transaction needs it.
 ///
 /// Under either policy a transaction during which a sixteenth of the room that changes have was filled, or another one, and which has
-/// written an eighth of that itself, waits until the one that needs most of the log has ended: for at most ten seconds, and for at most one if that one does not get on. So large
-/// transactions do not fill the log together, where all of them would fail. One that was refused, or ended, beside others may well
-/// succeed alone: [`Txn::was_crowded`](crate::Txn::was_crowded).
+/// written an eighth of that itself, waits until the one that needs most of the log has ended: for at most ten seconds, and for at
+/// most one if that one does not get on. So large transactions do not fill the log together, where all of them would fail. One that
+/// was refused, or ended, beside others may well succeed alone: [`Txn::was_crowded`](crate::Txn::was_crowded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFullPolicy {
     /// Who wants to write waits up to a second for others to end, and fails with `LogFull` then; at once if it is itself the

@@ -70,7 +70,7 @@ impl HeldLocks {
     /// Where the index is looked at first.
     #[inline]
     fn first_place(&self, name: LockName) -> usize {
-        name.scattered(self.index.len().leading_zeros() + 1)
+        name.scattered(u64::BITS - self.index.len().ilog2())
     }
 
     /// The place of the lock on a name.

@@ -4,9 +4,8 @@
 //! and when it has gone, so does the next. So they are kept apart before the log is full.
 //!
 //! TXN-38: when the log has grown by a [sixteenth](SHARES) of the room for work since a transaction began, and an [eighth](PART) of
-//! that is its own, it lets the one that needs most of the log go on alone, for
-//! as long as that gets on, but not for more than [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it
-//! waits [`PATIENCE`], and not again.
+//! that is its own, it lets the one that needs most of the log go on alone, for as long as that gets on, but not for more than
+//! [`LONGEST`]; for one that stands still, which may wait for a lock of this one, it waits [`PATIENCE`], and not again.
 //!
 //! Small ones beside many others let nobody go on, however much those write meanwhile: they need little, and are over soon.
 //!
