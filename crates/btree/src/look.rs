@@ -49,9 +49,10 @@ impl Place {
         here.then(|| Place::found(view, Ok(slot)))
     }
 
+    /// What a key is in the leaf whose fences enclose it.
     #[inline]
     pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
-        Place::found(view, view.find(key))
+        Place::found(view, view.find_enclosed(key))
     }
 
     /// The same for a key that may well come after all others of the leaf.

@@ -18,7 +18,8 @@
 //! | 40 | 4 | high key: offset, length; offset 0 is +∞ |
 //! | 44 | 4 | leftmost child of an inner node, or 0 |
 //! | 48 | 8 | image LSN: the newest record that holds the page whole |
-//! | 56 | 8 | zero |
+//! | 56 | 2 | skipped: so many first bytes of what is stored of its key does each record share with all others; heads begin behind them |
+//! | 58 | 6 | zero |
 //!
 //! From byte 64 on: the slots of a slotted page (see `slotted`), the bits of an allocation bitmap (see `space`), or the
 //! body of the header page (see `space`).
@@ -46,6 +47,7 @@ pub(crate) const LOW_FENCE: usize = 36;
 pub(crate) const HIGH_FENCE: usize = 40;
 pub(crate) const LEFTMOST_CHILD: usize = 44;
 pub(crate) const IMAGE_LSN: usize = 48;
+pub(crate) const SKIPPED: usize = 56;
 
 // Offsets and lengths are 16 bits.
 const _: () = assert!(PAGE_BYTES <= 1 << 15);

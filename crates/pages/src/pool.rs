@@ -253,7 +253,7 @@ impl BufferPool {
     }
 
     /// The frame that holds `page`, as far as anybody can know without its latch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resident(&self, page: PageId) -> Option<FrameRef<'_>> {
         self.translation.get(page).map(|index| self.frame(index))
     }

@@ -11,7 +11,7 @@
 //!
 //! | bits | field |
 //! | --- | --- |
-//! | 0..32 | head: the first four bytes of the key after the prefix, as a big-endian number, zeros where it is shorter |
+//! | 0..32 | head: four bytes of the key after the prefix and the skipped bytes, as a big-endian number, zeros where it is shorter |
 //! | 32..48 | offset of the record |
 //! | 48..62 | bytes of the key after the prefix |
 //! | 62 | overflow: the value says where the value is |
@@ -20,6 +20,10 @@
 //! A record in the heap: the key after the prefix | value length (16 bits) | value. In an inner node the value is the
 //! child's page id, 32 bits. Fences lie in the heap in full; a node has a low fence and one high key: its high fence
 //! or, while it has a foster child, the lowest key of that child.
+//!
+//! Skipped are first bytes behind the prefix that all records share although the fences do not: heads of nodes at the rim of a tree, and
+//! of those whose keys carry over between the fences, tell one key from another all the same. Whoever builds a node looks for them; who
+//! inserts a key that does not share them has all heads made anew.
 //!
 //! PAGE-2: everything in [`SlottedView`] ends after as many steps as a page can have slots, and returns nonsense at
 //! worst, whatever the bytes are. It may be used under an optimistic latch.

@@ -23,8 +23,13 @@
 //!
 //! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes what is
 //! written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older ones, and keeps a
-//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that has it open with the first
-//! change of its control file, that is, with a checkpoint; the older version refuses it then.
+//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that opens it before anything else of
+//! it is changed; the older version refuses it then. Its pages and log may be of older formats for as long as it lives.
+//!
+//! | format | what was new |
+//! | --- | --- |
+//! | 1 | |
+//! | 2 | nodes say how many bytes their heads skip (`foreshore-pages`, `slotted.rs`); zeros in format 1 |
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +41,7 @@ use foreshore_env::{
 };
 
 /// The version of all files of a database, log and pages included, as they are written.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The oldest version that is read.
 pub(crate) const OLDEST_FORMAT: u32 = 1;
@@ -50,6 +55,8 @@ const CLEAN_BIT: u32 = 1;
 /// What a slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
+    /// The version that wrote it.
+    pub(crate) format: u32,
     pub(crate) sequence: u64,
     pub(crate) database_id: u64,
     /// Closed in order: the checkpoint was the last thing that happened.
@@ -68,6 +75,7 @@ impl Control {
     /// A database in the making: it has an id and nothing else.
     pub(crate) fn new(database_id: u64) -> Control {
         Control {
+            format: FORMAT_VERSION,
             sequence: 1,
             database_id,
             clean: false,
@@ -83,7 +91,7 @@ impl Control {
         let mut slot = [0; SLOT_BYTES];
         let mut put = |offset: usize, bytes: &[u8]| slot[offset..offset + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(8, &FORMAT_VERSION.to_le_bytes());
+        put(8, &self.format.to_le_bytes());
         put(16, &self.sequence.to_le_bytes());
         put(24, &self.database_id.to_le_bytes());
         put(32, &(PAGE_BYTES as u32).to_le_bytes());
@@ -114,6 +122,7 @@ impl Control {
             return Slot::Damaged;
         }
         Slot::Valid(Control {
+            format,
             sequence: u64_at(16),
             database_id: u64_at(24),
             clean: u32_at(36) & CLEAN_BIT != 0,
@@ -210,6 +219,11 @@ impl ControlFile {
         self.content = Control { catalog_root, overflow_root, ..self.content };
     }
 
+    /// Takes on this version's format, durably, if the file is of an older one (TXN-33).
+    pub(crate) fn upgrade(&mut self) -> Result<()> {
+        if self.content.format < FORMAT_VERSION { self.write(self.content) } else { Ok(()) }
+    }
+
     /// Gives the file its final name, not yet durably.
     pub(crate) fn rename(&mut self, disk: &dyn Disk, to: &Path) -> Result<()> {
         disk.rename(&self.path, to).map_err(StorageError::io("rename", &self.path))?;
@@ -219,6 +233,7 @@ impl ControlFile {
 
     /// Replaces the content; durable when this returns. After an error one of the two contents is there.
     pub(crate) fn write(&mut self, mut content: Control) -> Result<()> {
+        content.format = FORMAT_VERSION;
         content.sequence = self.content.sequence.wrapping_add(1);
         let slot = content.encode();
         for index in 0..SLOTS {

@@ -7,12 +7,12 @@ use foreshore_base::{
 
 use super::{
     MAX_SLOTS, PageFull, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView, common_prefix,
-    slot_offset,
+    head_of, slot_offset,
 };
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HEAP_START, HIGH_FENCE, IMAGE_LSN, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE,
-        PAGE_HEADER_BYTES, PREFIX_LENGTH, PageKind, SLOT_COUNT, TABLE,
+        PAGE_HEADER_BYTES, PREFIX_LENGTH, PageKind, SKIPPED, SLOT_COUNT, TABLE,
     },
     words::{PageBuffer, PageWords},
 };
@@ -115,7 +115,7 @@ impl PageBuilder {
         let (length_part, rest) = rest.split_at_mut(RECORD_LENGTH_BYTES);
         length_part.copy_from_slice(&(value.len() as u16).to_le_bytes());
         rest[..value.len()].copy_from_slice(value);
-        self.name(Slot::new(suffix, place, flags));
+        self.name(Slot::new(suffix, 0, place, flags));
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl PageBuilder {
                     let place = self.add(end - start)?;
                     let record = &mut self.page.0[place..place + (end - start)];
                     view.words().copy_to(start, record);
-                    let slot = Slot::new(&record[..slot.suffix_len() - cut], place, slot.flags());
+                    let slot = Slot::new(&record[..slot.suffix_len() - cut], 0, place, slot.flags());
                     self.name(slot);
                 }
                 _ => self.push_from(view, index)?,
@@ -189,8 +189,29 @@ impl PageBuilder {
     pub fn store(mut self, words: &PageWords) {
         self.put(SLOT_COUNT, (self.count as u16).to_le_bytes());
         self.put(HEAP_START, (self.heap_start as u16).to_le_bytes());
-        let end = IMAGE_LSN;
-        words.write(TABLE, &self.page.0[TABLE..end]);
-        words.write(PAGE_HEADER_BYTES, &self.page.0[PAGE_HEADER_BYTES..]);
+        self.skip();
+        words.write(TABLE, &self.page.0[TABLE..IMAGE_LSN]);
+        words.write(SKIPPED, &self.page.0[SKIPPED..]);
+    }
+
+    /// Has heads begin behind what all records share; the first and the last of them tell.
+    fn skip(&mut self) {
+        let slot_at = |page: &PageBuffer, place: usize| {
+            let (words, _) = page.0[slot_offset(place)..].as_chunks();
+            Slot(u64::from_le_bytes(words[0]))
+        };
+        let Some(last @ 1..) = self.count.checked_sub(1) else { return };
+        let suffix = |slot: Slot| &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()];
+        let skipped = common_prefix(suffix(slot_at(&self.page, 0)), suffix(slot_at(&self.page, last)));
+        if skipped == 0 {
+            return;
+        }
+        self.put(SKIPPED, (skipped as u16).to_le_bytes());
+        for place in 0..self.count {
+            let slot = slot_at(&self.page, place);
+            let suffix = &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()];
+            let head = head_of(suffix.get(skipped..).unwrap_or(&[]));
+            self.put(slot_offset(place), slot.with_head(head).0.to_le_bytes());
+        }
     }
 }

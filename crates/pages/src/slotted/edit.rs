@@ -10,7 +10,7 @@ use super::{
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, GARBAGE, HEAP_START, HIGH_FENCE, LEFTMOST_CHILD, LOW_FENCE, PREFIX_LENGTH,
-        SLOT_COUNT,
+        SKIPPED, SLOT_COUNT,
     },
     words::{PageBuffer, PageWords},
 };
@@ -64,10 +64,11 @@ impl<'a> SlottedMut<'a> {
             return Err(PageFull);
         }
         let offset = self.make_hole(SLOT_BYTES, record)?;
+        let skipped = self.skip_with(suffix, count);
         self.write_record(offset, suffix, value);
         let place = slot_offset(usize::from(slot.0));
         self.words.move_up(place, usize::from(count - slot.0));
-        self.words.set_u64(place, Slot::new(suffix, offset, flags).0);
+        self.words.set_u64(place, Slot::new(suffix, skipped, offset, flags).0);
         self.words.set_u64(SLOT_COUNT, view.extent().with_record(offset));
         Ok(())
     }
@@ -107,7 +108,7 @@ impl<'a> SlottedMut<'a> {
         }
         let offset = self.reserve(0, new_bytes)?;
         self.write_record(offset, &suffix, value);
-        self.words.set_u64(slot_offset(usize::from(slot.0)), Slot::new(&suffix, offset, flags).0);
+        self.words.set_u64(slot_offset(usize::from(slot.0)), old.with_offset(offset).with_flags(flags).0);
         Ok(())
     }
 
@@ -201,8 +202,44 @@ impl<'a> SlottedMut<'a> {
             self.words.set_u64(place, view.without_first(slot, cut).0);
         }
         self.words.set_u16(PREFIX_LENGTH, prefix as u16);
+        match view.skipped().checked_sub(cut) {
+            // The heads begin where they did.
+            Some(skipped) => self.words.set_u16(SKIPPED, skipped as u16),
+            None => self.skip(0),
+        }
         self.add_garbage(cut * count);
         Ok(())
+    }
+
+    /// How many bytes are skipped once a record with this suffix is among the `count` that there are, whose heads are made to fit. Of
+    /// two records it is all that they share; what joins them later can only share less.
+    #[inline]
+    fn skip_with(&mut self, suffix: &[u8], count: u16) -> usize {
+        let (view, skipped) = (self.view(), self.view().skipped());
+        let first = view.slot(SlotIndex(0));
+        let shares = |skipped| {
+            suffix.get(..skipped).is_some_and(|own| self.words.compare(first.offset(), skipped, own).is_eq())
+        };
+        if count > 1 && (skipped == 0 || shares(skipped)) { skipped } else { self.skip_anew(suffix, count) }
+    }
+
+    #[cold]
+    fn skip_anew(&mut self, suffix: &[u8], count: u16) -> usize {
+        let view = self.view();
+        let shared = if count == 0 { 0 } else { view.common_with(view.slot(SlotIndex(0)), suffix) };
+        let skipped = if count > 1 { shared.min(view.skipped()) } else { shared };
+        self.skip(skipped);
+        skipped
+    }
+
+    /// Has heads begin behind so many bytes, which all records share.
+    fn skip(&mut self, skipped: usize) {
+        self.words.set_u16(SKIPPED, skipped as u16);
+        let view = self.view();
+        for place in (0..usize::from(view.slot_count())).map(slot_offset) {
+            let slot = Slot(self.words.u64(place));
+            self.words.set_u64(place, slot.with_head(view.head_behind(slot, skipped)).0);
+        }
     }
 
     /// Closes the gaps in the heap. A page whose records do not fit a page (nonsense) stays as it is.

@@ -41,6 +41,15 @@ impl SlottedView<'_> {
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
             places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value));
         }
+        if let Some(last) = stored_count.checked_sub(1) {
+            let (first, last) = (self.slot(SlotIndex(0)), self.slot(SlotIndex(last)));
+            let mut suffix = Vec::new();
+            self.words().append_to(last.offset(), last.suffix_len(), &mut suffix);
+            let (shared, skipped) = (self.common_with(first, &suffix), self.skipped());
+            if skipped > shared {
+                return Err(format!("heads leave out {skipped} bytes, its records share {shared}"));
+            }
+        }
         if !self.keys_look_sound(stored_count) {
             self.inspect_keys(stored_count, prefix)?;
         }
@@ -72,6 +81,7 @@ impl SlottedView<'_> {
         if !encloses(0) || !encloses(last) {
             return false;
         }
+        let skipped = self.skipped();
         let mut before = None::<(u64, Slot)>;
         let mut suffix = Vec::new();
         (0..count).all(|index| {
@@ -86,7 +96,7 @@ impl SlottedView<'_> {
                     }
             });
             before = Some((first, slot));
-            above && slot.head() == (first >> 32) as u32
+            above && slot.head() == self.head_behind(slot, skipped)
         })
     }
 
@@ -94,9 +104,10 @@ impl SlottedView<'_> {
     #[cold]
     fn inspect_keys(&self, count: u16, prefix: usize) -> Result<(), String> {
         let (mut key, mut before) = (Vec::new(), Vec::new());
+        let skipped = self.skipped();
         for index in 0..count {
             self.key_into(SlotIndex(index), &mut key);
-            if self.slot(SlotIndex(index)).head() != head_of(&key[prefix.min(key.len())..]) {
+            if self.slot(SlotIndex(index)).head() != head_of(key.get(prefix + skipped..).unwrap_or(&[])) {
                 return Err(format!("slot {index} has a wrong key head"));
             }
             if index > 0 && before >= key {

@@ -23,6 +23,8 @@ const _: () = assert!(SHORT_SUFFIX <= LINE_BYTES);
 pub struct Records {
     /// What all keys begin with.
     prefix: Vec<u8>,
+    /// How many bytes behind it heads leave out.
+    skipped: usize,
     slots: Vec<Slot>,
     /// The page, as far as records of it were asked for: the lines with them are as in the page, and end with the byte at `end`. The
     /// others are those of pages before.
@@ -38,6 +40,7 @@ impl Default for Records {
     fn default() -> Records {
         Records {
             prefix: Vec::new(),
+            skipped: 0,
             slots: Vec::new(),
             page: Box::new([Line::default(); LINES]),
             end: 0,
@@ -70,6 +73,7 @@ impl Records {
     /// Replaces them by those of a node; true if the node is validated afterwards.
     pub fn copy(&mut self, view: SlottedView<'_>, slots: Range<u16>) {
         view.prefix_into(&mut self.prefix);
+        self.skipped = view.skipped();
         self.clear();
         self.slots.extend(view.slots(slots));
         let (mut lowest, mut highest, mut end, mut all) = (u32::MAX, 0, 0, 0);
@@ -197,11 +201,15 @@ impl Records {
         if self.nonsense {
             return false;
         }
-        let bytes = self.bytes();
+        let (bytes, skipped) = (self.bytes(), self.skipped);
+        let shared = self.slots.first().and_then(|first| self.suffix(*first).get(..skipped));
+        if skipped > 0 && !self.slots.iter().all(|slot| self.suffix(*slot).get(..skipped) == shared) {
+            return false;
+        }
         // Of the record before; there is none before the first one.
         let (mut below, mut before) = (-1, Slot(0));
         for slot in &self.slots {
-            let (offset, value) = (slot.offset(), slot.value_offset());
+            let (offset, value) = (slot.offset() + skipped, slot.value_offset());
             let (Some(first), Some(length)) = (
                 bytes.get(offset..offset + size_of::<u32>()).and_then(<[u8]>::first_chunk),
                 bytes.get(value - RECORD_LENGTH_BYTES..value).and_then(<[u8]>::first_chunk),
@@ -209,7 +217,7 @@ impl Records {
                 return false;
             };
             // Four bytes at once, less those behind the suffix.
-            let behind = size_of::<u32>().saturating_sub(slot.suffix_len()) as u32;
+            let behind = size_of::<u32>().saturating_sub(slot.suffix_len().saturating_sub(skipped)) as u32;
             let head = u32::from_be_bytes(*first) & (u64::from(u32::MAX) << (behind * u8::BITS)) as u32;
             let here = i64::from(head);
             let ordered = below < here || (below == here && self.suffix(before) < self.suffix(*slot));

@@ -6,12 +6,14 @@ use foreshore_base::{SlotIndex, limits::PAGE_BYTES};
 
 use super::{SLOT_BYTES, Slot, SlottedView, slot_offset, sort_key_of};
 
-/// What is left of a key that is sought in a node, behind the prefix that the node's keys share.
+/// What is left of a key that is sought in a node, behind what the node's keys share: the prefix, and the bytes that are skipped.
 #[derive(Clone, Copy)]
 struct Sought<'k> {
     /// Its first eight bytes, as a number that sorts as they do.
     first: u64,
-    suffix: &'k [u8],
+    rest: &'k [u8],
+    /// So much of a record's key is skipped.
+    skipped: usize,
 }
 
 impl Sought<'_> {
@@ -26,18 +28,37 @@ impl SlottedView<'_> {
     #[inline]
     pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
-        let (count, prefix) = (extent.slot_count(), self.prefix_in(extent));
-        match self.compare_prefix(prefix, key) {
-            Ordering::Less => return Err(SlotIndex(0)),
-            Ordering::Greater => return Err(SlotIndex(count)),
-            Ordering::Equal => {}
+        match self.compare_prefix(self.prefix_in(extent), key) {
+            Ordering::Less => Err(SlotIndex(0)),
+            Ordering::Greater => Err(SlotIndex(extent.slot_count())),
+            Ordering::Equal => self.find_enclosed(key),
         }
-        // Under a torn header the prefix may be longer than the key.
-        let sought = Sought { first: sort_key_of(key, prefix.1), suffix: key.get(prefix.1..).unwrap_or(&[]) };
+    }
+
+    /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at again.
+    #[inline]
+    pub fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        let extent = self.extent();
+        let (count, (_, prefix), skipped) = (extent.slot_count(), self.prefix_in(extent), self.skipped());
+        // Under a torn header there may be more of them than the key has.
+        let shared = prefix + skipped;
+        let sought =
+            Sought { first: sort_key_of(key, shared), rest: key.get(shared..).unwrap_or(&[]), skipped };
         let head = sought.head();
         let low = self.first_slot(0, count, |slot| slot.head() < head);
         let slot = self.slot(SlotIndex(low));
-        if low == count || slot.head() != head {
+        let same_head = low < count && slot.head() == head;
+        if skipped > 0 && count > 0 {
+            // Of records that all share these bytes any tells, best one that is needed in any case.
+            let beside = if same_head { slot } else { self.slot(SlotIndex(low.saturating_sub(1))) };
+            let own = key.get(prefix..).unwrap_or(&[]);
+            match self.words.compare(beside.offset(), skipped, &own[..skipped.min(own.len())]) {
+                Ordering::Greater => return Err(SlotIndex(0)),
+                Ordering::Less => return Err(SlotIndex(count)),
+                Ordering::Equal => {}
+            }
+        }
+        if !same_head {
             return Err(SlotIndex(low));
         }
         self.words.prefetch_behind(slot.offset());
@@ -49,12 +70,12 @@ impl SlottedView<'_> {
         }
     }
 
-    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
+    /// As [`SlottedView::find_enclosed`], for a key that may well come after all others, as ascending ones do: one comparison tells.
     #[inline]
     pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         match self.slot_count() {
             count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
-            _ => self.find(key),
+            _ => self.find_enclosed(key),
         }
     }
 
@@ -72,12 +93,16 @@ impl SlottedView<'_> {
     /// How the key of `slot` compares to what is sought, behind the prefix that they share.
     #[inline]
     fn compare_sought(&self, slot: Slot, sought: Sought<'_>) -> Ordering {
-        let length = slot.suffix_len().min(PAGE_BYTES.saturating_sub(slot.offset()));
-        let other = sought.suffix.len();
-        let first = self.words.sort_key(slot.offset(), length);
+        let (offset, other) = (slot.offset() + sought.skipped, sought.rest.len());
+        let length = slot.suffix_len().saturating_sub(sought.skipped).min(PAGE_BYTES.saturating_sub(offset));
+        let first = self.words.sort_key(offset, length);
         first.cmp(&sought.first).then_with(|| {
             // Zeros stand for bytes that are not there, so the shorter one comes first.
-            if length.min(other) <= 8 { length.cmp(&other) } else { self.compare_suffix(slot, sought.suffix) }
+            if length.min(other) <= 8 {
+                length.cmp(&other)
+            } else {
+                self.words.compare(offset, length, sought.rest)
+            }
         })
     }
 

@@ -18,11 +18,12 @@ const _: () = assert!(MAX_KEY_BYTES <= LENGTH_MASK as usize);
 pub struct Slot(pub(super) u64);
 
 impl Slot {
-    pub(super) fn new(suffix: &[u8], offset: usize, flags: RecordFlags) -> Slot {
+    /// The slot of a record in a node that skips so many bytes.
+    pub(super) fn new(suffix: &[u8], skipped: usize, offset: usize, flags: RecordFlags) -> Slot {
         let ghost = if flags.ghost { GHOST } else { 0 };
         let overflow = if flags.overflow { OVERFLOW } else { 0 };
         let place = (offset as u64) << OFFSET_SHIFT | (suffix.len() as u64 & LENGTH_MASK) << LENGTH_SHIFT;
-        Slot(u64::from(head_of(suffix)) | place | ghost | overflow)
+        Slot(u64::from(head_of(suffix.get(skipped..).unwrap_or(&[]))) | place | ghost | overflow)
     }
 
     /// The same record with other flags.
@@ -37,9 +38,14 @@ impl Slot {
     }
 
     /// The same record with another part of its key.
-    pub(super) fn with_suffix(self, head: u32, offset: usize, length: usize) -> Slot {
+    pub(super) fn with_suffix(self, offset: usize, length: usize) -> Slot {
         let place = (offset as u64 & 0xFFFF) << OFFSET_SHIFT | (length as u64 & LENGTH_MASK) << LENGTH_SHIFT;
-        Slot(self.0 & (GHOST | OVERFLOW) | place | u64::from(head))
+        Slot(self.0 & (GHOST | OVERFLOW | u64::from(u32::MAX)) | place)
+    }
+
+    /// The same record with another head.
+    pub(super) fn with_head(self, head: u32) -> Slot {
+        Slot(self.0 & !u64::from(u32::MAX) | u64::from(head))
     }
 
     #[inline]

@@ -316,6 +316,62 @@ fn the_longest_record_fits_between_the_longest_fences() {
     assert_eq!(full, Err(PageFull));
 }
 
+/// What heads leave out of these keys, in a node without fences, built at once and record by record.
+fn skipped(keys: &[&[u8]]) -> (usize, PageWords) {
+    let words = node(None, None);
+    for key in keys {
+        let (Ok(slot) | Err(slot)) = SlottedView::new(&words).find(key);
+        SlottedMut::new(&words).insert(slot, key, b"value", RecordFlags::default()).unwrap();
+        SlottedView::new(&words).inspect().unwrap();
+    }
+    let mut builder = PageBuilder::new(&NodeHeader::default()).unwrap();
+    builder.push_all_from(SlottedView::new(&words), 0..keys.len() as u16).unwrap();
+    let built = PageWords::default();
+    builder.store(&built);
+    let view = SlottedView::new(&built);
+    view.inspect().unwrap();
+    assert_eq!(view.skipped(), SlottedView::new(&words).skipped(), "{keys:?}");
+    (view.skipped(), words)
+}
+
+#[test]
+fn heads_begin_behind_what_all_records_share() {
+    for (expected, keys) in [
+        (0, &[][..]),
+        (0, &[&b"order 17"[..]]),
+        (7, &[b"order 17", b"order 12"]),
+        (6, &[b"order 17", b"order 12", b"order 2"]),
+        (6, &[b"order ", b"order 12", b"order 2"]),
+        (0, &[b"order 17", b"order 12", b"x"]),
+        (1, &[b"order 17", b"order 12", b"old"]),
+    ] {
+        let (skipped, words) = skipped(keys);
+        assert_eq!(skipped, expected, "{keys:?}");
+        let view = SlottedView::new(&words);
+        let mut sorted = keys.to_vec();
+        sorted.sort_unstable();
+        // Keys of the node, and some that do not begin as they do.
+        for key in
+            sorted.iter().copied().chain([&b""[..], b"o", b"order", b"order 3", b"p", b"order 18", b"a"])
+        {
+            let found = sorted.binary_search(&key).map(|at| SlotIndex(at as u16));
+            assert_eq!(view.find(key), found.map_err(|at| SlotIndex(at as u16)), "{key:?} among {keys:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_count_of_skipped_bytes_is_found() {
+    let (right, words) = skipped(&[b"order 17", b"order 12", b"order 25"]);
+    for wrong in [0, 1, right - 1, right + 1, 8, 9, usize::from(u16::MAX)] {
+        words.set_u16(crate::layout::SKIPPED, wrong as u16);
+        assert!(SlottedView::new(&words).inspect().is_err(), "{wrong} for {right}");
+        let mut records = Records::default();
+        records.copy(SlottedView::new(&words), 0..3);
+        assert!(!records.are_ordered(), "{wrong} for {right}");
+    }
+}
+
 #[test]
 fn keys_outside_the_prefix_sort_to_the_ends() {
     let words = node(Some(b"mmm"), Some(b"mmz"));

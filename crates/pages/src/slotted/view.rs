@@ -7,7 +7,8 @@ use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, common_prefix, extent::Extent, slot_offset};
 use crate::{
     layout::{
-        FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SLOT_COUNT, TABLE,
+        FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SKIPPED,
+        SLOT_COUNT, TABLE,
     },
     words::PageWords,
 };
@@ -121,12 +122,29 @@ impl<'a> SlottedView<'a> {
         if self.low_fence(&mut low) == Fence::Infinite { 0 } else { common_prefix(&low, key) }
     }
 
-    /// The slot of a record of whose key so many bytes fewer are stored, the first ones.
+    /// How many first bytes of what is stored of a key all records share; heads leave them out.
+    #[inline]
+    pub(super) fn skipped(&self) -> usize {
+        usize::from(self.words.u16(SKIPPED))
+    }
+
+    /// The head of a slot's record where so many bytes are skipped.
+    #[inline]
+    pub(super) fn head_behind(&self, slot: Slot, skipped: usize) -> u32 {
+        (self.words.sort_key(slot.offset() + skipped, slot.suffix_len().saturating_sub(skipped)) >> 32) as u32
+    }
+
+    /// How many first bytes a slot's record, behind the prefix, shares with `suffix`.
+    pub(super) fn common_with(&self, slot: Slot, suffix: &[u8]) -> usize {
+        let own = (0..slot.suffix_len()).map(|at| self.words.u8(slot.offset() + at));
+        own.zip(suffix).take_while(|(own, other)| own == *other).count()
+    }
+
+    /// The slot of a record of whose key so many bytes fewer are stored, the first ones. Its head stays as it is.
     pub(super) fn without_first(&self, slot: Slot, bytes: usize) -> Slot {
         let length = slot.suffix_len().saturating_sub(bytes);
         let offset = slot.offset() + (slot.suffix_len() - length);
-        let head = (self.words.sort_key(offset, length) >> 32) as u32;
-        slot.with_suffix(head, offset, length)
+        slot.with_suffix(offset, length)
     }
 
     /// The foster child, or [`PageId::NONE`].
@@ -302,10 +320,11 @@ impl<'a> SlottedView<'a> {
         if length == size_of::<u32>() { PageId(self.words.u32(offset)) } else { PageId::NONE }
     }
 
-    /// The child of an inner node that `key` belongs to, and the slot that names it (`None`: the leftmost).
+    /// The child of an inner node that `key`, which lies between its fences, belongs to, and the slot that names it (`None`: the
+    /// leftmost).
     #[inline]
     pub fn child_for(&self, key: &[u8]) -> (Option<SlotIndex>, PageId) {
-        let below = match self.find(key) {
+        let below = match self.find_enclosed(key) {
             Ok(slot) => slot.0 + 1,
             Err(slot) => slot.0,
         };

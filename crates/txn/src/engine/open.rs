@@ -215,7 +215,7 @@ impl Place<'_> {
 
     /// Opens a complete database and recovers it. The lock is held.
     fn open_existing(&self) -> Result<Core> {
-        let control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
+        let mut control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
         let content = control.content();
         for (name, lost, more) in [
             (DATA, "and with it all that the log does not have any more", ""),
@@ -246,6 +246,7 @@ impl Place<'_> {
             );
             return Err(StorageError::corrupt_file(self.path(DATA), detail));
         }
+        control.upgrade()?;
         let trees = self.trees(&below);
         trees.set_overflow(&BTree::open(&trees, TableId::OVERFLOW, content.overflow_root));
         let observer = self.options.recovery_observer.as_ref();
