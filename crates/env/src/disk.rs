@@ -102,6 +102,12 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
+    /// Whether nobody but its owner can reach the file: its permissions, and that it has one name. Without permissions and
+    /// links there is nobody else.
+    fn is_private(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// The first place from `offset` on where there may be something but zeros, or `None`: from there to its end the file is a hole.
     /// A file that does not know its holes gives `offset`.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {

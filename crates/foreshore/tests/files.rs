@@ -133,6 +133,40 @@ fn nothing_is_made_through_a_link() {
     }
 }
 
+/// A file with the name of a spare of the log, and the length of one, that others can read, or that has another name: it is no spare,
+/// so no segment is made of it, and what its other name leads to is not written.
+#[test]
+fn a_spare_of_the_log_is_its_owner_s_alone() {
+    for named in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("db"), directory.path().join("other"));
+        work(&open(&path).unwrap());
+        fs::write(&other, vec![b'x'; 256 << 10]).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(if named { 0o600 } else { 0o644 })).unwrap();
+        // Several, and all others away, so that they are what is used next.
+        for entry in fs::read_dir(path.join("log")).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.extension().is_none() {
+                fs::remove_file(entry).unwrap();
+            }
+        }
+        for number in 0..2 {
+            let spare = path.join(format!("log/spare-{number}"));
+            if named {
+                fs::hard_link(&other, spare).unwrap();
+            } else {
+                fs::copy(&other, spare).unwrap();
+            }
+        }
+        let db = open(&path).unwrap();
+        work(&db);
+        db.close().unwrap();
+        for (path, is_directory, mode) in modes(&path) {
+            assert_eq!(mode, if is_directory { 0o700 } else { 0o600 }, "{} is {mode:o}", path.display());
+        }
+        assert!(fs::read(&other).unwrap().iter().all(|&byte| byte == b'x'), "the other name was written to");
+    }
+}
+
 /// A copy may lack the lock file, somebody may remove it, and who only reads does not make one.
 #[test]
 fn without_its_lock_file_a_database_is_open_once_all_the_same() {

@@ -30,7 +30,7 @@ use std::{
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
-    disk::{Disk, OpenMode},
+    disk::{Disk, DiskFile, OpenMode},
     sync::Arc,
 };
 
@@ -132,7 +132,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
 }
 
 /// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own. So goes what is no
-/// file and has the name of one, a link for example: nothing is lost with it.
+/// file and has the name of one, a link for example, and a file that others can reach, by its permissions or by another name: it would
+/// become a segment. Nothing is lost with them.
 fn whole_spares(
     disk: &dyn Disk,
     spares: Vec<(u64, PathBuf)>,
@@ -140,8 +141,9 @@ fn whole_spares(
 ) -> Result<Vec<(u64, PathBuf)>> {
     let mut whole = Vec::new();
     for (number, path) in spares {
-        let bytes = disk.open(&path, OpenMode::Read).and_then(|file| file.len());
-        if bytes.is_ok_and(|bytes| bytes >= geometry.segment_bytes()) {
+        let is_whole =
+            |file: Arc<dyn DiskFile>| Ok(file.len()? >= geometry.segment_bytes() && file.is_private()?);
+        if disk.open(&path, OpenMode::Read).and_then(is_whole).unwrap_or(false) {
             whole.push((number, path));
         } else {
             disk.remove(&path).map_err(StorageError::io("remove", &path))?;

@@ -125,6 +125,10 @@ impl DiskFile for FatalFile {
         self.file.len()
     }
 
+    fn is_private(&self) -> io::Result<bool> {
+        self.file.is_private()
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.steps.around(|| self.file.set_len(bytes))
     }

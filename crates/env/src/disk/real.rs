@@ -243,6 +243,11 @@ impl DiskFile for RealFile {
         Ok(self.file.metadata()?.len())
     }
 
+    fn is_private(&self) -> io::Result<bool> {
+        let metadata = self.file.metadata()?;
+        Ok(metadata.mode() & 0o7777 == FILE_MODE && metadata.nlink() == 1)
+    }
+
     /// Moves the place of the descriptor, which nobody else goes by.
     #[cfg(target_os = "linux")]
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {

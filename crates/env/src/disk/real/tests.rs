@@ -21,6 +21,23 @@ fn files_belong_to_their_owner_alone() {
 }
 
 #[test]
+fn a_file_that_others_can_reach_is_not_private() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, other) = (directory.path().join("file"), directory.path().join("other"));
+    let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+    assert!(file.is_private().unwrap());
+    for mode in [0o644, 0o660, 0o602, 0o4600] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert!(!file.is_private().unwrap(), "{mode:o}");
+    }
+    fs::set_permissions(&path, Permissions::from_mode(FILE_MODE)).unwrap();
+    fs::hard_link(&path, &other).unwrap();
+    assert!(!file.is_private().unwrap());
+    fs::remove_file(&other).unwrap();
+    assert!(file.is_private().unwrap());
+}
+
+#[test]
 fn a_symbolic_link_is_not_followed() {
     let directory = tempfile::tempdir().unwrap();
     let (target, link) = (directory.path().join("target"), directory.path().join("link"));
