@@ -54,16 +54,13 @@ impl<'a> Tree<'a> {
         key: &[u8],
         urgency: Urgency,
     ) -> Result<Vec<u8>> {
-        let Halves { cut, node, left, right } = match behind_all(page.view(), key, urgency) {
-            Some(halves) => halves,
-            None => {
-                // Whatever is moved must be whole.
-                node::inspect(page.view())?;
-                halves(page.view(), key).ok_or_else(|| {
-                    damaged(page.id(), "a node that has no room for another record cannot be split")
-                })?
-            }
-        };
+        let view = page.view();
+        // What is moved, and what a longer prefix is left out of, must be whole.
+        node::inspect(view)?;
+        let Halves { cut, node, left, right } =
+            behind_all(view, key, urgency).or_else(|| halves(view, key)).ok_or_else(|| {
+                damaged(page.id(), "a node that has no room for another record cannot be split")
+            })?;
         prepare(&mut page, urgency)?;
         let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();

@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use foreshore_base::{PageId, StorageError, TxnId};
+use foreshore_base::{PageId, SlotIndex, StorageError, TxnId};
 use foreshore_env::{
     sync::Arc,
     thread,
@@ -150,6 +150,31 @@ fn a_foster_loop_is_an_error() {
     write(&rig, one, FOSTER, &other.0.to_le_bytes());
     write(&rig, other, FOSTER, &one.0.to_le_bytes());
     assert!(in_time(rig).iter().all(|error| matches!(error, StorageError::Corrupted { .. })));
+}
+
+/// A leaf that is cut behind all of its records leaves out of their keys what the new fences share: of a key that does not begin
+/// with it, the wrong bytes would be gone, and nobody told.
+#[test]
+fn a_wrong_first_byte_is_found_before_the_prefix_hides_it() {
+    let rig = Rig::with_frames(8, 64);
+    let mut session = NoLocks::new(TxnId(1));
+    let mut insert = |number: u8| rig.tree.insert(&mut session, &[b'k', number], b"value");
+    for number in 0..20 {
+        insert(number).unwrap();
+    }
+    let last = {
+        let mut leaves = by_level(&rig).pop().unwrap();
+        leaves.retain(|&leaf| !rig.env.pool.shared(leaf).unwrap().view().ends_with_high());
+        leaves[0]
+    };
+    let first = rig.env.pool.shared(last).unwrap().view().slot(SlotIndex(0)).offset();
+    assert_eq!(rig.env.pool.shared(last).unwrap().words().u8(first), b'k');
+    write(&rig, last, first, b"z");
+    let errors: Vec<_> = (20..40).filter_map(|number| insert(number).err()).collect();
+    assert!(
+        matches!(errors[..], [TreeError::Storage(StorageError::Corrupted { .. }), ..]),
+        "of 20 keys behind it nobody was told: {errors:?}"
+    );
 }
 
 proptest! {
