@@ -83,12 +83,12 @@ impl<S: Session> Session for Covered<'_, S> {
         Ok(true)
     }
 
-    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
-        true
-    }
-
     fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
         Ok(Mode::X)
+    }
+
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
+        Ok((Mode::X, true))
     }
 
     /// Ids are not used twice, and undo brings a chunk back whether its ghost is there or not.

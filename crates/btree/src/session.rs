@@ -37,19 +37,12 @@ pub trait Session {
         let _ = table;
     }
 
-    /// Whether this mode would be compatible with the requests of everybody else. Takes nothing. Allowed under a latch.
-    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool;
-
     /// What this transaction holds. Allowed under a latch.
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError>;
 
-    /// What this transaction holds, and whether that covers `mode` or `mode` passes the [check](Session::check): one question
-    /// instead of two. Allowed under a latch.
-    #[inline]
-    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
-        let held = self.held(table, key)?;
-        Ok((held, held.covers(mode) || self.check(table, key, mode)))
-    }
+    /// What this transaction holds, and whether that covers `mode` or `mode` would be compatible with the requests of everybody
+    /// else. Takes nothing. Allowed under a latch.
+    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError>;
 
     /// Whether anybody, this transaction included, holds or awaits a lock of this name, or whether the name must be
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
@@ -209,12 +202,12 @@ impl Session for NoLocks {
         Ok(true)
     }
 
-    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
-        true
-    }
-
     fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
         Ok(Mode::X)
+    }
+
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
+        Ok((Mode::X, true))
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

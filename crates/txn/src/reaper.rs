@@ -128,12 +128,17 @@ impl Session for Alone {
         Ok(true)
     }
 
-    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
-        true
-    }
-
     fn held(&self, _: TableId, _: KeyRef<'_>) -> std::result::Result<Mode, LockError> {
         Ok(Mode::X)
+    }
+
+    fn held_and_check(
+        &self,
+        _: TableId,
+        _: KeyRef<'_>,
+        _: Mode,
+    ) -> std::result::Result<(Mode, bool), LockError> {
+        Ok((Mode::X, true))
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

@@ -91,12 +91,13 @@ impl Session for Session6 {
         self.inner.try_acquire(table, key, mode)
     }
 
-    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        self.inner.check(table, key, mode)
-    }
-
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         if self.sabotage == Sabotage::Inheritance { Ok(Mode::N) } else { self.inner.held(table, key) }
+    }
+
+    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+        let (_, free) = self.inner.held_and_check(table, key, mode)?;
+        Ok((self.held(table, key)?, free))
     }
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {
@@ -120,11 +121,11 @@ impl Session for OnlyPurge {
         unreachable!("nothing but a purge")
     }
 
-    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
+    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
         unreachable!("nothing but a purge")
     }
 
-    fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
         unreachable!("nothing but a purge")
     }
 

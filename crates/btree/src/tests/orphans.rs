@@ -119,12 +119,12 @@ impl Session for Misled {
         self.session.try_acquire(table, key, mode)
     }
 
-    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        self.session.check(table, key, mode)
-    }
-
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         self.session.held(table, key)
+    }
+
+    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+        self.session.held_and_check(table, key, mode)
     }
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {

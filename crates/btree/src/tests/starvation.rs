@@ -78,12 +78,12 @@ impl Session for Harassed<'_> {
         self.granted += std::mem::take(&mut self.tried);
     }
 
-    fn check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> bool {
-        true
-    }
-
     fn held(&self, _: TableId, _: KeyRef<'_>) -> Result<Mode, LockError> {
         Ok(Mode::N)
+    }
+
+    fn held_and_check(&self, _: TableId, _: KeyRef<'_>, _: Mode) -> Result<(Mode, bool), LockError> {
+        Ok((Mode::N, true))
     }
 
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {

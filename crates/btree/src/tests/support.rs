@@ -228,13 +228,15 @@ impl Session for Locking {
         if mode == Mode::N { Ok(true) } else { self.owner.try_acquire(table, key, mode) }
     }
 
-    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        let mode = self.reduced(mode);
-        mode == Mode::N || self.owner.check(table, key, mode)
-    }
-
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         self.owner.held(table, key)
+    }
+
+    fn held_and_check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(Mode, bool), LockError> {
+        match self.reduced(mode) {
+            Mode::N => Ok((self.held(table, key)?, true)),
+            mode => self.owner.held_and_check(table, key, mode),
+        }
     }
 
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool {

@@ -268,16 +268,6 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn check(&self, table: TableId, key: KeyRef<'_>, mode: Mode) -> bool {
-        // What is held already is allowed, whoever waits behind: a `false` here would be followed by an `acquire` that
-        // has nothing to do, and by the same question again.
-        self.covered(table, mode)
-            || matches!(self.protocol, Protocol::Reconnaissance(_))
-            || self.owner.check(table, key, mode)
-            || self.owner.held(table, key).is_ok_and(|held| held.covers(mode))
-    }
-
-    #[inline]
     fn held(&self, table: TableId, key: KeyRef<'_>) -> Result<Mode, LockError> {
         self.owner.held(table, key)
     }
