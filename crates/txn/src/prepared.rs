@@ -25,7 +25,7 @@ use std::{collections::BTreeMap, mem};
 use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId, limits::MAX_GLOBAL_ID_BYTES};
 use foreshore_btree::TxnChain;
 use foreshore_env::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::unix_seconds,
 };
 use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockName, LockOwner, WaitPolicy};
@@ -53,26 +53,28 @@ const NO_NAME: LockName = LockName::from_bits(0);
 /// A prepared transaction between its two phases.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) owner: LockOwner,
-    pub(crate) chain: TxnChain,
-    pub(crate) slot: SlotNumber,
+    /// `None`: its locks have lost their names, and its owner waits among [`Nameless`].
+    owner: Option<LockOwner>,
+    chain: TxnChain,
+    slot: SlotNumber,
     first: Lsn,
     at: u64,
     /// Tables that are locked as a whole.
     tables: usize,
-    /// Of these, where its locks have lost their names.
-    nameless: Option<WholeTables>,
 }
 
-/// Tables that are locked as a whole for prepared transactions whose locks have lost their names. Several of them may have changed
-/// one table, and none could lock that beside the others: it is locked for all, until the last of them is decided about.
-pub(crate) type WholeTables = Arc<Mutex<LockOwner>>;
+/// An owner for each prepared transaction whose locks have lost their names. Several of them may have changed one table, and none
+/// could lock that beside the others: the first owner locks it for all. It has no place of its own in the lock table, where they
+/// may have all places. So whoever is decided about takes the last owner, and the tables go with the last decision.
+type Nameless = Vec<LockOwner>;
 
 /// All prepared transactions, by their global ids.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedTable {
     /// Guards the map; held for a look or an insertion. `None`: it is being prepared or decided about.
     by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Prepared>>>>,
+    /// Its mutex is held during a decision about one of them: they are decided about one after the other.
+    nameless: Mutex<Nameless>,
 }
 
 impl PreparedTable {
@@ -97,15 +99,17 @@ impl PreparedTable {
         self.by_id.lock().insert(id.to_vec(), Some(Box::new(prepared)));
     }
 
-    /// Takes a transaction to decide about it; its id stays in use.
-    fn take(&self, id: &[u8]) -> Result<Prepared, TxnError> {
-        match self.by_id.lock().get_mut(id) {
-            None => Err(TxnError::UnknownGlobalId { id: id.to_vec() }),
-            Some(prepared) => match prepared.take() {
-                Some(prepared) => Ok(*prepared),
-                None => Err(TxnError::GlobalIdBusy { id: id.to_vec() }),
-            },
-        }
+    /// Takes a transaction and its owner to decide about it; its id stays in use. With the guard if that owner was nameless.
+    fn take(&self, id: &[u8]) -> Result<(Prepared, LockOwner, Option<MutexGuard<'_, Nameless>>), TxnError> {
+        let taken = self.by_id.lock().get_mut(id).map(Option::take);
+        let mut prepared = match taken {
+            None => return Err(TxnError::UnknownGlobalId { id: id.to_vec() }),
+            Some(None) => return Err(TxnError::GlobalIdBusy { id: id.to_vec() }),
+            Some(Some(prepared)) => *prepared,
+        };
+        let mut nameless = prepared.owner.is_none().then(|| self.nameless.lock());
+        let owner = prepared.owner.take().or_else(|| nameless.as_mut()?.pop());
+        Ok((prepared, owner.expect("there is one for each"), nameless))
     }
 
     /// How many wait for a decision.
@@ -122,7 +126,7 @@ impl PreparedTable {
                 global_id: id.clone(),
                 txn: prepared.chain.txn,
                 prepared_at_unix_seconds: prepared.at,
-                locks: prepared.owner.lock_count(),
+                locks: prepared.owner.as_ref().map_or(0, LockOwner::lock_count),
                 tables: prepared.tables,
                 log_from: prepared.first,
             })
@@ -154,8 +158,8 @@ impl Txn {
                 self.finished = true;
                 self.session.owner.release_shared();
                 let tables = self.session.intents().filter(|&(table, mode)| is_whole(table, mode)).count();
-                let mut prepared = self.session.suspend(at, tables, None);
-                prepared.owner.relabel(label(global_id));
+                self.session.owner.relabel(label(global_id));
+                let prepared = self.session.suspend(at, tables);
                 self.leave_pipeline(false, lsn, true);
                 core.prepared.put(global_id, prepared);
                 Ok(())
@@ -213,14 +217,14 @@ fn log_records(session: &mut TxnSession, locks: &[LoggedLock], global_id: &[u8],
 
 impl TxnSession {
     /// Takes everything out that a prepared transaction keeps.
-    fn suspend(&mut self, at: u64, tables: usize, nameless: Option<WholeTables>) -> Prepared {
+    fn suspend(&mut self, at: u64, tables: usize) -> Prepared {
         let slot = self.slot.take().expect("whoever has logged something has a slot");
-        let (owner, chain) = (self.owner.hand_over(), mem::take(&mut self.chain));
-        Prepared { owner, first: chain.first, chain, slot, at, tables, nameless }
+        let (owner, chain) = (Some(self.owner.hand_over()), mem::take(&mut self.chain));
+        Prepared { owner, first: chain.first, chain, slot, at, tables }
     }
 
-    fn resume(engine: &Arc<Engine>, prepared: Prepared) -> TxnSession {
-        let mut session = TxnSession::new(Arc::clone(engine), prepared.owner);
+    fn resume(engine: &Arc<Engine>, prepared: &Prepared, owner: LockOwner) -> TxnSession {
+        let mut session = TxnSession::new(Arc::clone(engine), owner);
         session.chain = prepared.chain;
         session.slot = Some(prepared.slot);
         session.keep_to_itself();
@@ -239,15 +243,19 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let mut prepared = core.prepared.take(global_id)?;
-        let (at, tables, nameless) = (prepared.at, prepared.tables, prepared.nameless.take());
-        let mut session = TxnSession::resume(self, prepared);
+        let (prepared, owner, mut nameless) = core.prepared.take(global_id)?;
+        let (at, tables) = (prepared.at, prepared.tables);
+        let mut session = TxnSession::resume(self, &prepared, owner);
         let appended = session.announce_change().and_then(|_| session.append_last(records::COMMIT));
         let lsn = match appended {
             Ok(lsn) => lsn,
             Err(error) => {
                 session.end_change();
-                core.prepared.put(global_id, session.suspend(at, tables, nameless));
+                let mut prepared = session.suspend(at, tables);
+                if let Some(nameless) = &mut nameless {
+                    nameless.extend(prepared.owner.take());
+                }
+                core.prepared.put(global_id, prepared);
                 return Err(error.into());
             }
         };
@@ -271,14 +279,10 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let mut prepared = core.prepared.take(global_id)?;
-        let nameless = prepared.nameless.take();
-        let mut session = TxnSession::resume(self, prepared);
+        let (prepared, owner, _one_at_a_time) = core.prepared.take(global_id)?;
+        let mut session = TxnSession::resume(self, &prepared, owner);
         let undone = rollback::undo_all(&mut session);
-        if session.abandon_unless_undone(&undone) {
-            // Theirs stay as well (TXN-39).
-            mem::forget(nameless);
-        } else {
+        if !session.abandon_unless_undone(&undone) {
             session.owner.release_all(None);
         }
         let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
@@ -294,13 +298,8 @@ impl Engine {
 }
 
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
-/// Before anybody else is there. `nameless`: what was locked for such transactions before it.
-pub(crate) fn restore(
-    core: &Core,
-    txn: TxnId,
-    last: Lsn,
-    nameless: &mut Option<WholeTables>,
-) -> Result<bool> {
+/// Before anybody else is there.
+pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     let mut payload = Vec::new();
     let header = core.log.read(last, &mut payload)?;
     if header.kind != records::PREPARE || header.txn != txn {
@@ -318,25 +317,24 @@ pub(crate) fn restore(
         next = header.prev;
     }
     let id = shown(&prepare.global_id);
-    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label(&prepare.global_id)));
-    let mut owner = begun.map_err(|error| not_restored(&id, 0, 0, &error))?;
     // A partitioner may be another one than it was.
     let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
+    let label = if names_hold { label(&prepare.global_id) } else { Arc::from("prepared transactions") };
+    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
+    let mut owner = Some(begun.map_err(|error| not_restored(&id, 0, 0, &error))?);
+    let mut nameless = core.prepared.nameless.lock();
+    if !names_hold {
+        nameless.extend(owner.take());
+    }
     let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
     let mut tables = 0;
     if core.locking {
-        if !names_hold && nameless.is_none() {
-            let label = Arc::from("prepared transactions");
-            let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
-            let owner = begun.map_err(|error| not_restored(&id, 0, 0, &error))?;
-            *nameless = Some(Arc::new(Mutex::new(owner)));
-        }
-        let together = nameless.as_ref().filter(|_| !names_hold);
+        let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
         for lock in locks {
             tables += usize::from(
                 matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
             );
-            let taken = take(&mut owner, lock, together);
+            let taken = take(owner, lock, names_hold);
             taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
     }
@@ -347,9 +345,7 @@ pub(crate) fn restore(
     core.prepared.reserve(&prepare.global_id).map_err(|error| {
         StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
     })?;
-    let nameless = nameless.clone().filter(|_| !names_hold);
-    core.prepared
-        .put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables, nameless });
+    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables });
     Ok(true)
 }
 
@@ -358,17 +354,16 @@ fn known_name(core: &Core) -> LockName {
     core.locks.lasting_name(TableId::CATALOG, KNOWN_KEY).unwrap_or(NO_NAME)
 }
 
-/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys, and are
-/// taken `together` for all whom that befell.
-fn take(owner: &mut LockOwner, lock: LoggedLock, together: Option<&WholeTables>) -> Result<(), LockError> {
+/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
+fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
     let at_once = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
-    match (lock, together) {
-        (LoggedLock::Key(name, mode), None) => owner.restore(name, mode),
-        (LoggedLock::Key(..), Some(_)) => Ok(()),
-        (LoggedLock::Table(table, _), Some(together)) if table != VOLUME => {
-            together.lock().intent(table, IntentMode::X, &at_once)
+    match lock {
+        LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
+        LoggedLock::Key(..) => Ok(()),
+        LoggedLock::Table(table, _) if !names_hold && table != VOLUME => {
+            owner.intent(table, IntentMode::X, &at_once)
         }
-        (LoggedLock::Table(table, mode), _) => owner.intent(table, mode, &at_once),
+        LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once),
     }
 }
 

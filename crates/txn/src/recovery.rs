@@ -193,9 +193,8 @@ pub(crate) fn undo_losers(
 ) -> Result<()> {
     core.catalog.load(&core.trees, history.next_table)?;
     // Before anything is undone: what stands under their locks stays (TXN-20).
-    let mut nameless = None;
     for (txn, last) in mem::take(&mut history.losers) {
-        if prepared::restore(core, txn, last, &mut nameless)? {
+        if prepared::restore(core, txn, last)? {
             history.report.prepared += 1;
         } else {
             history.losers.insert(txn, last);

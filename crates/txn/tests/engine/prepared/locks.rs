@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_env::time::{Duration, Instant};
 use foreshore_txn::{
     BeginOptions, DeadlockPolicy, Direction, IntentLockKind, IntentMode, KeyRangeModes, LockKind,
@@ -153,6 +154,53 @@ fn locks_survive_a_restart_with_another_partitioner() {
             assert_eq!(is_done(&engine, &written, 0), is_done(&engine, &written, 1));
             assert_sound(&engine, "another partitioner");
         }
+    }
+}
+
+/// As many as there are places for come back after a restart, also if their locks have lost their names and one of them has to hold
+/// the table for all; and no decision needs a place.
+#[test]
+fn as_many_as_there_may_be_survive_a_restart() {
+    for partitioner in [None, Some(Partitioner::new(4, |key| key.len()))] {
+        let loses_names = partitioner.is_some();
+        let disk = FaultyDisk::new();
+        let engine = open(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        let key = |number: usize| (number as u32).to_be_bytes();
+        for number in 0..MAX_TRANSACTIONS {
+            let mut txn = begin(&engine);
+            txn.put(&table, &key(number), b"new").unwrap();
+            txn.prepare(&id(number)).unwrap();
+        }
+        drop((table, engine));
+        let locks = LockOptions { partitioner, ..LockOptions::default() };
+        let engine = open_with(&disk, &EngineOptions { locks, ..tiny() }).unwrap();
+        let table = engine.table("t").unwrap().unwrap();
+        assert_eq!(engine.prepared().unwrap().len(), MAX_TRANSACTIONS);
+        assert!(engine.begin(BeginOptions::default()).is_err());
+        let decide = |number: usize| match number % 2 {
+            0 => engine.commit_prepared(&id(number)).unwrap(),
+            _ => engine.rollback_prepared(&id(number)).unwrap(),
+        };
+        // The oldest first: it was taken back first.
+        decide(0);
+        assert_eq!(is_table_refused(&engine, &table, IntentMode::IX), loses_names);
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || (1..MAX_TRANSACTIONS - 1).skip(thread).step_by(4).for_each(decide));
+            }
+        });
+        let last = MAX_TRANSACTIONS - 1;
+        assert_eq!(is_table_refused(&engine, &table, IntentMode::IX), loses_names);
+        decide(last);
+        assert!(!is_table_refused(&engine, &table, IntentMode::X));
+        let mut txn = begin(&engine);
+        for number in 0..MAX_TRANSACTIONS {
+            let found = get(&mut txn, &table, &key(number)).unwrap().is_some();
+            assert_eq!(found, number % 2 == 0, "{number}");
+        }
+        drop(txn);
+        assert_sound(&engine, "as many as there may be");
     }
 }
 
