@@ -138,18 +138,21 @@ impl<'a> Tree<'a> {
                 }
                 Hop::Child(next) => (next, at - 1),
             };
-            let fetched = match self.env.pool.optimistic_now(next) {
-                Some(fetched) if self.leads_down(page.id(), next) => Ok(fetched),
+            let from = page;
+            page = match self.env.pool.optimistic_now(next) {
+                Some(fetched) if self.leads_down(from.id(), next) => fetched,
                 // A pointer that may be nonsense is not followed out of the pool: nonsense costs a read from the file.
-                _ if !page.validate() => return Ok(Descent::Restart),
-                _ => self.fetch(page.id(), next, |id| self.env.pool.optimistic_within(id, patience)),
+                _ if !from.validate() => return Ok(Descent::Restart),
+                _ => match self.fetch(from.id(), next, |id| self.env.pool.optimistic_within(id, patience)) {
+                    // An error is genuine only if the pointer is.
+                    Err(_) if !from.validate() => return Ok(Descent::Restart),
+                    fetched => fetched?,
+                },
             };
-            // After the next node's version was taken: then the pointer stood at that time (BTREE-3). An error is
-            // genuine only if the pointer is.
-            if !page.validate() {
+            // After the next node's version was taken: then the pointer stood at that time (BTREE-3).
+            if !from.validate() {
                 return Ok(Descent::Restart);
             }
-            page = fetched?;
             at = next_level;
         }
         Err(damaged(page.id(), "its foster chain does not end"))

@@ -28,7 +28,7 @@ impl BufferPool {
     }
 
     /// The page, if it is in the pool and nobody has it latched exclusively: no wait, no read from the file, no error.
-    #[inline]
+    #[inline(always)]
     pub fn optimistic_now(&self, id: PageId) -> Option<OptimisticPage<'_>> {
         let place = self.resident(id)?;
         place.words.prefetch();
