@@ -12,7 +12,13 @@ use super::{
 
 /// Switches to the kernel.
 fn leave(leave: Leave) {
-    let yielder = with(|kernel| kernel.leaves(leave));
+    leave_for(leave, 0);
+}
+
+/// The same, before an access to this address.
+#[inline]
+fn leave_for(leave: Leave, wants: usize) {
+    let yielder = with(|kernel| kernel.leaves(leave, wants));
     if let Some(yielder) = yielder {
         // SAFETY: the yielder lies on the stack of the fiber that runs, which has not returned.
         unsafe { &*yielder }.suspend(());
@@ -22,8 +28,14 @@ fn leave(leave: Leave) {
 /// Lets others run whose clocks are behind. Not while a panic unwinds: `std` counts panics by operating-system thread.
 #[inline]
 pub(super) fn turn() {
+    turn_for(0);
+}
+
+/// The same, before an access to this address.
+#[inline]
+fn turn_for(wants: usize) {
     if with(|kernel| kernel.clock > kernel.horizon) == Some(true) && !std::thread::panicking() {
-        leave(Leave::Turn);
+        leave_for(Leave::Turn, wants);
     }
 }
 
@@ -35,10 +47,10 @@ pub(super) fn access(address: usize, touch: Touch) {
         return;
     }
     let at = Location::caller();
-    turn();
+    turn_for(address);
     let booked = with(|kernel| kernel.access(address, touch, at)).flatten();
     if let Some(line) = booked {
-        turn();
+        turn_for(address);
         with(|kernel| kernel.arrive(line, touch, at));
     }
 }

@@ -32,6 +32,7 @@ use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
 use super::{
     kernel::Touch,
+    prefetch,
     profile::{DISTANCES, Profile},
 };
 
@@ -106,13 +107,9 @@ pub(super) struct Directory {
     /// What the caches of each core have room for, by the number of its first hardware thread, and the last one of each socket.
     own_caches: Vec<Ages>,
     last_caches: Vec<Ages>,
-    /// What was used since then is in the newest generation of both, for each core.
-    recent: Vec<u64>,
     table: Table,
     /// The pipeline of each core.
     pipelines: Vec<Pipeline>,
-    /// How long each core waits for the slot that it booked last.
-    waits: Vec<u64>,
     /// How much is computed at a place in the source.
     kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
@@ -162,13 +159,11 @@ impl Directory {
                 .collect(),
             own_caches: (0..cores).map(|_| Ages::new(profile.own_cache_bytes, LINE)).collect(),
             last_caches: (0..sockets).map(|_| Ages::new(profile.cache_bytes, LINE)).collect(),
-            recent: vec![1; cores],
             times: times(&profile),
             profile,
             cores,
             table: Table::new(cores),
             pipelines: vec![Pipeline::default(); cores],
-            waits: vec![0; cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
             // An access moves one line, and whoever watches it is roused at once.
@@ -183,6 +178,13 @@ impl Directory {
     #[inline]
     pub(super) fn prepare(&mut self, address: usize) {
         self.table.prepare(address);
+    }
+
+    /// This core goes next, most likely, and accesses this address.
+    #[inline]
+    pub(super) fn prefetch(&self, core: usize, address: usize) {
+        prefetch(&raw const self.pipelines[core]);
+        self.table.prefetch(address, core);
     }
 
     /// What was prepared until `now` lies in the last caches from here on, if it finds room there.
@@ -227,7 +229,7 @@ impl Directory {
         // Who sleeps while it spins looks at the line all the time.
         let last = if line.watched { now } else { line.used };
         line.used = now.max(1);
-        if last < self.recent[cache] {
+        if last < self.pipelines[cache].recent {
             self.grow_old(number, cache, last, now.max(1));
         }
         let drained = if touch == Touch::Change { self.drained(core, now) } else { 0 };
@@ -239,7 +241,7 @@ impl Directory {
         if busy_until > now {
             cost.waiting = busy_until - now;
             cost.booked = true;
-            self.waits[core] = cost.waiting;
+            self.pipelines[core].booked = cost.waiting;
             self.book(number, cache, touch, cost.waiting);
             return cost;
         }
@@ -285,7 +287,7 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> u64 {
-        let waited = self.waits[core];
+        let waited = self.pipelines[core].booked;
         let core = self.cache_of(core);
         if self.hits(number, core, now, touch) {
             return self.times.hit;

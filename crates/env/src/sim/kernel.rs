@@ -28,7 +28,8 @@ use super::{
     arena,
     disk::Storage,
     local::Locals,
-    machine::LineNumber,
+    machine::{LineNumber, Machine},
+    prefetch,
     scheduler::{Scheduler, Spent},
     tally::Tally,
     time::Duration,
@@ -43,6 +44,10 @@ pub(super) type ThreadNumber = usize;
 
 /// No virtual time goes beyond this many picoseconds: two and a half hours. Schedulers pack it with a number of ten bits.
 pub(super) const END_OF_TIME: u64 = 1 << 53;
+
+/// A line of the real machine's caches, and how many of them a fiber uses at each turn at the end of its stack.
+const LINE: usize = 64;
+const STACK_LINES: usize = 4;
 
 /// How memory is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +102,9 @@ struct Thread {
     fiber: *mut Fiber,
     /// Where it switches to the kernel; set when it first runs.
     yielder: *const Yielder<(), ()>,
+    /// Where its stack ended when it switched last, nearly, and what memory it is to access first.
+    stack_end: usize,
+    wants: usize,
     tally: Tally,
     name: Option<String>,
     locals: Rc<Locals>,
@@ -258,6 +266,8 @@ impl Kernel {
             self.threads.push(Thread {
                 fiber: ptr::null_mut(),
                 yielder: ptr::null(),
+                stack_end: 0,
+                wants: 0,
                 tally: Tally::default(),
                 name: None,
                 locals: Rc::default(),
@@ -289,10 +299,25 @@ impl Kernel {
         Ok(())
     }
 
-    /// Who runs is about to switch to the kernel; gives the way there.
-    pub(super) fn leaves(&mut self, leave: Leave) -> *const Yielder<(), ()> {
+    /// Who runs is about to switch to the kernel, and will access this address then; gives the way there.
+    #[inline]
+    pub(super) fn leaves(&mut self, leave: Leave, wants: usize) -> *const Yielder<(), ()> {
         self.leave = leave;
-        self.threads[self.current].yielder
+        let thread = &mut self.threads[self.current];
+        (thread.stack_end, thread.wants) = (ptr::from_ref(&leave).addr(), wants);
+        thread.yielder
+    }
+
+    /// This thread goes on soon, on this core. What its turn needs is spread over so much memory that the real machine's nearest
+    /// caches have room for few of many threads; it is fetched in the time of the turn before.
+    #[inline]
+    fn prefetch(&self, machine: &Machine, core: usize, thread: ThreadNumber) {
+        let thread = &self.threads[thread];
+        prefetch(thread.fiber);
+        for line in 0..STACK_LINES {
+            prefetch(ptr::without_provenance::<u8>(thread.stack_end.wrapping_add(line * LINE)));
+        }
+        machine.prefetch(core, thread.wants);
     }
 
     /// Who runs next; the first thread's end is the end.
@@ -313,7 +338,17 @@ impl Kernel {
                 return Err(Cause::Limit);
             }
             (self.current, self.clock) = (number, clock);
-            self.horizon = timer.unwrap_or(END_OF_TIME).min(self.scheduler.horizon()).min(self.limit);
+            let horizon = match &self.scheduler {
+                Scheduler::Machine(machine) => {
+                    let (horizon, next) = machine.horizon_and_next();
+                    if let Some((core, thread)) = next {
+                        self.prefetch(machine, core, thread);
+                    }
+                    horizon
+                }
+                Scheduler::Explorer(explorer) => explorer.horizon(),
+            };
+            self.horizon = timer.unwrap_or(END_OF_TIME).min(horizon).min(self.limit);
             return Ok(number);
         }
     }

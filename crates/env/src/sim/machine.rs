@@ -5,20 +5,17 @@
 //! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue, unless
 //! another is shorter by two and more.
 
+mod core;
 mod order;
 mod report;
 mod spin;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
-    panic::Location,
-};
+use std::{cmp::Reverse, collections::BTreeMap, panic::Location};
 
 pub use self::report::{MachineReport, Waited};
 use self::{
+    core::Core,
     order::{NEVER, Order},
-    spin::Spin,
 };
 use super::{
     directory::Directory,
@@ -52,26 +49,6 @@ const SPAWN: u64 = 15_000_000;
 /// Of an access while none is charged, and by how much a core may then be ahead of the others.
 const UNCHARGED: u64 = 2000;
 const UNCHARGED_SLACK: u64 = 1_000_000;
-
-/// What each turn looks at comes first, in one line of the real machine's caches.
-#[derive(Default)]
-#[repr(C, align(64))]
-struct Core {
-    clock: u64,
-    /// Who runs; `None` while idle.
-    running: Option<ThreadNumber>,
-    slice_end: u64,
-    /// Who waits for it.
-    queue: VecDeque<ThreadNumber>,
-    /// Threads that are not over, and ran here last or wait to.
-    residents: usize,
-    slice_began: u64,
-    /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
-    /// with names work in the background, and nobody's work waits while they sleep.
-    sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
-    /// Who runs spins, and sees the same until a line moves.
-    spin: Option<Spin>,
-}
 
 pub(super) struct Machine {
     pub(super) costs: Costs,
@@ -177,6 +154,12 @@ impl Machine {
         Access { booked: cost.booked.then_some(cost.line), disturbed: self.disturb(now) }
     }
 
+    /// This core accesses this address, when its turn comes.
+    #[inline]
+    pub(super) fn prefetch(&self, core: usize, address: usize) {
+        self.directory.prefetch(core, address);
+    }
+
     pub(super) fn arrive(
         &mut self,
         clock: &mut u64,
@@ -223,12 +206,12 @@ impl Machine {
                 self.order.set(core, key(clock, core));
             }
             None => {
-                let waiting = |core: usize| self.cores[core].queue.len();
+                let waiting = |core: usize| self.cores[core].waiting;
                 let shortest = (0..self.cores.len()).min_by_key(|&core| waiting(core)).unwrap_or(home);
                 let place = if waiting(home) > waiting(shortest) + 1 { shortest } else { home };
                 self.settle_in(place, thread);
                 let core = &mut self.cores[place];
-                core.queue.push_back(thread);
+                core.push(thread);
                 // Who runs there gives way soon.
                 core.slice_end = core.slice_end.min(core.slice_began + LEAST_SLICE).max(now);
                 self.look_at_slice(place);
@@ -278,12 +261,12 @@ impl Machine {
         let first = self.order.first();
         let here = (first & (MOST_CORES as u64 - 1)) as usize;
         self.here = here;
-        if self.cores[here].spin.is_some() {
+        if self.cores[here].spins {
             self.rouse(here, first >> CORE_BITS);
             return None;
         }
         let core = &self.cores[here];
-        if core.clock >= core.slice_end && !core.queue.is_empty() {
+        if core.clock >= core.slice_end && core.waiting > 0 {
             self.rotate();
             return None;
         }
@@ -294,10 +277,11 @@ impl Machine {
     /// The thread that runs here goes to the end of the queue.
     fn rotate(&mut self) {
         let here = self.here;
-        if let Some(next) = self.cores[here].queue.pop_front() {
+        if let Some(next) = self.cores[here].pop() {
             self.count_turn(here);
-            let before = self.cores[here].running.take();
-            self.cores[here].queue.extend(before);
+            if let Some(before) = self.cores[here].running.take() {
+                self.cores[here].push(before);
+            }
             self.switch_to(next);
         }
         self.order.set(here, key(self.cores[here].clock, here));
@@ -312,17 +296,31 @@ impl Machine {
 
     #[inline]
     pub(super) fn horizon(&self) -> u64 {
-        let others = match self.order.first_but(self.here) {
-            NEVER => END_OF_TIME,
-            first => {
-                let (clock, core) = (first >> CORE_BITS, (first & (MOST_CORES as u64 - 1)) as usize);
-                // At equal clocks the lower number goes first.
-                if self.here < core { clock } else { clock.saturating_sub(1) }
-            }
+        self.horizon_before(self.order.first_but(self.here))
+    }
+
+    /// The same, with the core that goes next unless something happens, and its thread.
+    #[inline]
+    pub(super) fn horizon_and_next(&self) -> (u64, Option<(usize, ThreadNumber)>) {
+        let first = self.order.first_but(self.here);
+        let core = (first & (MOST_CORES as u64 - 1)) as usize;
+        let next = self.cores.get(core).and_then(|next| Some((core, next.running?)));
+        (self.horizon_before(first), next)
+    }
+
+    /// When who runs gives way to others, of which the first has this key.
+    #[inline]
+    fn horizon_before(&self, first: u64) -> u64 {
+        let others = if first == NEVER {
+            END_OF_TIME
+        } else {
+            let (clock, core) = (first >> CORE_BITS, (first & (MOST_CORES as u64 - 1)) as usize);
+            // At equal clocks the lower number goes first.
+            if self.here < core { clock } else { clock.saturating_sub(1) }
         };
         let others = if self.charging { others } else { others.saturating_add(UNCHARGED_SLACK) };
         let core = &self.cores[self.here];
-        if core.queue.is_empty() { others } else { others.min(core.slice_end) }
+        if core.waiting == 0 { others } else { others.min(core.slice_end) }
     }
 
     /// `sleep`: where in the source it lay down to sleep, if it did and has no name.
@@ -368,12 +366,11 @@ impl Machine {
 
     /// A thread for this core: from its own queue, or from the longest.
     fn waiting(&mut self) -> Option<ThreadNumber> {
-        if let Some(thread) = self.cores[self.here].queue.pop_front() {
+        if let Some(thread) = self.cores[self.here].pop() {
             return Some(thread);
         }
-        let longest =
-            (0..self.cores.len()).max_by_key(|&core| (self.cores[core].queue.len(), Reverse(core)))?;
-        self.cores[longest].queue.pop_front()
+        let longest = (0..self.cores.len()).max_by_key(|&core| (self.cores[core].waiting, Reverse(core)))?;
+        self.cores[longest].pop()
     }
 
     /// Accesses cost something from here on, or nothing that depends on where lines are.

@@ -65,9 +65,9 @@ impl Directory {
         if newest == now {
             // It has begun, for all cores of the socket.
             let cores = self.cores_of(socket);
-            self.recent[cores].iter_mut().for_each(|recent| *recent = now);
+            self.pipelines[cores].iter_mut().for_each(|pipeline| pipeline.recent = now);
         } else {
-            self.recent[core] = self.own_caches[core].newest().max(newest);
+            self.pipelines[core].recent = self.own_caches[core].newest().max(newest);
         }
         let (owner, gone) = (self.table.lines[number].owner, last < self.own_caches[core].oldest());
         if gone && owner == core as u16 {

@@ -10,8 +10,9 @@ use std::panic::Location;
 use super::{Directory, place::PlaceKind};
 use crate::sim::kernel::Touch;
 
-/// A core's.
+/// A core's: what its accesses look at, in one line of the real machine's caches.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Pipeline {
     /// The line and the address of its last access.
     pub(super) line: u32,
@@ -23,11 +24,24 @@ pub(super) struct Pipeline {
     shadow_at: u64,
     /// What the last access would take if it were made again.
     pub(super) again: u64,
+    /// What was used since then is in the newest generation of both of its caches (`ages.rs`).
+    pub(super) recent: u64,
+    /// How long it waits for the slot that it booked last.
+    pub(super) booked: u64,
 }
 
 impl Default for Pipeline {
     fn default() -> Pipeline {
-        Pipeline { line: u32::MAX, address: 0, stored_at: 0, shadow: 0, shadow_at: 0, again: 0 }
+        Pipeline {
+            line: u32::MAX,
+            address: 0,
+            stored_at: 0,
+            shadow: 0,
+            shadow_at: 0,
+            again: 0,
+            recent: 1,
+            booked: 0,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::panic::Location;
 
 use super::map::Map;
-use crate::sim::arena;
+use crate::sim::{arena, prefetch};
 
 /// The number of a line: its page's, in the order of first access, and its place in the page.
 pub(in crate::sim) type LineNumber = usize;
@@ -21,7 +21,9 @@ pub(super) const NOBODY: u16 = u16::MAX;
 /// A line that nobody has touched has no home.
 pub(super) const NO_HOME: u8 = u8::MAX;
 
+/// One line of the real machine's caches.
 #[derive(Clone)]
+#[repr(align(64))]
 pub(super) struct Line {
     /// When it was accessed last.
     pub(super) used: u64,
@@ -46,6 +48,8 @@ pub(super) struct Line {
     pub(super) sharers: u16,
     /// Sockets with sharers, a bit each.
     pub(super) sockets: u16,
+    /// Words of [`Table::sharers`] that are not 0, a bit each.
+    words: u16,
     /// The socket whose memory it lies in: that of whoever touched it first.
     pub(super) home: u8,
     /// Whether a spinning core sleeps until it moves.
@@ -65,12 +69,19 @@ const UNTOUCHED: Line = Line {
     last: NOBODY,
     sharers: 0,
     sockets: 0,
+    words: 0,
     home: NO_HOME,
     watched: false,
 };
 
 /// A place in the source, and how often a line moved there.
 pub(super) type Place = (&'static Location<'static>, u64);
+
+/// A place of a line, and the line's next one: its number plus one, 0 if there is none.
+struct Elsewhere {
+    place: Place,
+    next: u32,
+}
 
 pub(super) struct Table {
     pub(super) lines: Vec<Line>,
@@ -86,7 +97,7 @@ pub(super) struct Table {
     /// The address of each page, in pages.
     pages: Vec<usize>,
     /// Where lines moved that did so in more places than one, but for the first.
-    places: Vec<Vec<Place>>,
+    places: Vec<Elsewhere>,
     /// By page of the region: whether it was prepared without being charged.
     prepared: Vec<bool>,
     prepared_pages: u64,
@@ -142,6 +153,19 @@ impl Table {
         let known = self.region.get(page.wrapping_sub(arena::BASE >> PAGE_SHIFT)).copied().unwrap_or(0);
         let known = if known == 0 { self.page(page) } else { known };
         (known as usize - 1) << PAGE_LINES_SHIFT | address >> LINE_SHIFT & (PAGE_LINES - 1)
+    }
+
+    /// The line of this address is accessed soon, by this core.
+    #[inline]
+    pub(super) fn prefetch(&self, address: usize, core: usize) {
+        let page = (address >> PAGE_SHIFT).wrapping_sub(arena::BASE >> PAGE_SHIFT);
+        if let Some(&known) = self.region.get(page)
+            && known != 0
+        {
+            let number = (known as usize - 1) << PAGE_LINES_SHIFT | address >> LINE_SHIFT & (PAGE_LINES - 1);
+            prefetch(&raw const self.lines[number]);
+            prefetch(&raw const self.sharers[number * self.words + core / 64]);
+        }
     }
 
     /// The number plus one of a page that is new, or does not lie in the region.
@@ -204,6 +228,7 @@ impl Table {
         let line = &mut self.lines[number];
         line.sharers += 1;
         line.sockets |= 1 << socket;
+        line.words |= 1 << (core / 64);
     }
 
     /// The core, of this socket, no longer has its copy. Nobody else has one in a socket where nobody is known to.
@@ -226,9 +251,13 @@ impl Table {
     /// Nobody has a copy any more.
     #[inline]
     pub(super) fn forget_sharers(&mut self, number: LineNumber) {
-        self.sharers[number * self.words..(number + 1) * self.words].fill(0);
         let line = &mut self.lines[number];
-        (line.sharers, line.sockets) = (0, 0);
+        let mut words = line.words;
+        (line.sharers, line.sockets, line.words) = (0, 0, 0);
+        while words != 0 {
+            self.sharers[number * self.words + words.trailing_zeros() as usize] = 0;
+            words &= words - 1;
+        }
     }
 
     /// The line moved, for an access at this place in the source.
@@ -243,24 +272,30 @@ impl Table {
 
     fn moved_elsewhere(&mut self, number: LineNumber, at: &'static Location<'static>) {
         let line = &mut self.lines[number];
-        if line.places == 0 {
-            arena::outside(|| self.places.push(Vec::new()));
-            line.places = self.places.len() as u32;
+        let mut next = line.places;
+        while next != 0 {
+            let elsewhere = &mut self.places[next as usize - 1];
+            if std::ptr::eq(elsewhere.place.0, at) {
+                elsewhere.place.1 += 1;
+                return;
+            }
+            next = elsewhere.next;
         }
-        let places = &mut self.places[line.places as usize - 1];
-        match places.iter_mut().find(|(place, _)| std::ptr::eq(*place, at)) {
-            Some((_, count)) => *count += 1,
-            None => arena::outside(|| places.push((at, 1))),
-        }
+        let elsewhere = Elsewhere { place: (at, 1), next: line.places };
+        arena::outside(|| self.places.push(elsewhere));
+        line.places = u32::try_from(self.places.len()).expect("fewer places than memory has");
     }
 
     /// Where in the source a line was accessed when it moved.
     pub(super) fn places(&self, number: LineNumber) -> Vec<Place> {
         let line = &self.lines[number];
-        let mut places = match line.places {
-            0 => Vec::new(),
-            place => self.places[place as usize - 1].clone(),
-        };
+        let mut places = Vec::new();
+        let mut next = line.places;
+        while next != 0 {
+            let elsewhere = &self.places[next as usize - 1];
+            places.push(elsewhere.place);
+            next = elsewhere.next;
+        }
         let elsewhere: u64 = places.iter().map(|(_, count)| count).sum();
         places.extend(line.first.map(|at| (at, u64::from(line.moves) - elsewhere)));
         places

@@ -19,7 +19,7 @@ impl Machine {
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
-        self.cores[self.here].spin = Some(Spin { line, period, left: rounds, done: 0 });
+        self.cores[self.here].set_spin(Spin { line, period, left: rounds, done: 0 });
         true
     }
 
@@ -41,14 +41,14 @@ impl Machine {
     pub(super) fn look_at_slice(&mut self, here: usize) {
         let core = &self.cores[here];
         let Some(spin) = &core.spin else { return };
-        let slice_end = if core.queue.is_empty() { END_OF_TIME } else { core.slice_end.max(core.clock) };
+        let slice_end = if core.waiting == 0 { END_OF_TIME } else { core.slice_end.max(core.clock) };
         let end = core.clock.saturating_add(spin.period.saturating_mul(spin.left)).min(slice_end);
         self.order.set(here, key(end, here));
     }
 
     /// The spinning core, if it spins, looks again at the first moment from `now` on that is its time.
     pub(super) fn rouse(&mut self, core: usize, now: u64) {
-        let Some(mut spin) = self.cores[core].spin.take() else { return };
+        let Some(mut spin) = self.cores[core].take_spin() else { return };
         self.directory.unwatch(core, spin.line);
         let rounds = now.saturating_sub(self.cores[core].clock).div_ceil(spin.period).min(spin.left);
         self.pass_rounds(core, &mut spin, rounds);
@@ -59,10 +59,10 @@ impl Machine {
 
     /// The clock of a spinning core comes near to `now`.
     pub(super) fn spun_until(&mut self, core: usize, now: u64) {
-        let Some(mut spin) = self.cores[core].spin.take() else { return };
+        let Some(mut spin) = self.cores[core].take_spin() else { return };
         let rounds = (now.saturating_sub(self.cores[core].clock) / spin.period).min(spin.left);
         self.pass_rounds(core, &mut spin, rounds);
-        self.cores[core].spin = Some(spin);
+        self.cores[core].set_spin(spin);
     }
 
     fn pass_rounds(&mut self, core: usize, spin: &mut Spin, rounds: u64) {

@@ -1,0 +1,51 @@
+//! A core of the machine.
+
+use std::{collections::VecDeque, panic::Location};
+
+use super::{ThreadNumber, spin::Spin};
+
+/// What each turn looks at comes first, in one line of the real machine's caches.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub(super) struct Core {
+    pub(super) clock: u64,
+    /// Who runs; `None` while idle.
+    pub(super) running: Option<ThreadNumber>,
+    pub(super) slice_end: u64,
+    /// How many wait for it, and whether who runs spins: `queue` and `spin` have them.
+    pub(super) waiting: u32,
+    pub(super) spins: bool,
+    /// Threads that are not over, and ran here last or wait to.
+    pub(super) residents: usize,
+    pub(super) slice_began: u64,
+    /// Who waits for it.
+    queue: VecDeque<ThreadNumber>,
+    /// The thread that ran here last, of those without a name, and where in the source it sleeps, while it does. Threads
+    /// with names work in the background, and nobody's work waits while they sleep.
+    pub(super) sleeper: Option<(ThreadNumber, &'static Location<'static>)>,
+    /// Who runs spins, and sees the same until a line moves.
+    pub(super) spin: Option<Spin>,
+}
+
+impl Core {
+    pub(super) fn push(&mut self, thread: ThreadNumber) {
+        self.queue.push_back(thread);
+        self.waiting += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<ThreadNumber> {
+        let thread = self.queue.pop_front()?;
+        self.waiting -= 1;
+        Some(thread)
+    }
+
+    pub(super) fn set_spin(&mut self, spin: Spin) {
+        self.spin = Some(spin);
+        self.spins = true;
+    }
+
+    pub(super) fn take_spin(&mut self) -> Option<Spin> {
+        self.spins = false;
+        self.spin.take()
+    }
+}
