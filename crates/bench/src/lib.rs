@@ -62,7 +62,7 @@ pub use locks::{
     measure_locks,
 };
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
-pub use memory::{MemoryReport, MemoryResult, measure_memory};
+pub use memory::{MemoryPlan, MemoryReport, MemoryResult, measure_memory};
 pub use observer::{Observer, Silent};
 pub use placed::Placed;
 pub use random::Distribution;

@@ -4,6 +4,8 @@
 //! Each figure is measured several times. The least tells what the machine can do, the median how much else it did meanwhile; of
 //! two threads only the median means anything.
 
+use std::rc::Rc;
+
 use foreshore_env::{
     CachePadded, hint,
     sync::atomic::{
@@ -18,17 +20,16 @@ use serde::Serialize;
 
 use crate::{BenchError, random::Random, rounds::median};
 
-/// Lines that are followed, in KiB: within a core's own caches, within the last one, and beyond.
+/// Among how many KiB lines are accessed if nothing else is said: within a core's own caches, within the last one, and beyond.
 const SIZES: [usize; 3] = [256, 4 << 10, 128 << 10];
+/// The most.
+const MOST_KIB: usize = 16 << 20;
 /// Accesses to a word that is in the core itself.
 const OWN: u64 = if cfg!(foreshore_sim) { 1000 } else { 4_000_000 };
 /// Accesses to any lines, at least.
 const VISITS: u64 = if cfg!(foreshore_sim) { 1000 } else { 2_000_000 };
 /// Times that two threads hand a line to each other; even.
 const HANDED: u64 = if cfg!(foreshore_sim) { 1000 } else { 200_000 };
-/// Kinds of access that are measured by one thread, and by two.
-const ALONE: usize = 3 + 4 * SIZES.len();
-const TOGETHER: usize = 3;
 
 /// What one kind of access took. As JSON its field names are stable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,67 +61,143 @@ pub struct MemoryReport {
     pub results: Vec<MemoryResult>,
 }
 
-/// Measures all kinds of access, so many times each; those by two threads where there are two processors. `progress` is told how many rounds are done, of how many.
+/// What is to be measured of memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryPlan {
+    /// How many times each.
+    pub rounds: usize,
+    /// Kinds of access whose names contain this.
+    pub access: String,
+    /// Among how many KiB lines are accessed.
+    pub kib: Vec<usize>,
+}
+
+impl Default for MemoryPlan {
+    fn default() -> MemoryPlan {
+        MemoryPlan { rounds: 1, access: String::new(), kib: SIZES.to_vec() }
+    }
+}
+
+/// A kind of access, and what measures it: nanoseconds for one.
+struct Kind {
+    access: &'static str,
+    threads: usize,
+    time: Box<dyn Fn() -> f64>,
+}
+
+impl Kind {
+    fn new(access: &'static str, threads: usize, time: impl Fn() -> f64 + 'static) -> Kind {
+        Kind { access, threads, time: Box::new(time) }
+    }
+}
+
+/// Names of the kinds of access among many lines.
+const AMONG: [&str; 4] =
+    ["load that finds where the next one is", "load of any line", "store to any line", "change of any line"];
+
+/// Measures the kinds of access that are asked for; those by two threads where there are two processors. `progress` is told how
+/// many rounds are done, of how many.
 pub fn measure_memory(
-    rounds: usize,
+    plan: &MemoryPlan,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<MemoryReport, BenchError> {
+    let rounds = plan.rounds;
     if rounds == 0 {
         return Err(BenchError::invalid("a measurement takes at least one round"));
     }
+    if let Some(kib) = plan.kib.iter().find(|kib| !(1..=MOST_KIB).contains(*kib)) {
+        return Err(BenchError::invalid(format!("lines lie among 1 to {MOST_KIB} KiB, not {kib}")));
+    }
     let processors = thread::available_parallelism();
+    let is_wanted = |access: &str| access.contains(&plan.access);
+    let mut kinds = alone();
     // On one processor two threads would wait for each other's slice of time.
-    let kinds = if processors > 1 { ALONE + TOGETHER } else { ALONE };
+    let mut pairs = if processors > 1 { together_kinds() } else { Vec::new() };
+    kinds.retain(|kind| is_wanted(kind.access));
+    pairs.retain(|kind| is_wanted(kind.access));
+    let sizes = if AMONG.iter().any(|access| is_wanted(access)) { &plan.kib[..] } else { &[] };
+    let among = AMONG.iter().filter(|access| is_wanted(access)).count();
+    let all = kinds.len() + pairs.len() + among * sizes.len();
+    if all == 0 {
+        return Err(BenchError::invalid(format!("no kind of access is called {}", plan.access)));
+    }
     let mut results = Vec::new();
-    let mut measure = |access, kib, threads, time: &dyn Fn() -> f64| {
+    let mut measure = |kind: &Kind, kib| {
         let times: Vec<f64> = (0..rounds)
             .map(|round| {
-                let ns = time();
-                progress(results.len() * rounds + round + 1, kinds * rounds);
+                let ns = (kind.time)();
+                progress(results.len() * rounds + round + 1, all * rounds);
                 ns
             })
             .collect();
         let least_ns = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let (access, threads) = (kind.access, kind.threads);
         results.push(MemoryResult { access, kib, threads, least_ns, ns: median(times) });
     };
-    measure("change of a word", None, 1, &|| {
-        own(|word, _| {
-            word.fetch_add(1, AcqRel);
-        })
-    });
-    measure("store to a word, and fence", None, 1, &|| {
-        own(|word, number| {
-            word.store(number, Relaxed);
-            fence(SeqCst);
-        })
-    });
-    measure("pause of a spinning loop", None, 1, &|| own(|_, _| hint::spin_loop()));
-    for kib in SIZES {
-        let lines = Lines::new(kib);
-        measure("load that finds where the next one is", Some(kib), 1, &|| lines.follow());
-        measure("load of any line", Some(kib), 1, &|| {
-            lines.visit(|line, sum| sum.wrapping_add(line.word.load(Relaxed)))
-        });
-        measure("store to any line", Some(kib), 1, &|| {
-            lines.visit(|line, sum| {
+    kinds.iter().for_each(|kind| measure(kind, None));
+    for &kib in sizes {
+        let mut kinds = among_lines(kib);
+        kinds.retain(|kind| is_wanted(kind.access));
+        kinds.iter().for_each(|kind| measure(kind, Some(kib)));
+    }
+    pairs.iter().for_each(|kind| measure(kind, None));
+    Ok(MemoryReport { experiment: "memory", version: env!("CARGO_PKG_VERSION"), processors, rounds, results })
+}
+
+/// Accesses by one thread to one word.
+fn alone() -> Vec<Kind> {
+    let change = |word: &AtomicU64, _| {
+        word.fetch_add(1, AcqRel);
+    };
+    let store = |word: &AtomicU64, number| {
+        word.store(number, Relaxed);
+        fence(SeqCst);
+    };
+    vec![
+        Kind::new("change of a word", 1, move || own(change)),
+        Kind::new("store to a word, and fence", 1, move || own(store)),
+        Kind::new("pause of a spinning loop", 1, || own(|_, _| hint::spin_loop())),
+    ]
+}
+
+/// Accesses by one thread to lines among so many KiB.
+fn among_lines(kib: usize) -> Vec<Kind> {
+    let lines = Rc::new(Lines::new(kib));
+    let visit = |access: fn(&Line, u64) -> u64| {
+        let lines = Rc::clone(&lines);
+        move || lines.visit(access)
+    };
+    let [follows, loads, stores, changes] = AMONG;
+    let followed = Rc::clone(&lines);
+    vec![
+        Kind::new(follows, 1, move || followed.follow()),
+        Kind::new(loads, 1, visit(|line, sum| sum.wrapping_add(line.word.load(Relaxed)))),
+        Kind::new(
+            stores,
+            1,
+            visit(|line, sum| {
                 line.word.store(sum, Release);
                 sum
-            })
-        });
-        measure("change of any line", Some(kib), 1, &|| {
-            lines.visit(|line, sum| {
+            }),
+        ),
+        Kind::new(
+            changes,
+            1,
+            visit(|line, sum| {
                 line.word.fetch_add(1, AcqRel);
                 sum
-            })
-        });
-    }
-    if processors > 1 {
-        measure("hand over: one stores, the other loads", None, 2, &hand_over_by_stores);
-        measure("hand over: one changes, the other tries to", None, 2, &hand_over_by_changes);
-        measure("change of a word by both", None, 2, &change_together);
-    }
-    debug_assert_eq!(results.len(), kinds);
-    Ok(MemoryReport { experiment: "memory", version: env!("CARGO_PKG_VERSION"), processors, rounds, results })
+            }),
+        ),
+    ]
+}
+
+/// Accesses by two threads.
+fn together_kinds() -> Vec<Kind> {
+    vec![
+        Kind::new("hand over: one stores, the other loads", 2, hand_over_by_stores),
+        Kind::new("hand over: one changes, the other tries to", 2, hand_over_by_changes),
+        Kind::new("change of a word by both", 2, change_together),
+    ]
 }
 
 /// Nanoseconds for each of so many.
@@ -274,6 +351,9 @@ mod tests {
 
     #[test]
     fn nothing_is_measured_in_no_round() {
-        assert!(measure_memory(0, &mut |_, _| {}).is_err());
+        let refused = |plan| measure_memory(&plan, &mut |_, _| {}).is_err();
+        assert!(refused(MemoryPlan { rounds: 0, ..MemoryPlan::default() }));
+        assert!(refused(MemoryPlan { access: "unheard of".to_owned(), ..MemoryPlan::default() }));
+        assert!(refused(MemoryPlan { kib: vec![0], ..MemoryPlan::default() }));
     }
 }

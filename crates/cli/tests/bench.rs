@@ -358,6 +358,30 @@ fn latches_report_a_result_for_each_combination() {
     assert!(text(&output.stderr).contains("queuing_rw"), "{}", text(&output.stderr));
 }
 
+/// What one thread does: two that hand a line to each other would have to wait for processors that others use.
+#[test]
+fn memory_reports_a_result_for_each_kind_of_access() {
+    let report = report("bench memory --access line --kib 64,65536 --rounds 1 --json");
+    assert_eq!(report["experiment"], "memory", "{report}");
+    let results: Vec<_> =
+        (report["results"].as_array().unwrap().iter()).filter(|result| result["kib"].is_u64()).collect();
+    let takes = |access: &str, kib: u64| {
+        let found = results.iter().find(|result| result["access"] == access && result["kib"] == kib);
+        let (least, median) = (&found.unwrap()["least_ns"], &found.unwrap()["ns"]);
+        assert!(least.as_f64() > Some(0.0) && least == median, "{report}");
+        median.as_f64().unwrap()
+    };
+    assert_eq!(results.len(), 6, "{report}");
+    for access in ["load of any line", "store to any line", "change of any line"] {
+        assert!(takes(access, 64) < takes(access, 65536), "{report}");
+    }
+    let told = text(&foreshore("bench memory --access pause --quiet").stdout);
+    assert!(told.contains("pause of a spinning loop"), "{told}");
+    for refused in ["--rounds 0", "--kib 0", "--access nothing"] {
+        assert_eq!(foreshore(&format!("bench memory {refused}")).status.code(), Some(2), "{refused}");
+    }
+}
+
 #[test]
 fn granularity_and_constants_are_told() {
     let compared = long_enough(

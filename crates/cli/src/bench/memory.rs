@@ -3,12 +3,18 @@
 use std::{fmt::Write, process::ExitCode};
 
 use clap::Args;
-use foreshore_bench::{BenchError, MemoryReport, measure_memory};
+use foreshore_bench::{BenchError, MemoryPlan, MemoryReport, measure_memory};
 
 use crate::{bench::rounds::RoundsArgs, output::CliError};
 
 #[derive(Args)]
 pub(crate) struct MemoryArgs {
+    /// Kinds of access whose names contain this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    access: String,
+    /// KiB of the lines among which accesses are made: of a core's own caches, of the last one, and more.
+    #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "256,4096,131072")]
+    kib: Vec<usize>,
     #[command(flatten)]
     common: RoundsArgs,
 }
@@ -16,7 +22,9 @@ pub(crate) struct MemoryArgs {
 impl MemoryArgs {
     /// Measures in the world that the caller is in.
     pub(crate) fn measure(&self) -> Result<MemoryReport, BenchError> {
-        self.common.measure(|progress| measure_memory(self.common.rounds(), progress))
+        let plan =
+            MemoryPlan { rounds: self.common.rounds(), access: self.access.clone(), kib: self.kib.clone() };
+        self.common.measure(|progress| measure_memory(&plan, progress))
     }
 
     /// Whether it is to be told to programs.
