@@ -119,7 +119,7 @@ fn memory_is_as_the_profile_says() {
     takes("pause of a spinning loop", None, 24.0, 25.0);
     takes("load that finds where the next one is", Some(4 << 10), 12.0, 20.0);
     takes("load that finds where the next one is", Some(128 << 10), 110.0, 150.0);
-    takes("hand over: one stores, the other loads", None, 40.0, 60.0);
+    takes("hand over: one stores, the other loads", None, 25.0, 45.0);
     takes("hand over: one changes, the other tries to", None, 13.0, 40.0);
     takes("change of a word by both", None, 2.0, 5.0);
 }

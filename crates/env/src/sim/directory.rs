@@ -32,7 +32,6 @@ use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
 
 use super::{
     kernel::Touch,
-    prefetch,
     profile::{DISTANCES, Profile},
 };
 
@@ -180,14 +179,7 @@ impl Directory {
         self.table.prepare(address);
     }
 
-    /// This core goes next, most likely, and accesses this address.
-    #[inline]
-    pub(super) fn prefetch(&self, core: usize, address: usize) {
-        prefetch(&raw const self.pipelines[core]);
-        self.table.prefetch(address, core);
-    }
-
-    /// What was prepared until `now` lies in the last caches from here on, if it finds room there.
+    /// What was prepared until `now` lies in the last caches, if it finds room there.
     pub(super) fn prepared(&mut self, now: u64) {
         self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64, now);
     }
@@ -254,11 +246,11 @@ impl Directory {
     /// Whether the core has the line as the access needs it.
     #[inline]
     fn hits(&mut self, number: LineNumber, core: usize, now: u64, touch: Touch) -> bool {
-        let line = &self.table.lines[number];
-        let owns = line.owner == core as u16;
-        let hits = owns
-            || touch == Touch::Load && self.table.shares(number, core)
-            || line.keeper == core as u16 && now < line.kept_until;
+        let owns = self.table.lines[number].owner == core as u16;
+        let shares = !owns && touch == Touch::Load && self.table.shares(number, core);
+        let line = &mut self.table.lines[number];
+        let hits = owns || shares || line.keeper == core as u16 && now < line.kept_until;
+        line.changed |= owns && touch != Touch::Load;
         // Who kept the line for a moment changes it under the eyes of others, and one thread of a core under those of the other.
         if hits && touch != Touch::Load && line.watched && (!owns || self.profile.threads_per_core > 1) {
             self.moved.push(number);
@@ -384,12 +376,14 @@ impl Directory {
             line.keeper = owner;
             line.kept_until = now + latency * self.profile.retention_percent / 100;
         }
-        if touch == Touch::Load && !from_memory {
+        let migrates = self.profile.migrates && line.changed;
+        line.changed = touch != Touch::Load;
+        if touch == Touch::Load && !from_memory && !migrates {
             line.owner = NOBODY;
         } else {
-            // Who loads what nobody has may change it, too, and need not ask.
+            // Who loads what nobody has, or what its owner has changed where lines migrate, may change it, too, and need not ask.
             line.owner = core as u16;
-            if line.watched && touch != Touch::Load {
+            if line.watched && (touch != Touch::Load || !from_memory) {
                 self.moved.push(number);
             }
             self.table.forget_sharers(number);

@@ -8,7 +8,7 @@
 use std::panic::Location;
 
 use super::{Directory, place::PlaceKind};
-use crate::sim::kernel::Touch;
+use crate::sim::{kernel::Touch, prefetch};
 
 /// A core's: what its accesses look at, in one line of the real machine's caches.
 #[derive(Clone, Debug)]
@@ -98,5 +98,12 @@ impl Directory {
     #[inline]
     pub(in crate::sim) fn drained(&self, core: usize, now: u64) -> u64 {
         self.pipelines[core].stored_at.saturating_sub(now)
+    }
+
+    /// This core goes next, most likely, and accesses this address.
+    #[inline]
+    pub(in crate::sim) fn prefetch(&self, core: usize, address: usize) {
+        prefetch(&raw const self.pipelines[core]);
+        self.table.prefetch(address, core);
     }
 }

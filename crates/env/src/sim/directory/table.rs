@@ -54,6 +54,8 @@ pub(super) struct Line {
     pub(super) home: u8,
     /// Whether a spinning core sleeps until it moves.
     pub(super) watched: bool,
+    /// Whether its owner has changed it.
+    pub(super) changed: bool,
 }
 
 const UNTOUCHED: Line = Line {
@@ -72,6 +74,7 @@ const UNTOUCHED: Line = Line {
     words: 0,
     home: NO_HOME,
     watched: false,
+    changed: false,
 };
 
 /// A place in the source, and how often a line moved there.

@@ -47,6 +47,32 @@ fn a_spinning_thread_sees_what_the_other_of_its_core_changes() {
     }
 }
 
+/// Where lines migrate, who loads what another has changed may change it at once; what nobody changes any more, all may keep.
+#[test]
+fn lines_migrate_to_those_who_will_change_them() {
+    let moves = |migrates, changes: u64| {
+        let word = AtomicU64::new(0);
+        let settings = machine_with(2, |profile| profile.migrates = migrates);
+        let (report, _) = hammer(&settings, 2, |number| {
+            hint::work(1000 * number as u64);
+            for round in 0..100 {
+                word.load(SeqCst);
+                if round < changes {
+                    word.fetch_add(1, SeqCst);
+                }
+                hint::work(2000);
+            }
+        });
+        assert_eq!(word.load(SeqCst), 2 * changes);
+        report.lines_from_socket
+    };
+    let (asked_twice, asked_once) = (moves(false, 100), moves(true, 100));
+    assert!((350..420).contains(&asked_twice), "{asked_twice}");
+    assert!((170..215).contains(&asked_once), "{asked_once}");
+    let read = moves(true, 1);
+    assert!(read < 50, "{read}");
+}
+
 /// Who has waited for a line has a part of its way behind it.
 #[test]
 fn lines_move_faster_when_many_want_them() {
