@@ -182,8 +182,8 @@ pub(super) fn partitions_of_a_transaction(scale: Scale) -> Experiment {
                 "flat",
             ),
         ],
-        remark: "Quick runs have 20 cores in place of 80. What splitting gains in the paper, locality of caches, the simulated machine has no \
-                 model of: its caches have no size.",
+        remark: "Quick runs have 20 cores in place of 80. What splitting gains in the paper, locality of caches, shows in part at most: what \
+                 several cores of the simulated machine use stays with each of them, whether it would find room there or not.",
     }
 }
 
