@@ -28,7 +28,7 @@
 //! Single accesses of `vm2-zen4`, by `foreshore bench memory` and a program like it: 2.0 to 2.3 ns for an atomic change; 25 ns for a
 //! pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are taken); 27 ns from a store on one core to
 //! its being seen on the other while the two are near each other, 120 to 160 while the host has them elsewhere, from one second to the next
-//! (35 come of the figures here); 2.3 to 4.4 ns for an addition when both
+//! (40 come of the figures here); 2.3 to 4.4 ns for an addition when both
 //! cores add to one word. Followed lines come from memory beyond 8 to 16 MiB, though the last cache has 32: others use it, too.
 //! A load of a line that the other core has changed takes it away there: the other's next load of it misses, and a change by who has
 //! loaded it takes no longer than one of its own line. If the other has only loaded it, both have it afterwards. That was seen on
