@@ -49,10 +49,11 @@ impl Place {
         here.then(|| Place::found(view, Ok(slot)))
     }
 
-    /// What a key is in the leaf whose fences enclose it.
+    /// The prefix is compared although the fences enclose the key: where it is not common to both (damage behind a right checksum) the key
+    /// would else be taken for another.
     #[inline]
     pub(crate) fn of(view: SlottedView<'_>, key: &[u8]) -> Place {
-        Place::found(view, view.find_enclosed(key))
+        Place::found(view, view.find(key))
     }
 
     /// The same for a key that may well come after all others of the leaf.

@@ -23,8 +23,8 @@
 //!
 //! TXN-33: this version opens the formats from [`OLDEST_FORMAT`] to [`FORMAT_VERSION`], and no other. Whoever changes what is
 //! written so that an older version would misread it raises [`FORMAT_VERSION`], keeps what reads the older ones, and keeps a
-//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that opens it before anything else of
-//! it is changed; the older version refuses it then. Its pages and log may be of older formats for as long as it lives.
+//! sample of each (the facade's `tests/formats`). A database takes on the format of the version that opens it before any page of it is
+//! changed; the older version refuses it then. Its pages and log may be of older formats for as long as it lives.
 //!
 //! | format | what was new |
 //! | --- | --- |
@@ -185,7 +185,12 @@ impl ControlFile {
         let mut bytes = vec![0; SLOTS * SLOT_BYTES];
         read_up_to(&*file, &mut bytes).map_err(StorageError::io("read", path))?;
         let slots = [Control::decode(&bytes[..SLOT_BYTES]), Control::decode(&bytes[SLOT_BYTES..])];
-        let content = choose(slots, path)?;
+        let chosen = choose(slots, path)?;
+        // An upgrade may have ended between the two slots.
+        let formats = slots
+            .iter()
+            .filter_map(|slot| if let Slot::Valid(control) = slot { Some(control.format) } else { None });
+        let content = Control { format: formats.min().unwrap_or(chosen.format), ..chosen };
         Ok(ControlFile { file, path: path.to_owned(), content })
     }
 

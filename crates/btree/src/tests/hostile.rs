@@ -3,12 +3,13 @@
 
 use std::ops::Bound;
 
-use foreshore_base::{PageId, SlotIndex, StorageError, TxnId};
+use foreshore_base::{PageId, SlotIndex, StorageError, TxnId, limits::PAGE_BYTES};
 use foreshore_env::{
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use foreshore_pages::{NodeHeader, PageBuilder};
 use proptest::prelude::*;
 
 use super::support::Rig;
@@ -177,6 +178,46 @@ fn a_wrong_first_byte_is_found_before_the_prefix_hides_it() {
     );
 }
 
+/// A prefix that the fences do not share: a key between them that does not begin with it is not there, and not another one's record.
+#[test]
+fn a_prefix_that_is_not_common_gives_nobody_another_s_record() {
+    let rig = Rig::with_frames(4, 256);
+    let mut session = NoLocks::new(TxnId(1));
+    for key in [
+        b"aaa0", b"aaa1", b"aaa2", b"aaa3", b"aaa4", b"aaa5", b"aaa6", b"aaa7", b"aaa8", b"aab0", b"aab1",
+        b"aab2", b"zzz1", b"zzz2", b"zzz3",
+    ] {
+        rig.tree.insert(&mut session, key, key).unwrap();
+    }
+    let leaves = by_level(&rig).pop().unwrap();
+    let holds = |leaf: &PageId| rig.env.pool.shared(*leaf).unwrap().view().find(b"aab0").is_ok();
+    let page = rig.env.pool.exclusive(leaves.into_iter().find(holds).unwrap()).unwrap();
+    let (mut low, mut high) = (Vec::new(), Vec::new());
+    page.view().low_fence(&mut low);
+    page.view().high_fence(&mut high);
+    assert!(low.starts_with(b"aa") && high == b"zzz1", "{low:?} {high:?}");
+    let header = NodeHeader {
+        table: page.view().table(),
+        low: Some(&low),
+        high: Some(b"aazz"),
+        foster: page.view().foster_child(),
+        ..NodeHeader::default()
+    };
+    let mut narrower = PageBuilder::new(&header).unwrap();
+    narrower.push_all_from(page.view(), 0..page.view().slot_count()).unwrap();
+    narrower.store(page.words());
+    // The high key, where it is: what it was before.
+    let at = PAGE_BYTES - low.len() - high.len();
+    assert_eq!((page.words().u8(at), page.words().u8(at + 3)), (b'a', b'z'));
+    page.words().write(at, &high);
+    drop(page);
+    let mut read =
+        |key: &[u8]| rig.tree.get(&mut session, key, Isolation::Serializable, <[u8]>::to_vec).unwrap();
+    assert_eq!((read(b"aab0"), read(b"bbb0"), read(b"mmb2")), (Some(b"aab0".to_vec()), None, None));
+    assert!(!rig.tree.update(&mut session, b"bbb0", b"none").unwrap());
+    assert!(!rig.tree.delete(&mut session, b"mmb2").unwrap());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -185,7 +226,7 @@ proptest! {
     fn any_bytes_are_survived(
         pages in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..3),
         edits in prop::collection::vec(
-            (prop_oneof![16..48_usize, 64..400_usize, 7600..8192_usize], prop::collection::vec(any::<u8>(), 1..5)),
+            (prop_oneof![16..48_usize, 56..400_usize, 7600..8192_usize], prop::collection::vec(any::<u8>(), 1..5)),
             1..6,
         ),
     ) {

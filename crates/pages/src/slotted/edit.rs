@@ -152,6 +152,9 @@ impl<'a> SlottedMut<'a> {
         let place = slot_offset(usize::from(slot.0));
         self.words.move_down(place, usize::from(count - slot.0 - 1));
         self.words.set_u16(SLOT_COUNT, count - 1);
+        if count == 1 {
+            self.words.set_u16(SKIPPED, 0);
+        }
         self.add_garbage(bytes);
     }
 

@@ -41,14 +41,14 @@ impl SlottedView<'_> {
             let value = usize::from(self.words().u16(slot.offset() + slot.suffix_len()));
             places.push((slot.offset(), slot.suffix_len() + RECORD_LENGTH_BYTES + value));
         }
-        if let Some(last) = stored_count.checked_sub(1) {
+        let (mut suffix, skipped) = (Vec::new(), self.skipped());
+        let shared = stored_count.checked_sub(1).map_or(0, |last| {
             let (first, last) = (self.slot(SlotIndex(0)), self.slot(SlotIndex(last)));
-            let mut suffix = Vec::new();
             self.words().append_to(last.offset(), last.suffix_len(), &mut suffix);
-            let (shared, skipped) = (self.common_with(first, &suffix), self.skipped());
-            if skipped > shared {
-                return Err(format!("heads leave out {skipped} bytes, its records share {shared}"));
-            }
+            self.common_with(first, &suffix)
+        });
+        if skipped > shared {
+            return Err(format!("heads leave out {skipped} bytes, its records share {shared}"));
         }
         if !self.keys_look_sound(stored_count) {
             self.inspect_keys(stored_count, prefix)?;

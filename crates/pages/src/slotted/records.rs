@@ -203,7 +203,8 @@ impl Records {
         }
         let (bytes, skipped) = (self.bytes(), self.skipped);
         let shared = self.slots.first().and_then(|first| self.suffix(*first).get(..skipped));
-        if skipped > 0 && !self.slots.iter().all(|slot| self.suffix(*slot).get(..skipped) == shared) {
+        let shares = |slot: &Slot| shared.is_some() && self.suffix(*slot).get(..skipped) == shared;
+        if skipped > 0 && !self.slots.iter().all(shares) {
             return false;
         }
         // Of the record before; there is none before the first one.

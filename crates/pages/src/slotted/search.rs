@@ -35,9 +35,10 @@ impl SlottedView<'_> {
         }
     }
 
-    /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at again.
+    /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at again. On the way
+    /// down; who is led astray by a page of nonsense finds that out in the leaf.
     #[inline]
-    pub fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+    pub(super) fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
         let (count, (_, prefix), skipped) = (extent.slot_count(), self.prefix_in(extent), self.skipped());
         // Under a torn header there may be more of them than the key has.
@@ -70,12 +71,12 @@ impl SlottedView<'_> {
         }
     }
 
-    /// As [`SlottedView::find_enclosed`], for a key that may well come after all others, as ascending ones do: one comparison tells.
+    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
     #[inline]
     pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         match self.slot_count() {
             count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
-            _ => self.find_enclosed(key),
+            _ => self.find(key),
         }
     }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    layout::{LOW_FENCE, PREFIX_LENGTH, SLOT_COUNT},
+    layout::{LOW_FENCE, PREFIX_LENGTH, SKIPPED, SLOT_COUNT},
     words::{PageBuffer, PageWords},
 };
 
@@ -364,12 +364,25 @@ fn heads_begin_behind_what_all_records_share() {
 fn a_wrong_count_of_skipped_bytes_is_found() {
     let (right, words) = skipped(&[b"order 17", b"order 12", b"order 25"]);
     for wrong in [0, 1, right - 1, right + 1, 8, 9, usize::from(u16::MAX)] {
-        words.set_u16(crate::layout::SKIPPED, wrong as u16);
+        words.set_u16(SKIPPED, wrong as u16);
         assert!(SlottedView::new(&words).inspect().is_err(), "{wrong} for {right}");
         let mut records = Records::default();
         records.copy(SlottedView::new(&words), 0..3);
         assert!(!records.are_ordered(), "{wrong} for {right}");
     }
+    // Beyond all suffixes nothing is shared, whatever the heads are; and an empty node skips nothing.
+    let mut edit = SlottedMut::new(&words);
+    for slot in (0..3).map(SlotIndex) {
+        let place = slot_offset(usize::from(slot.0));
+        words.set_u64(place, SlottedView::new(&words).slot(slot).with_head(0).0);
+    }
+    let mut records = Records::default();
+    records.copy(SlottedView::new(&words), 0..3);
+    assert!(!records.are_ordered() && SlottedView::new(&words).inspect().is_err());
+    (0..3).for_each(|_| edit.remove(SlotIndex(0)));
+    SlottedView::new(&words).inspect().unwrap();
+    words.set_u16(SKIPPED, 1);
+    assert!(SlottedView::new(&words).inspect().is_err());
 }
 
 #[test]

@@ -175,15 +175,19 @@ fn another_format_asks_for_another_version() {
 #[test]
 fn an_older_format_is_taken_on_once_and_says_the_same() {
     let older = Control { format: OLDEST_FORMAT, ..content(800) }.encode();
-    let disk = FaultyDisk::new();
-    disk.write_file(Path::new(PATH), &[older, older].concat()).unwrap();
-    let mut file = ControlFile::open(&disk, Path::new(PATH)).unwrap();
-    assert_eq!(file.content().format, OLDEST_FORMAT);
-    for _ in 0..2 {
-        file.upgrade().unwrap();
-        let now = open(&disk).unwrap();
-        assert_eq!((now.format, now.sequence), (FORMAT_VERSION, 2));
-        assert!(says(now, 800));
+    let newer = Control { sequence: 2, ..content(800) }.encode();
+    // The second: the power failed between the two slots of an upgrade.
+    for (slots, sequence) in [([older, older], 2), ([newer, older], 3)] {
+        let disk = FaultyDisk::new();
+        disk.write_file(Path::new(PATH), &slots.concat()).unwrap();
+        let mut file = ControlFile::open(&disk, Path::new(PATH)).unwrap();
+        assert_eq!(file.content().format, OLDEST_FORMAT);
+        for _ in 0..2 {
+            file.upgrade().unwrap();
+            let now = open(&disk).unwrap();
+            assert_eq!((now.format, now.sequence), (FORMAT_VERSION, sequence));
+            assert!(says(now, 800));
+        }
     }
 }
 
