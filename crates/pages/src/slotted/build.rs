@@ -196,22 +196,25 @@ impl PageBuilder {
 
     /// Has heads begin behind what all records share; the first and the last of them tell.
     fn skip(&mut self) {
-        let slot_at = |page: &PageBuffer, place: usize| {
-            let (words, _) = page.0[slot_offset(place)..].as_chunks();
-            Slot(u64::from_le_bytes(words[0]))
-        };
         let Some(last @ 1..) = self.count.checked_sub(1) else { return };
-        let suffix = |slot: Slot| &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()];
-        let skipped = common_prefix(suffix(slot_at(&self.page, 0)), suffix(slot_at(&self.page, last)));
+        let skipped = common_prefix(self.suffix(self.slot(0)), self.suffix(self.slot(last)));
         if skipped == 0 {
             return;
         }
         self.put(SKIPPED, (skipped as u16).to_le_bytes());
         for place in 0..self.count {
-            let slot = slot_at(&self.page, place);
-            let suffix = &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()];
-            let head = head_of(suffix.get(skipped..).unwrap_or(&[]));
+            let slot = self.slot(place);
+            let head = head_of(self.suffix(slot).get(skipped..).unwrap_or(&[]));
             self.put(slot_offset(place), slot.with_head(head).0.to_le_bytes());
         }
+    }
+
+    fn slot(&self, place: usize) -> Slot {
+        let (words, _) = self.page.0[slot_offset(place)..].as_chunks();
+        Slot(u64::from_le_bytes(words[0]))
+    }
+
+    fn suffix(&self, slot: Slot) -> &[u8] {
+        &self.page.0[slot.offset()..slot.offset() + slot.suffix_len()]
     }
 }

@@ -28,10 +28,11 @@ impl SlottedView<'_> {
     #[inline]
     pub fn find(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
-        match self.compare_prefix(self.prefix_in(extent), key) {
+        let (count, prefix) = (extent.slot_count(), self.prefix_in(extent));
+        match self.compare_prefix(prefix, key) {
             Ordering::Less => Err(SlotIndex(0)),
-            Ordering::Greater => Err(SlotIndex(extent.slot_count())),
-            Ordering::Equal => self.find_enclosed(key),
+            Ordering::Greater => Err(SlotIndex(count)),
+            Ordering::Equal => self.find_behind(prefix.1, count, key),
         }
     }
 
@@ -40,7 +41,13 @@ impl SlottedView<'_> {
     #[inline]
     pub(super) fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
-        let (count, (_, prefix), skipped) = (extent.slot_count(), self.prefix_in(extent), self.skipped());
+        self.find_behind(self.prefix_in(extent).1, extent.slot_count(), key)
+    }
+
+    /// The search among all `count` slots, for a key that begins with the node's `prefix` bytes.
+    #[inline]
+    fn find_behind(&self, prefix: usize, count: u16, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        let skipped = self.skipped();
         // Under a torn header there may be more of them than the key has.
         let shared = prefix + skipped;
         let sought =
