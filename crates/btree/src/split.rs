@@ -55,12 +55,16 @@ impl<'a> Tree<'a> {
         urgency: Urgency,
     ) -> Result<Vec<u8>> {
         let view = page.view();
-        // What is moved, and what a longer prefix is left out of, must be whole.
-        node::inspect(view)?;
-        let Halves { cut, node, left, right } =
-            behind_all(view, key, urgency).or_else(|| halves(view, key)).ok_or_else(|| {
-                damaged(page.id(), "a node that has no room for another record cannot be split")
-            })?;
+        let Halves { cut, node, left, right } = match behind_all(view, key, urgency) {
+            Some(halves) => halves,
+            None => {
+                // Whatever is moved must be whole.
+                node::inspect(view)?;
+                halves(view, key).ok_or_else(|| {
+                    damaged(page.id(), "a node that has no room for another record cannot be split")
+                })?
+            }
+        };
         prepare(&mut page, urgency)?;
         let new_page = self.env.allocate(patience, urgency, self.table, page.id())?;
         let foster = new_page.id();
@@ -108,7 +112,7 @@ fn behind_all(view: SlottedView<'_>, key: &[u8], urgency: Urgency) -> Option<Hal
     if !ascending || view.ends_with_high() || !view.compare_key(SlotIndex(count - 1), key).is_lt() {
         return None;
     }
-    if !image::stays_in_place(view, count, key) {
+    if !image::stays_in_place(view, count, key) || !view.can_narrow(key) {
         return None;
     }
     let cut = Cut { kept: count, moved: count, separator: key.to_vec(), leftmost: PageId::NONE };

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, ops::Range};
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
 
-use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, common_prefix, extent::Extent, slot_offset};
+use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, extent::Extent, slot_offset};
 use crate::{
     layout::{
         FLAGS, FOSTER_CHILD, HIGH_FENCE, KIND, LEFTMOST_CHILD, LEVEL, LOW_FENCE, PageKind, SKIPPED,
@@ -118,8 +118,8 @@ impl<'a> SlottedView<'a> {
 
     /// How many first bytes the low fence shares with `key`, as far as it lies in the page.
     pub(super) fn common_prefix(&self, key: &[u8]) -> usize {
-        let mut low = Vec::new();
-        if self.low_fence(&mut low) == Fence::Infinite { 0 } else { common_prefix(&low, key) }
+        let (offset, length) = self.fence(LOW_FENCE);
+        if offset == 0 { 0 } else { self.common_at(offset, length, key) }
     }
 
     /// How many first bytes of what is stored of a key all records share; heads leave them out.
@@ -136,8 +136,24 @@ impl<'a> SlottedView<'a> {
 
     /// How many first bytes a slot's record, behind the prefix, shares with `suffix`.
     pub(super) fn common_with(&self, slot: Slot, suffix: &[u8]) -> usize {
-        let own = (0..slot.suffix_len()).map(|at| self.words.u8(slot.offset() + at));
-        own.zip(suffix).take_while(|(own, other)| own == *other).count()
+        self.common_at(slot.offset(), slot.suffix_len(), suffix)
+    }
+
+    /// How many first bytes of the `length` at `offset` are those of `other`.
+    fn common_at(&self, offset: usize, length: usize, other: &[u8]) -> usize {
+        let own = (offset..offset + length).take_while(|at| *at < PAGE_BYTES).map(|at| self.words.u8(at));
+        own.zip(other).take_while(|(own, other)| own == *other).count()
+    }
+
+    /// Whether each key begins with what the low fence and this key share, so that a record that
+    /// [`SlottedMut::narrow`](super::SlottedMut::narrow) shortens loses nothing; on a sound page those below the key do.
+    pub fn can_narrow(&self, high: &[u8]) -> bool {
+        let shared = high.get(self.prefix_len()..self.common_prefix(high)).unwrap_or(&[]);
+        let begins = |slot: Slot| {
+            slot.suffix_len() >= shared.len()
+                && self.words.compare(slot.offset(), shared.len(), shared).is_eq()
+        };
+        self.slots(0..self.slot_count()).all(begins)
     }
 
     /// The slot of a record of whose key so many bytes fewer are stored, the first ones. Its head stays as it is.
