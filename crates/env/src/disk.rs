@@ -18,6 +18,9 @@ pub use crate::sim::SimulatedDisk as RealDisk;
 #[cfg(not(foreshore_sim))]
 pub use real::RealDisk;
 
+/// A block of a disk, or several: what is written past the system's cache begins and ends where one does.
+pub const BLOCK_BYTES: usize = 4096;
+
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
@@ -89,6 +92,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// As [`DiskFile::write_all_at`], for a stream that nobody will read soon: past the system's cache, where the file allows it. That
+    /// spares the processor a copy, and memory. Whole blocks of [`BLOCK_BYTES`] go that way, if there are enough of them to be worth it
+    /// and `bytes` lies in memory as its place in the file does, modulo the block; the rest goes as usual.
+    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
 
     /// Makes contents and length durable. After an error nothing may be assumed about what is on the disk, and a
     /// second call that succeeds proves nothing.

@@ -67,6 +67,11 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,
+    /// Whether the log is written past the system's cache (`O_DIRECT`), where a quarter of a megabyte or more is to be written at once and
+    /// the file system allows it: nobody reads it again, and a copy of it would cost memory and processor time. False for a
+    /// disk that is slow beside what is written, if commits are [`Durability::Lazy`]: the cache takes what the disk cannot, for a
+    /// while. Default: true.
+    pub log_past_cache: bool,
     /// What is done when the log is full and an open transaction needs it. What was refused, or ended, because several have filled
     /// the log together, [`Database::transact`](crate::Database::transact) runs again, alone. Default: throttle.
     pub log_full: LogFullPolicy,
@@ -195,6 +200,7 @@ impl Options {
         "log_segment_bytes",
         "log_buffer_bytes",
         "log_insert",
+        "log_past_cache",
         "log_full",
         "flush_interval",
         "checkpoint_bytes",
@@ -259,6 +265,7 @@ impl Options {
             "log_segment_bytes" => self.log_segment_bytes = bytes()?,
             "log_buffer_bytes" => self.log_buffer_bytes = size()?,
             "log_insert" => self.log_insert = choice(name, value)?,
+            "log_past_cache" => self.log_past_cache = flag()?,
             "log_full" => self.log_full = choice(name, value)?,
             "flush_interval" => self.flush_interval = some_time()?,
             "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
@@ -333,6 +340,7 @@ impl Options {
             "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
             "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
             "log_insert" => self.log_insert.name(),
+            "log_past_cache" => self.log_past_cache.to_string(),
             "log_full" => self.log_full.name(),
             "flush_interval" => units::format_duration(self.flush_interval),
             "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),

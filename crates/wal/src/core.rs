@@ -111,6 +111,8 @@ pub(crate) struct Core {
     pub(crate) flush_interval: Duration,
     /// See [`LogOptions::latency`].
     latency: Duration,
+    /// See [`LogOptions::past_cache`].
+    past_cache: bool,
 }
 
 impl Core {
@@ -151,6 +153,7 @@ impl Core {
             work_bytes: options.work_bytes(),
             flush_interval: options.interval(),
             latency: options.latency,
+            past_cache: options.past_cache,
         }
     }
 

@@ -33,6 +33,8 @@ pub struct LogOptions {
     pub flush_interval: Duration,
     /// How those who append agree on where their records go.
     pub insert: LogInsert,
+    /// Whether large pieces go past the system's cache, where the file system allows it.
+    pub past_cache: bool,
 }
 
 impl LogOptions {
@@ -71,6 +73,7 @@ impl Default for LogOptions {
             latency: Duration::ZERO,
             flush_interval: Duration::from_millis(100),
             insert: LogInsert::default(),
+            past_cache: true,
         }
     }
 }

@@ -97,7 +97,8 @@ impl Ring {
         let length = frame::length_of(self.first_word(position));
         let possible = (HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length);
         if possible {
-            self.copy_out(position, position + frame::padded(length), out);
+            out.resize(frame::padded(length) as usize, 0);
+            self.copy_out(position, out);
         }
         // Pairs with the fence in `retire`.
         fence(Ordering::Acquire);
@@ -179,10 +180,9 @@ impl Ring {
         [&self.words[start..start + first], &self.words[..count - first]]
     }
 
-    /// Replaces the content of `out` by the bytes of `[from, to)`.
-    pub(crate) fn copy_out(&self, from: u64, to: u64, out: &mut Vec<u8>) {
-        // What it holds is overwritten: no zeros in between.
-        out.resize((to - from) as usize, 0);
+    /// Fills `out` with the bytes from `from` on.
+    pub(crate) fn copy_out(&self, from: u64, out: &mut [u8]) {
+        let to = from + out.len() as u64;
         let (mut places, _) = out.as_chunks_mut::<WORD>();
         for run in self.runs(from, to) {
             let (here, rest) = places.split_at_mut(run.len());
@@ -275,13 +275,13 @@ mod tests {
             let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             let expected = pieces.concat();
             let end = at + 32 + expected.len().next_multiple_of(8) as u64;
-            let mut out = Vec::new();
+            let mut out = vec![0; (end - at) as usize];
             if whole {
                 ring.write_whole(at, 7, &[1, 2, 3], &expected);
             } else {
                 ring.write(at, 7, &[1, 2, 3], &slices);
             }
-            ring.copy_out(at, end, &mut out);
+            ring.copy_out(at, &mut out);
             prop_assert_eq!(ring.first_word(at), 7);
             prop_assert_eq!(out[8..32].to_vec(), [1u64, 2, 3].map(u64::to_le_bytes).concat());
             prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);

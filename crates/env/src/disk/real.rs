@@ -8,20 +8,26 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
+
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 
 #[cfg(target_os = "linux")]
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{Disk, DiskFile, OpenMode};
+use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode};
 use crate::process::Owner;
 
 /// Permission bits of files: the owner alone.
 const FILE_MODE: u32 = 0o600;
 /// Permission bits of directories: the owner alone.
 const DIRECTORY_MODE: u32 = 0o700;
+
+/// Less than this is not worth the wait for the disk: the cache takes it at once.
+const LEAST_PAST_CACHE: usize = 256 << 10;
 
 /// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
 /// from itself; and who took them, because a fork has a copy. Guarded by the mutex.
@@ -86,7 +92,7 @@ impl Disk for RealDisk {
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
-        Ok(Arc::new(RealFile { file, owner: Owner::here() }))
+        Ok(Arc::new(RealFile { file, owner: Owner::here(), past_cache: OnceLock::new() }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -224,6 +230,8 @@ struct RealFile {
     file: File,
     /// Who opened it.
     owner: Owner,
+    /// The same file, opened to be written past the system's cache when that was wanted first; `None` if it cannot be.
+    past_cache: OnceLock<Option<File>>,
 }
 
 impl DiskFile for RealFile {
@@ -233,6 +241,24 @@ impl DiskFile for RealFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.own()?.write_all_at(bytes, offset)
+    }
+
+    /// What lies before and behind the whole blocks goes through the cache. So no block goes both ways, as long as each stream begins
+    /// where the one before ended.
+    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let file = self.own()?;
+        let lead = offset.next_multiple_of(BLOCK_BYTES as u64) - offset;
+        let (lead, blocks) = bytes.split_at(bytes.len().min(lead as usize));
+        let (blocks, rest) = blocks.as_chunks::<BLOCK_BYTES>();
+        let blocks = blocks.as_flattened();
+        if blocks.len() < LEAST_PAST_CACHE || !blocks.as_ptr().addr().is_multiple_of(BLOCK_BYTES) {
+            return file.write_all_at(bytes, offset);
+        }
+        let begin = offset + lead.len() as u64;
+        let done = self.write_past_cache(blocks, begin)?;
+        file.write_all_at(lead, offset)?;
+        file.write_all_at(&blocks[done..], begin + done as u64)?;
+        file.write_all_at(rest, begin + blocks.len() as u64)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -293,9 +319,38 @@ impl RealFile {
         ))
     }
 
+    /// Writes whole blocks to where one begins, as far as that goes past the cache; how much that was.
+    fn write_past_cache(&self, blocks: &[u8], offset: u64) -> io::Result<usize> {
+        let Some(file) = self.past_cache.get_or_init(|| open_past_cache(&self.file)) else { return Ok(0) };
+        let mut done = 0;
+        while done < blocks.len() {
+            match file.write_at(&blocks[done..], offset + done as u64) {
+                // A file system may refuse after all; and what is left of a block that was written in part does not begin where one does.
+                Ok(0) => break,
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
+                Ok(count) => done += count / BLOCK_BYTES * BLOCK_BYTES,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
     fn extend(&self, bytes: u64) -> io::Result<()> {
         if self.len()? < bytes { self.set_len(bytes) } else { Ok(()) }
     }
+}
+
+/// Opens a file that is open once more, whatever its name is by now, to be written past the system's cache.
+#[cfg(target_os = "linux")]
+fn open_past_cache(file: &File) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_past_cache(_: &File) -> Option<File> {
+    None
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ impl Default for Options {
             log_segment_bytes: 16 << 20,
             log_buffer_bytes: 8 << 20,
             log_insert: LogInsert::default(),
+            log_past_cache: true,
             log_full: LogFullPolicy::default(),
             flush_interval: Duration::from_millis(100),
             checkpoint_bytes: 256 << 20,

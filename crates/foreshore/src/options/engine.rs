@@ -30,6 +30,7 @@ impl Options {
                 flush_interval: self.flush_interval,
                 latency: self.log_latency,
                 insert: self.log_insert,
+                past_cache: self.log_past_cache,
             },
             pool: PoolOptions {
                 bytes: self.pool_bytes,

@@ -98,13 +98,14 @@ const CHOICES: [Choices; 31] = [
 const DRAWN_ELSEWHERE: [&str; 2] = ["execution", "durability"];
 
 /// What has no part in who sees what of whom, each with the reason.
-const OF_NO_MATTER: [(&str, &str); 13] = [
+const OF_NO_MATTER: [(&str, &str); 14] = [
     ("create", "before there is anybody"),
     ("read_only", "nobody writes"),
     ("log_bytes", "room; who is refused is undone, which the suites of `txn` are about"),
     ("log_segment_bytes", "the same log in other files"),
     ("log_buffer_bytes", "the same log, sooner on the disk"),
     ("log_latency", "drawn as the disk's delay"),
+    ("log_past_cache", "the same log in the same files"),
     ("recovery_target", "when checkpoints come, as `checkpoint_bytes`"),
     ("pipeline_length", "of sessions that have no part here: `pipeline.rs`"),
     ("lock_timeout", "ends waits, as deadlocks do"),

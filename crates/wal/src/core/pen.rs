@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
+    disk::BLOCK_BYTES,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -40,8 +41,21 @@ pub(crate) struct Pen {
     unsynced: bool,
     /// Those before it that were written to their end and are not all durable, the oldest first.
     ended: VecDeque<Segment>,
-    /// Bytes on their way from the ring to the file.
-    piece: Vec<u8>,
+    piece: Piece,
+}
+
+/// Bytes on their way from the ring to the file.
+#[derive(Debug, Default)]
+struct Piece(Vec<u8>);
+
+impl Piece {
+    /// Room for so many bytes, whatever they are, that lies in its block as `offset` does: see [`DiskFile::stream_all_at`].
+    fn at(&mut self, offset: u64, bytes: usize) -> &mut [u8] {
+        // What it holds is overwritten: no zeros in between.
+        self.0.resize(self.0.len().max(bytes + BLOCK_BYTES), 0);
+        let begin = (offset as usize).wrapping_sub(self.0.as_ptr().addr()) % BLOCK_BYTES;
+        &mut self.0[begin..begin + bytes]
+    }
 }
 
 /// What has to be synced for all that was written to be durable.
@@ -59,7 +73,7 @@ impl Pen {
     /// A pen that goes on in `segment`.
     pub(crate) fn new(core: Arc<Core>, segment: Segment) -> Arc<Mutex<Pen>> {
         let ended = VecDeque::new();
-        Arc::new(Mutex::new(Pen { core, segment, unsynced: false, ended, piece: Vec::new() }))
+        Arc::new(Mutex::new(Pen { core, segment, unsynced: false, ended, piece: Piece::default() }))
     }
 
     /// Whether so much is not durable that the flusher has to come before more is written.
@@ -86,11 +100,14 @@ impl Pen {
             self.ended.push_back(std::mem::replace(&mut self.segment, next));
         }
         let begin = position.max(base + SEGMENT_HEADER_BYTES);
-        self.core.ring.copy_out(begin, end, &mut self.piece);
-        self.segment
-            .file
-            .write_all_at(&self.piece, begin - base)
-            .map_err(StorageError::io("write", &self.segment.path))?;
+        let piece = self.piece.at(begin - base, (end - begin) as usize);
+        self.core.ring.copy_out(begin, piece);
+        let Segment { file, path, .. } = &self.segment;
+        let written = match self.core.past_cache {
+            true => file.stream_all_at(piece, begin - base),
+            false => file.write_all_at(piece, begin - base),
+        };
+        written.map_err(StorageError::io("write", path))?;
         self.unsynced = true;
 
         self.core.ring.retire(position, end);

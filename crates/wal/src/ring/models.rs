@@ -31,8 +31,8 @@ fn flush(ring: &Ring, position: u64) -> u64 {
     while ring.first_word(position) == 0 {
         thread::yield_now();
     }
-    let mut bytes = Vec::new();
-    ring.copy_out(position, position + RING as u64, &mut bytes);
+    let mut bytes = [0; RING];
+    ring.copy_out(position, &mut bytes);
     ring.retire(position, position + RING as u64);
     value(&bytes)
 }

@@ -193,3 +193,56 @@ fn reading_past_the_end_is_an_error() {
     assert_eq!(buffer, [0; 8]);
     assert_eq!(file.read_exact_at(&mut buffer, 4090).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
+
+/// Streams of pieces that begin anywhere, in memory that lies right or wrong, over what the cache has and not, are what was written.
+#[test]
+fn a_stream_past_the_cache_is_read_by_all() {
+    const BYTES: usize = 3 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+    file.allocate(0..BYTES as u64).unwrap();
+    let mut expected = vec![0; BYTES];
+    let mut memory = vec![0; BYTES + BLOCK_BYTES];
+    for (round, (first, shift)) in
+        [(0, 0), (64, 0), (64, 8), (5000, 0), (BLOCK_BYTES, 0)].into_iter().enumerate()
+    {
+        let mut offset = first;
+        let pieces =
+            [LEAST_PAST_CACHE, 1, LEAST_PAST_CACHE + 2 * BLOCK_BYTES - 1, 300_001, 1 << 20, 7, 500_000];
+        for (number, length) in pieces.into_iter().enumerate() {
+            let begin = offset.wrapping_sub(memory.as_ptr().addr()).wrapping_add(shift) % BLOCK_BYTES;
+            let piece = &mut memory[begin..begin + length];
+            piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at + number * 31 + round * 7) as u8);
+            file.stream_all_at(piece, offset as u64).unwrap();
+            expected[offset..offset + length].copy_from_slice(piece);
+            if number % 2 == 0 {
+                // Into the cache, as a backup does.
+                let mut some = vec![0; 1000];
+                file.read_exact_at(&mut some, (offset + length / 2) as u64).unwrap();
+                assert_eq!(some, expected[offset + length / 2..][..1000]);
+            }
+            offset += length;
+        }
+        file.sync().unwrap();
+        assert!(fs::read(&path).unwrap() == expected, "round {round}");
+    }
+    assert_eq!(file.len().unwrap(), BYTES as u64);
+}
+
+#[test]
+fn a_stream_goes_through_the_cache_where_there_is_no_way_past_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let opened = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let file = RealFile { file: opened, owner: Owner::here(), past_cache: OnceLock::from(None) };
+    let memory = vec![7; LEAST_PAST_CACHE + 2 * BLOCK_BYTES];
+    let begin = memory.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - memory.as_ptr().addr();
+    file.stream_all_at(&memory[begin..begin + LEAST_PAST_CACHE], 0).unwrap();
+    assert!(fs::read(&path).unwrap() == memory[..LEAST_PAST_CACHE]);
+
+    // What cannot be written is said.
+    let read_only = File::open(&path).unwrap();
+    let file = RealFile { file: read_only, owner: Owner::here(), past_cache: OnceLock::from(None) };
+    assert!(file.stream_all_at(&memory[begin..begin + LEAST_PAST_CACHE], 0).is_err());
+}
