@@ -52,6 +52,17 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// The leaf of an earlier read, or one that a parent named, if it still is the target's; to be validated after use.
+    #[inline]
+    pub(crate) fn leaf_by_hint(&self, hint: PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
+        if !hint.is_some() {
+            return None;
+        }
+        // Whatever the page is now: a node in use that encloses the target is the one (BTREE-6).
+        let page = self.env.pool.optimistic_now(hint)?;
+        (node::is_node(page.view(), self.table, 0) && target.lies_in(page.view())).then_some(page)
+    }
+
     /// The leaf of `key` and its place there, if the session was there before: a node in use at this level that encloses the key is
     /// the one (BTREE-6), however it was found. When the page is something else by now, or not in the pool, a descent is due.
     #[inline]

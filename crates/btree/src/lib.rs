@@ -22,6 +22,7 @@ mod hold;
 mod image;
 mod look;
 mod maintain;
+mod many;
 mod merge;
 mod node;
 mod overflow;

@@ -7,7 +7,7 @@ use foreshore_pages::{OptimisticPage, SlottedView};
 
 use crate::{
     bytes::SmallBytes,
-    descend::RESTARTS,
+    descend::{Landing, RESTARTS},
     error::Result,
     gap::Name,
     hold::HeldNode,
@@ -72,6 +72,9 @@ impl Place {
     }
 }
 
+/// A leaf, and what a key was there at the leaf's version.
+pub(crate) type Seen<'a> = (Landing<'a>, Place);
+
 /// How an attempt to look without locks ended.
 enum Unlocked {
     /// What was seen is true, and remembered.
@@ -90,11 +93,26 @@ impl<'a> Tree<'a> {
         key: &[u8],
         mode: Mode,
         isolation: Isolation,
+        read: impl FnMut(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        session.expect(self.table, KeyRef::Key(key), mode);
+        self.get_from(session, key, mode, isolation, None, read)
+    }
+
+    /// The same from where the key was seen a moment ago; the session expects the lock.
+    #[inline]
+    pub(crate) fn get_from<R>(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        seen: Option<Seen<'a>>,
         mut read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         let mut value = SmallBytes::new();
         let mut overflow = false;
-        let live = self.look(session, key, mode, isolation, &mut |view, slot| {
+        let live = self.look_from(session, key, mode, isolation, seen, &mut |view, slot| {
             overflow = view.is_overflow(slot);
             node::copy_value(view, slot, &mut value);
         })?;
@@ -139,12 +157,31 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
-        let mut gap = Name::new();
         session.expect(self.table, KeyRef::Key(key), mode);
+        self.look_from(session, key, mode, isolation, None, copy)
+    }
+
+    /// The same from where the key was seen a moment ago, with nothing validated since.
+    #[inline]
+    fn look_from(
+        &self,
+        session: &mut impl Session,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        mut seen: Option<Seen<'a>>,
+        copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
+    ) -> Result<bool> {
+        let mut gap = Name::new();
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
-            let landing = self.leaf(session.patience(), Target::Key(key))?;
+            let (landing, place) = match seen.take() {
+                Some(seen) => seen,
+                None => {
+                    let landing = self.leaf(session.patience(), Target::Key(key))?;
+                    (landing, Place::of(landing.page.view(), key))
+                }
+            };
             let (page, view) = (landing.page, landing.page.view());
-            let place = Place::of(view, key);
             session.point(self.table, place.finger(page));
             if let Place::Absent(slot) = place
                 && isolation.locks_gaps()

@@ -108,6 +108,24 @@ impl BTree {
         self.tree().get(session, key, Mode::XN, isolation, read)
     }
 
+    /// As [`BTree::get`] of one key after the other, or [`BTree::get_for_update`] for [`LockKind::Exclusive`]. `read` is called with each
+    /// one's number and value, in this order; what a call that fails has read counts for nothing.
+    #[inline]
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        session: &mut impl Session,
+        keys: &[K],
+        kind: LockKind,
+        isolation: Isolation,
+        read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), TreeError> {
+        let mode = match kind {
+            LockKind::Shared => Mode::SN,
+            LockKind::Exclusive => Mode::XN,
+        };
+        self.tree().get_many(session, keys, mode, isolation, read)
+    }
+
     /// Adds a record (Algorithm 1). False when the key exists: then it stays locked in a shared mode at least, so that
     /// the answer can be repeated.
     pub fn insert(&self, session: &mut impl Session, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {

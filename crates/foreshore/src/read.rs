@@ -93,6 +93,25 @@ impl ReadTransaction<'_> {
         self.tx.get_with(table, key, read)
     }
 
+    /// As [`Transaction::get_many`].
+    pub fn get_many<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<V::Owned>>> {
+        self.tx.get_many(table, keys)
+    }
+
+    /// As [`Transaction::get_many_with`].
+    pub fn get_many_with<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        keys: impl IntoIterator<Item = K>,
+        read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.tx.get_many_with(table, keys, read)
+    }
+
     /// As [`Transaction::range`].
     pub fn range<K: Key, V: Value>(
         &mut self,

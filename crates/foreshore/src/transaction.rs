@@ -2,6 +2,7 @@
 
 mod append;
 mod end;
+mod many;
 mod ranges;
 mod waiting;
 

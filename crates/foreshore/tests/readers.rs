@@ -240,6 +240,7 @@ fn what_a_reader_returns_outlives_a_crash() {
         .unwrap();
         let look = |tx: &mut ReadTransaction<'_>| {
             Ok(match case / 6 {
+                0 if case % 2 == 0 => tx.get_many(NUMBERS, [20, 21])?,
                 0 => vec![tx.get(NUMBERS, 20)?, tx.get(NUMBERS, 21)?],
                 1 => tx
                     .range(NUMBERS, 19..23)?

@@ -94,6 +94,15 @@ impl PageWords {
         hint::prefetch(&self.0[PAGE_WORDS - 1]);
     }
 
+    /// Asks for the line of `offset` and the one behind it.
+    #[inline]
+    pub(crate) fn prefetch_at(&self, offset: usize) {
+        if let Some(word) = self.0.get(offset / WORD_BYTES) {
+            hint::prefetch(word);
+        }
+        self.prefetch_behind(offset);
+    }
+
     /// Asks for the line behind the one of `offset`.
     #[inline]
     pub(crate) fn prefetch_behind(&self, offset: usize) {

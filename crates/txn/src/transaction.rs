@@ -13,7 +13,7 @@ mod session;
 mod unlocked;
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
-use foreshore_btree::{BTree, Isolation, TreeError};
+use foreshore_btree::{BTree, Isolation, LockKind, TreeError};
 use foreshore_env::{
     sync::Arc,
     time::{Duration, Instant},
@@ -153,6 +153,38 @@ impl Txn {
         }
         let isolation = self.isolation;
         self.read(table, IntentMode::IX, |tree, session| tree.get_for_update(session, key, isolation, read))
+    }
+
+    /// As [`Txn::get`] of one key after the other, or [`Txn::get_for_update`] for [`LockKind::Exclusive`], with the waits for memory and
+    /// disk side by side. `read` is called with each one's number and value, in this order; what a call that fails has read counts for
+    /// nothing.
+    #[inline]
+    pub fn get_many<K: AsRef<[u8]>>(
+        &mut self,
+        table: &TableInfo,
+        keys: &[K],
+        kind: LockKind,
+        mut read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), TxnError> {
+        let intent = match kind {
+            LockKind::Shared => IntentMode::IS,
+            LockKind::Exclusive => IntentMode::IX,
+        };
+        let isolation = self.isolation;
+        if self.session.reconnaissance().is_some() {
+            for (number, key) in keys.iter().enumerate() {
+                let value = |value: &[u8]| read(number, Some(value));
+                let found = match kind {
+                    LockKind::Shared => self.get(table, key.as_ref(), value)?,
+                    LockKind::Exclusive => self.get_for_update(table, key.as_ref(), value)?,
+                };
+                if found.is_none() {
+                    read(number, None);
+                }
+            }
+            return Ok(());
+        }
+        self.read(table, intent, |tree, session| tree.get_many(session, keys, kind, isolation, read))
     }
 
     /// Adds a key; `false` if it is there already.

@@ -4,14 +4,14 @@ use std::ops::Bound;
 
 use foreshore_base::{PageId, SlotIndex};
 use foreshore_lock::KeyRef;
-use foreshore_pages::{OptimisticPage, SlottedView};
+use foreshore_pages::SlottedView;
 
 use super::{Cursor, Direction, LockKind, ahead::Ahead, batch::Batch, plan::Plan, scratch::Scratch};
 use crate::{
     descend::{Landing, RESTARTS},
     error::Result,
     hold::HeldNode,
-    node::{self, Target},
+    node,
     session::Session,
     tree::Tree,
 };
@@ -181,19 +181,6 @@ impl Batch {
         plan: &Plan<'_>,
     ) -> bool {
         self.has_ghosts() && !session.has_remembered() && is_littered(tree, session, view, plan)
-    }
-}
-
-impl<'a> Tree<'a> {
-    /// The leaf of an earlier read, or one that a parent named, if it still is the target's; to be validated after use.
-    #[inline]
-    pub(super) fn leaf_by_hint(&self, hint: PageId, target: Target<'_>) -> Option<OptimisticPage<'a>> {
-        if !hint.is_some() {
-            return None;
-        }
-        // Whatever the page is now: a node in use that encloses the target is the one (BTREE-6).
-        let page = self.env.pool.optimistic_now(hint)?;
-        (node::is_node(page.view(), self.table, 0) && target.lies_in(page.view())).then_some(page)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     relocate::compact,
     support::{LATCH_MODES, Locking, Rig, lock_manager, scan},
 };
-use crate::{Direction, Isolation, LatchMode, NoLocks, Session, TxnChain};
+use crate::{Direction, Isolation, LatchMode, LockKind, NoLocks, Session, TxnChain};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -25,6 +25,8 @@ enum Op {
     DeleteRange(u8, u8),
     InsertRange(u8, u8),
     Get(u8),
+    /// So many from here on, in steps; for a change.
+    GetMany(u8, u8, u8, bool),
     Scan(Bound<u8>, Bound<u8>, bool),
     Maintain(u8),
     /// To so many extents.
@@ -57,6 +59,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (any::<u8>(), 1..60_u8).prop_map(|(from, count)| Op::DeleteRange(from, count)),
         1 => (any::<u8>(), 1..40_u8).prop_map(|(from, count)| Op::InsertRange(from, count)),
         2 => any::<u8>().prop_map(Op::Get),
+        2 => (any::<u8>(), 0..40_u8, any::<u8>(), any::<bool>())
+            .prop_map(|(from, count, step, change)| Op::GetMany(from, count, step, change)),
         3 => (bound(), bound(), any::<bool>()).prop_map(|(low, high, up)| Op::Scan(low, high, up)),
         2 => any::<u8>().prop_map(Op::Maintain),
         1 => (1..8_u64).prop_map(Op::Compact),
@@ -177,6 +181,16 @@ impl<T: Txn> Run<'_, T> {
             Op::Get(number) => {
                 let got = tree.get(session, &key(number), Isolation::Serializable, <[u8]>::to_vec).unwrap();
                 assert_eq!(got.as_ref(), self.model.get(&key(number)));
+            }
+            Op::GetMany(from, count, by, change) => {
+                let numbers = (0..count).map(|number| from.wrapping_add(number.wrapping_mul(by)));
+                let keys: Vec<_> = numbers.map(key).collect();
+                let kind = if change { LockKind::Exclusive } else { LockKind::Shared };
+                let mut got = Vec::new();
+                let read = |number, value: Option<&[u8]>| got.push((number, value.map(<[u8]>::to_vec)));
+                tree.get_many(session, &keys, kind, Isolation::Serializable, read).unwrap();
+                let expected = keys.iter().map(|key| self.model.get(key).cloned());
+                assert_eq!(got, expected.enumerate().collect::<Vec<_>>());
             }
             Op::Scan(low, high, up) => {
                 let (low, high) = (low.map(key), high.map(key));

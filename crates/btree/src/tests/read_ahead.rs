@@ -89,3 +89,33 @@ fn a_range_is_not_read_beyond_its_ends() {
         }
     }
 }
+
+/// Of the leaves of many keys some come while others are looked at, and none comes twice.
+#[test]
+fn leaves_of_many_keys_are_brought_in_side_by_side() {
+    let rig = Rig::new(usize::MAX);
+    let mut session = NoLocks::new(TxnId(1));
+    for row in 0..ROWS {
+        rig.tree.insert(&mut session, &key(row), &[row as u8; 1000]).unwrap();
+    }
+    rig.env.pool.flush_all().unwrap();
+    let keys: Vec<_> = (0..30).map(|number| key(number * 7919 % ROWS)).collect();
+    let brought = (0..100).any(|_| {
+        let (log, options) = (Arc::clone(&rig.log), pool_options(1024));
+        let pool = BufferPool::open(&rig.disk, Path::new("db/data"), log, &options).unwrap();
+        let env = TreeEnv::new(pool, Arc::clone(&rig.log), usize::MAX, LatchMode::Hybrid);
+        let tree = BTree::open(&env, TABLE, rig.tree.root());
+        let mut seen = 0;
+        let read = |number: usize, value: Option<&[u8]>| {
+            assert_eq!(value, Some(&[u32::from_be_bytes(keys[number]) as u8; 1000][..]));
+            seen += 1;
+        };
+        tree.get_many(&mut session, &keys, LockKind::Shared, Isolation::Serializable, read).unwrap();
+        assert_eq!(seen, keys.len());
+        let stats = env.pool.stats();
+        // Each has a leaf of its own; and the root.
+        assert!(stats.read_ahead + stats.loads <= 31, "{stats:?}");
+        stats.read_ahead > 0
+    });
+    assert!(brought, "all were waited for, one after the other");
+}

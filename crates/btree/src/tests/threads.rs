@@ -188,7 +188,7 @@ fn come_and_go(mode: LatchMode) {
                 let mut mine: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
                 for step in 0..4000_u64 {
                     let key = (random.below(2000) * THREADS + worker).to_be_bytes().to_vec();
-                    match random.below(6) {
+                    match random.below(7) {
                         0..=2 => {
                             let value = vec![step as u8; random.below(700) as usize];
                             let existed = rig.tree.put(&mut session, &key, &value).unwrap();
@@ -198,6 +198,16 @@ fn come_and_go(mode: LatchMode) {
                             rig.tree.delete(&mut session, &key).unwrap(),
                             mine.remove(&key).is_some()
                         ),
+                        4 => {
+                            let keys: Vec<_> = (0..random.below(40))
+                                .map(|_| (random.below(2000) * THREADS + worker).to_be_bytes())
+                                .collect();
+                            let read = |number: usize, value: Option<&[u8]>| {
+                                assert_eq!(value, mine.get(&keys[number][..]).map(Vec::as_slice));
+                            };
+                            let (kind, isolation) = (LockKind::Shared, Isolation::Serializable);
+                            rig.tree.get_many(&mut session, &keys, kind, isolation, read).unwrap();
+                        }
                         _ => {
                             let read = |value: &[u8]| value.to_vec();
                             let got =

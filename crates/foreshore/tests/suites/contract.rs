@@ -65,6 +65,12 @@ fn single_records() {
                 assert_eq!(tx.get(NUMBERS, 4)?, None);
                 assert_eq!(tx.get_for_update(NUMBERS, 3)?.as_deref(), Some("three"));
                 assert_eq!(tx.get_with(NUMBERS, 3, <[u8]>::len)?, Some(5));
+                let many = tx.get_many(NUMBERS, [3, 4, 2, 3])?;
+                assert_eq!(
+                    many,
+                    [Some("three"), None, Some("two"), Some("three")].map(|v| v.map(str::to_owned))
+                );
+                assert_eq!(tx.get_many_for_update(NUMBERS, [1; 40])?, vec![Some("one".to_owned()); 40]);
                 assert!(!tx.insert(NUMBERS, 2, "deux")?, "the key is there");
                 assert!(tx.insert(NUMBERS, 4, "four")?);
                 assert!(!tx.put(NUMBERS, 6, "six")?, "the key was not there");

@@ -314,7 +314,17 @@ impl Hand {
     ) -> Result<()> {
         let number = self.random.below(TABLES.len() as u64) as u32;
         match self.random.below(if self.reads_only { 9 } else { 20 }) {
-            0..4 => {
+            0 | 1 => {
+                let keys: Vec<_> = (0..self.random.below(6)).map(|_| self.key()).collect();
+                let results = if !self.reads_only && self.random.below(3) == 0 {
+                    tx.get_many_for_update(table(number), keys.iter().map(Vec::as_slice))?
+                } else {
+                    tx.get_many(table(number), keys.iter().map(Vec::as_slice))?
+                };
+                let pairs = keys.into_iter().zip(results);
+                ops.extend(pairs.map(|(key, result)| Op::Get { table: number, key, result }));
+            }
+            2 | 3 => {
                 let key = self.key();
                 let result = if !self.reads_only && self.random.below(3) == 0 {
                     tx.get_for_update(table(number), &key)?

@@ -40,13 +40,15 @@ impl BufferPool {
         Some(OptimisticPage { place, version, id })
     }
 
-    /// Asks the processor for what a reader looks at first of a page, if it is in the pool.
+    /// Asks the processor for what a reader looks at first of a page, if it is in the pool; whether it is.
     #[inline]
-    pub fn prefetch(&self, id: PageId) {
-        if let Some(place) = self.resident(id).filter(|_| id.is_some()) {
+    pub fn prefetch(&self, id: PageId) -> bool {
+        let place = self.resident(id).filter(|_| id.is_some());
+        if let Some(place) = place {
             hint::prefetch(place.frame);
             place.words.prefetch();
         }
+        place.is_some()
     }
 
     /// The page, latched shared.
