@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, error::Error, fmt, ops::Bound, ops::ControlFlow
 
 use serde::Serialize;
 
-use crate::workload::Worker;
+use crate::{row::KeyBytes, workload::Worker};
 
 /// A table of an engine: its place in the list of names that the engine was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +160,9 @@ pub enum Outcome {
 /// What a scan calls for each record: key, value; `Break` ends the scan.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
+/// What a read of several keys calls for each of them: its number, and its value if it is there.
+pub type VisitMany<'v> = dyn FnMut(usize, Option<&[u8]>) + 'v;
+
 /// A transaction while it runs.
 pub trait EngineTxn {
     /// The engine's own number of this run, if it shows who waits for whom by numbers.
@@ -173,6 +176,26 @@ pub trait EngineTxn {
     /// As [`EngineTxn::get`], for a record that this transaction is going to change.
     fn get_for_update(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>)
     -> Result<bool, Failure>;
+
+    /// As [`EngineTxn::get`] of one key after the other, or [`EngineTxn::get_for_update`]: `visit` gets the number and the value of each, in
+    /// this order. For engines that have a call for several keys; the others use `value`.
+    fn get_many(
+        &mut self,
+        table: TableIndex,
+        keys: &[KeyBytes],
+        for_update: bool,
+        value: &mut Vec<u8>,
+        visit: &mut VisitMany<'_>,
+    ) -> Result<(), Failure> {
+        for (number, key) in keys.iter().enumerate() {
+            let found = match for_update {
+                true => self.get_for_update(table, key, value)?,
+                false => self.get(table, key, value)?,
+            };
+            visit(number, found.then_some(value.as_slice()));
+        }
+        Ok(())
+    }
 
     /// Adds a record; false, and no change, when the key is there.
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure>;

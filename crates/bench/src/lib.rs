@@ -42,7 +42,7 @@ pub use comparison::{ComparisonOptions, ComparisonReport, ComparisonRow, Variant
 pub use constants::{Constant, ConstantsReport, constants};
 pub use engine::{
     AbortCause, AbortCounts, Attempts, Body, Client, Engine, EngineTxn, Failure, Foresee, Order, Outcome,
-    Server, Serving, Session, Stop, Submission, Submitted, Submitter, TableIndex, Visit,
+    Server, Serving, Session, Stop, Submission, Submitted, Submitter, TableIndex, Visit, VisitMany,
 };
 pub use engines::{DrawnBy, Durability, EngineKind, EngineOptions, Execution, Isolation, Partitioning};
 pub use foreshore_latch::baseline::LatchKind;
@@ -67,6 +67,7 @@ pub use observer::{Observer, Silent};
 pub use placed::Placed;
 pub use random::Distribution;
 pub use report::{KindReport, Latency, Report};
+pub use row::KeyBytes;
 pub use runner::{Length, RunOptions, load, run};
 pub use scan::Scan;
 pub use tellers::{TellerRanges, Tellers};

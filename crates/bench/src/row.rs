@@ -23,7 +23,7 @@ impl TableSpec {
     /// Reads a row that must be there.
     pub(crate) fn read(&self, txn: &mut dyn EngineTxn, key: &[u8], row: &mut Vec<u8>) -> Result<(), Failure> {
         let found = txn.get(self.index, key, row)?;
-        self.admit(found, key, row)
+        self.admit(found.then_some(row), key)
     }
 
     /// Reads a row that must be there and will be changed.
@@ -34,7 +34,7 @@ impl TableSpec {
         row: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         let found = txn.get_for_update(self.index, key, row)?;
-        self.admit(found, key, row)
+        self.admit(found.then_some(row), key)
     }
 
     /// Adds a row that must not be there.
@@ -65,8 +65,10 @@ impl TableSpec {
         )))
     }
 
-    fn admit(&self, found: bool, key: &[u8], row: &[u8]) -> Result<(), Failure> {
-        if found { self.check(key, row) } else { self.missing(key) }
+    /// Whether a row that must be there is, with its fixed part.
+    #[inline]
+    pub(crate) fn admit(&self, row: Option<&[u8]>, key: &[u8]) -> Result<(), Failure> {
+        row.map_or_else(|| self.missing(key), |row| self.check(key, row))
     }
 
     #[cold]
@@ -148,7 +150,7 @@ const KEY_BYTES: usize = 48;
 
 /// A key under construction: big-endian numbers and padded texts, so that byte order is field order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyBytes {
+pub struct KeyBytes {
     bytes: [u8; KEY_BYTES],
     length: usize,
 }

@@ -58,6 +58,8 @@ pub struct YcsbOptions {
     pub own_partition: bool,
     /// Whether each partition is a table of its own.
     pub split: bool,
+    /// Whether a transaction asks for what it only reads with one call, before it modifies anything.
+    pub together: bool,
     /// Of the records of a transaction, this many different ones from the hot set, and the rest from outside of it, in place
     /// of a share by chance.
     pub hot: Option<HotRecords>,
@@ -76,6 +78,7 @@ impl Default for YcsbOptions {
             touched_percent: 100,
             own_partition: false,
             split: false,
+            together: false,
             hot: None,
         }
     }
@@ -115,6 +118,9 @@ impl Ycsb {
                 limit("share of the hot set", share.into(), 0, 100)?;
             }
             _ => {}
+        }
+        if options.together && options.split {
+            return Err(BenchError::invalid("records that are read together are those of one table"));
         }
         if let Some(HotRecords { count, .. }) = options.hot {
             let Distribution::HotSet { records, .. } = options.distribution else {
@@ -196,6 +202,7 @@ impl Workload for Ycsb {
             ("multi_partition_percent".to_owned(), self.options.touched_percent.into()),
             ("own_partition".to_owned(), self.options.own_partition.into()),
             ("split".to_owned(), self.options.split.into()),
+            ("together".to_owned(), self.options.together.into()),
             ("hot_operations".to_owned(), self.options.hot.map(|hot| hot.count).into()),
             ("hot_position".to_owned(), self.options.hot.map(|hot| hot.position.name()).into()),
         ])
@@ -236,6 +243,7 @@ impl Workload for Ycsb {
             operations: Vec::with_capacity(self.options.operations as usize),
             own: thread as u64,
             touched: Vec::new(),
+            keys: Vec::new(),
             row: Vec::new(),
             modifications: 0,
         })
@@ -276,6 +284,8 @@ struct YcsbWorker {
     own: u64,
     /// The partitions that they are taken from, if that is not as it comes.
     touched: Vec<u64>,
+    /// Of the records that are read together.
+    keys: Vec<KeyBytes>,
     row: Vec<u8>,
     /// Committed by this worker.
     modifications: u64,
@@ -308,7 +318,14 @@ impl Worker for YcsbWorker {
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
+        let together = self.workload.options.together;
+        if together {
+            self.read_together(txn)?;
+        }
         for &(record, modifies) in &self.operations {
+            if together && !modifies {
+                continue;
+            }
             let table = self.workload.table(record);
             let key = Ycsb::key(record);
             if !modifies {
@@ -340,6 +357,20 @@ impl Worker for YcsbWorker {
 }
 
 impl YcsbWorker {
+    fn read_together(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Failure> {
+        let reads = self.operations.iter().filter(|(_, modifies)| !modifies);
+        self.keys.clear();
+        self.keys.extend(reads.map(|(record, _)| Ycsb::key(*record)));
+        let (table, keys) = (self.workload.numbered(0), &self.keys);
+        let mut all_there = Ok(());
+        txn.get_many(table.index, keys, false, &mut self.row, &mut |number, row| {
+            if all_there.is_ok() {
+                all_there = table.admit(row, &keys[number]);
+            }
+        })?;
+        all_there
+    }
+
     /// Draws different partitions, as many as a transaction touches.
     fn choose_partitions(&mut self) {
         let YcsbOptions { partitions, touched, touched_percent, own_partition, .. } = self.workload.options;

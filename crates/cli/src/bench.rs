@@ -192,6 +192,10 @@ pub(crate) struct YcsbArgs {
     /// Each partition is a table of its own.
     #[arg(long, requires = "partitions")]
     split: bool,
+    /// A transaction asks for what it only reads with one call, before it modifies anything; engines without such a call answer
+    /// one record after the other.
+    #[arg(long, conflicts_with = "split")]
+    together: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -326,6 +330,7 @@ impl WorkloadArgs {
                     touched_percent: args.multi_partition_percent,
                     own_partition: args.own_partition,
                     split: args.split,
+                    together: args.together,
                     hot: args.hot_operations.map(|count| HotRecords { count, position: args.hot_position }),
                 })?;
                 (Box::new(workload), args.common)

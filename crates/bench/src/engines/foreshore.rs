@@ -23,8 +23,9 @@ use crate::{
     BenchError,
     engine::{
         Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, Server, Session, Submitter, TableIndex,
-        Visit,
+        Visit, VisitMany,
     },
+    row::KeyBytes,
     workload::Worker,
 };
 use errors::{facade_error, failure};
@@ -270,6 +271,22 @@ impl EngineTxn for Txn<'_> {
     fn get(&mut self, table: TableIndex, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Failure> {
         let table = self.table(table)?;
         self.tx.get_with(table, key, copy_into(value)).map(|found| found.is_some()).map_err(failure)
+    }
+
+    fn get_many(
+        &mut self,
+        table: TableIndex,
+        keys: &[KeyBytes],
+        for_update: bool,
+        _: &mut Vec<u8>,
+        visit: &mut VisitMany<'_>,
+    ) -> Result<(), Failure> {
+        let (table, keys) = (self.table(table)?, keys.iter().map(|key| &**key));
+        let read = match for_update {
+            true => self.tx.get_many_for_update_with(table, keys, visit),
+            false => self.tx.get_many_with(table, keys, visit),
+        };
+        read.map_err(failure)
     }
 
     fn get_for_update(

@@ -68,9 +68,16 @@ impl NewOrderInput {
         let index_key = customer_order_key(self.home, self.district, self.customer, id);
         CUSTOMER_ORDER.insert(txn, &index_key, b"")?;
 
+        let prices = self.prices(txn, scratch)?;
+        // An item that there is not ends the order, when its line is come to.
+        let ordered = prices[..self.count].iter().position(Option::is_none).unwrap_or(self.count);
+        self.take_stock(txn, scratch, ordered)?;
         let mut sum = 0;
-        for (number, line) in (1..).zip(lines) {
-            sum += self.add_line(txn, scratch, id, number, line)?;
+        for (number, line) in lines.iter().enumerate() {
+            let Some(price) = prices[number] else { return Err(Stop::Rollback) };
+            let amount = i64::from(line.quantity) * price;
+            self.add_line(txn, scratch, id, number, amount)?;
+            sum += amount;
         }
         // What the terminal would show: the total after discount and taxes.
         let discount = 10_000 - i64::from(customer::DISCOUNT.get(&scratch.customer));
@@ -81,25 +88,53 @@ impl NewOrderInput {
         Ok(())
     }
 
-    /// Adds one line and takes it from the stock; returns its amount in cents.
+    /// What the lines' items cost, in cents.
+    fn prices(&self, txn: &mut dyn EngineTxn, scratch: &mut Scratch) -> Result<[Option<i64>; 15], Stop> {
+        let Scratch { keys, item: row, .. } = scratch;
+        keys.clear();
+        keys.extend(self.lines[..self.count].iter().map(|line| item_key(line.item)));
+        let (mut prices, mut sound) = ([None; 15], Ok(()));
+        txn.get_many(ITEM.index, keys, false, row, &mut |number, row| {
+            let Some(row) = row else { return };
+            match ITEM.check(&keys[number], row) {
+                Ok(()) => prices[number] = Some(item::PRICE.get(row)),
+                damaged => sound = damaged,
+            }
+        })?;
+        sound?;
+        Ok(prices)
+    }
+
+    /// Reads the stock that the first `ordered` lines are going to change.
+    fn take_stock(&self, txn: &mut dyn EngineTxn, scratch: &mut Scratch, ordered: usize) -> Result<(), Stop> {
+        let Scratch { keys, stock: row, stocks, .. } = scratch;
+        keys.clear();
+        keys.extend(self.lines[..ordered].iter().map(|line| stock_key(line.supply, line.item)));
+        let mut sound = Ok(());
+        txn.get_many(STOCK.index, keys, true, row, &mut |number, row| {
+            if sound.is_ok() {
+                sound = STOCK.admit(row, &keys[number]);
+            }
+            stocks[number].clear();
+            stocks[number].extend_from_slice(row.unwrap_or(&[]));
+        })?;
+        Ok(sound?)
+    }
+
+    /// Adds one line and takes it from the stock.
     fn add_line(
         &self,
         txn: &mut dyn EngineTxn,
         scratch: &mut Scratch,
         id: u32,
-        number: u8,
-        line: &OrderedItem,
-    ) -> Result<i64, Stop> {
-        let item_key = item_key(line.item);
-        if !txn.get(ITEM.index, &item_key, &mut scratch.item)? {
-            return Err(Stop::Rollback);
-        }
-        ITEM.check(&item_key, &scratch.item)?;
-        let amount = i64::from(line.quantity) * item::PRICE.get(&scratch.item);
-
-        let stock_key = stock_key(line.supply, line.item);
-        let stock = &mut scratch.stock;
-        STOCK.read_for_update(txn, &stock_key, stock)?;
+        number: usize,
+        amount: i64,
+    ) -> Result<(), Stop> {
+        let (line, before) = (&self.lines[number], &self.lines[..number]);
+        // Who orders an item twice finds what he has left of it.
+        let same = |other: &OrderedItem| (other.supply, other.item) == (line.supply, line.item);
+        let place = before.iter().position(same).unwrap_or(number);
+        let stock = &mut scratch.stocks[place];
         let ordered = i32::from(line.quantity);
         let left = stock::QUANTITY.get(stock);
         let refill = if left >= ordered + 10 { 0 } else { 91 };
@@ -112,7 +147,7 @@ impl NewOrderInput {
             let remote = stock::REMOTE_ORDERS.get(stock);
             stock::REMOTE_ORDERS.set(stock, remote.wrapping_add(1));
         }
-        txn.put(STOCK.index, &stock_key, stock)?;
+        txn.put(STOCK.index, &stock_key(line.supply, line.item), stock)?;
 
         let row = &mut scratch.row;
         begin_row(row, order_line::TEXT);
@@ -121,8 +156,8 @@ impl NewOrderInput {
         order_line::SUPPLY_WAREHOUSE.set(row, line.supply);
         order_line::QUANTITY.set(row, line.quantity);
         let text = stock::TEXTS + (usize::from(self.district) - 1) * DISTRICT_TEXT;
-        row.extend_from_slice(&scratch.stock[text..text + DISTRICT_TEXT]);
-        ORDER_LINE.insert(txn, &order_line_key(self.home, self.district, id, number), row)?;
-        Ok(amount)
+        row.extend_from_slice(&stock[text..text + DISTRICT_TEXT]);
+        ORDER_LINE.insert(txn, &order_line_key(self.home, self.district, id, number as u8 + 1), row)?;
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     engine::{EngineTxn, Foresee, Stop},
     random::Random,
+    row::KeyBytes,
     workload::Worker,
 };
 
@@ -42,7 +43,10 @@ pub(super) struct Scratch {
     pub(super) order: Vec<u8>,
     pub(super) line: Vec<u8>,
     pub(super) item: Vec<u8>,
+    /// Stock rows of an order's lines.
+    pub(super) stocks: [Vec<u8>; 15],
     pub(super) stock: Vec<u8>,
+    pub(super) keys: Vec<KeyBytes>,
     pub(super) row: Vec<u8>,
     pub(super) numbers: Vec<u32>,
 }

@@ -25,9 +25,10 @@ const fn preset(
 
 const RECORDS: &str = "--records";
 const MILLION: &str = "1000000";
-const PRESETS: [Preset; 8] = [
+const PRESETS: [Preset; 9] = [
     preset("tpcb", "tpcb --branches 20", "--accounts", "100000", "1000"),
     preset("read", "ycsb --read-percent 100", RECORDS, MILLION, "10000"),
+    preset("read-together", "ycsb --read-percent 100 --together", RECORDS, MILLION, "10000"),
     preset("rmw", "ycsb --read-percent 0", RECORDS, MILLION, "10000"),
     preset("rmw-zipf", "ycsb --read-percent 0 --distribution zipf:0.99", RECORDS, MILLION, "10000"),
     preset("rmw-hot", "ycsb --read-percent 0 --distribution hot:64:90", RECORDS, MILLION, "10000"),
@@ -38,8 +39,8 @@ const PRESETS: [Preset; 8] = [
 
 impl Preset {
     /// Their names, in the order in which they run if nothing else is said.
-    pub(super) const NAMES: [&'static str; 8] =
-        ["tpcb", "read", "rmw", "rmw-zipf", "rmw-hot", "tpcc", "insert", "scan"];
+    pub(super) const NAMES: [&'static str; 9] =
+        ["tpcb", "read", "read-together", "rmw", "rmw-zipf", "rmw-hot", "tpcc", "insert", "scan"];
 
     /// Takes one by its name.
     pub(super) fn parser() -> impl TypedValueParser<Value = Preset> {
@@ -63,6 +64,6 @@ mod tests {
     #[test]
     fn every_name_has_its_preset() {
         assert_eq!(PRESETS.map(|preset| preset.name), Preset::NAMES);
-        assert_eq!(PRESETS[6].arguments(true).join(" "), "insert --commit-every 100");
+        assert_eq!(PRESETS[7].arguments(true).join(" "), "insert --commit-every 100");
     }
 }
