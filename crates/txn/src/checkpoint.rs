@@ -233,7 +233,7 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
         }
         let result = match work {
             Work::End(txn) => ender::end(core, txn),
-            Work::Checkpoint => core.checkpoint(),
+            Work::Checkpoint => core.checkpoint_that_is_asked_for(),
             Work::Reaper => reaper::run(core).map(|done| {
                 if !done {
                     core.growth.rest();
@@ -259,6 +259,16 @@ impl Core {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut control = self.control.lock();
         self.checkpoint_as(&mut control, false)
+    }
+
+    /// Takes a checkpoint, unless another one has begun since it was asked for: all pages would be logged anew for nothing.
+    fn checkpoint_that_is_asked_for(&self) -> Result<()> {
+        let mut control = self.control.lock();
+        if self.growth.asked.load(Ordering::Relaxed) {
+            self.checkpoint_as(&mut control, false)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes the last checkpoint before the end.

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use foreshore_env::disk::Disk;
+use foreshore_env::{disk::Disk, thread};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::*;
@@ -34,4 +34,35 @@ fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
     engine.checkpoint().unwrap();
     let again = open(&disk.after_crash(CrashMode::DropUnsynced));
     assert!(again.table("t").unwrap().is_some());
+}
+
+/// The checkpointer had its order, and somebody else took a checkpoint before it came to that: it took a second one at once, after which
+/// all pages were logged anew.
+#[test]
+fn who_asked_for_a_checkpoint_is_content_with_that_of_another() {
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+    let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+    let core = engine.core();
+    let taken = |is_wanted: fn(&Wanted) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while is_wanted(&core.growth.wanted.lock()) {
+            assert!(Instant::now() < deadline, "the checkpointer takes no orders");
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let before = engine.stats().checkpoints;
+    let mut control = core.control.lock();
+    core.growth.ask();
+    taken(|wanted| wanted.checkpoint);
+    core.checkpoint_as(&mut control, false).unwrap();
+    drop(control);
+    // It takes this order when it is done with the other.
+    core.growth.ask_reaper();
+    taken(|wanted| wanted.reaper);
+    assert_eq!(engine.stats().checkpoints, before + 1);
+    core.growth.ask();
+    taken(|wanted| wanted.checkpoint);
+    core.growth.ask_reaper();
+    taken(|wanted| wanted.reaper);
+    assert_eq!(engine.stats().checkpoints, before + 2);
 }
