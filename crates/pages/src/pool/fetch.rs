@@ -4,7 +4,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{hint, time::Instant};
 use foreshore_latch::{ExclusiveGuard, Patience, SharedGuard, WaitEnded};
 
-use super::{BufferPool, ExclusivePage, FrameRef, OptimisticPage, SharedPage, transit::Leave};
+use super::{BufferPool, ExclusivePage, FEWEST_LOOKS, FrameRef, OptimisticPage, SharedPage, transit::Leave};
 use crate::words::PageBuffer;
 
 impl BufferPool {
@@ -174,9 +174,9 @@ impl BufferPool {
         deadline: Instant,
         patience: Patience<'_>,
     ) -> Result<SharedGuard<'p>> {
-        let until = patience.deadline.map_or(deadline, |own| own.min(deadline));
-        let guard = place.frame.latch.shared_until(Some(until), &mut || !patience.is_cancelled());
-        guard.map_err(|ended| self.ended(id, ended, deadline))
+        self.wait_for_latch(id, deadline, patience, |until, look| {
+            place.frame.latch.shared_until(Some(until), look)
+        })
     }
 
     fn wait_exclusive<'p>(
@@ -186,20 +186,39 @@ impl BufferPool {
         deadline: Instant,
         patience: Patience<'_>,
     ) -> Result<ExclusiveGuard<'p>> {
-        let until = patience.deadline.map_or(deadline, |own| own.min(deadline));
-        let guard = place.frame.latch.exclusive_until(Some(until), &mut || !patience.is_cancelled());
-        guard.map_err(|ended| self.ended(id, ended, deadline))
+        self.wait_for_latch(id, deadline, patience, |until, look| {
+            place.frame.latch.exclusive_until(Some(until), look)
+        })
     }
 
-    /// What the end of a wait means: the caller's patience, or, at the pool's own deadline, a fault.
-    #[cold]
-    fn ended(&self, page: PageId, ended: WaitEnded, deadline: Instant) -> StorageError {
-        match ended {
-            WaitEnded::GaveUp => StorageError::WaitEnded { page, cancelled: true },
-            WaitEnded::Deadline if Instant::now() < deadline => {
-                StorageError::WaitEnded { page, cancelled: false }
-            }
-            WaitEnded::Deadline => self.stuck(page),
+    /// Waits as `wait` does, until the caller's patience ends, or until the pool's own `deadline`: then it is a fault, unless this thread
+    /// has hardly looked around since (PAGE-17).
+    fn wait_for_latch<G>(
+        &self,
+        page: PageId,
+        deadline: Instant,
+        patience: Patience<'_>,
+        mut wait: impl FnMut(Instant, &mut dyn FnMut() -> bool) -> Result<G, WaitEnded>,
+    ) -> Result<G> {
+        let (mut limit, mut looks) = (deadline, 0_u32);
+        loop {
+            let until = patience.deadline.map_or(limit, |own| own.min(limit));
+            let ended = wait(until, &mut || {
+                looks = looks.saturating_add(1);
+                !patience.is_cancelled()
+            });
+            return match ended {
+                Ok(guard) => Ok(guard),
+                Err(WaitEnded::GaveUp) => Err(StorageError::WaitEnded { page, cancelled: true }),
+                Err(WaitEnded::Deadline) if until < limit => {
+                    Err(StorageError::WaitEnded { page, cancelled: false })
+                }
+                Err(WaitEnded::Deadline) if looks < FEWEST_LOOKS => {
+                    limit = BufferPool::latch_deadline();
+                    continue;
+                }
+                Err(WaitEnded::Deadline) => Err(self.stuck(page)),
+            };
         }
     }
 
@@ -287,3 +306,6 @@ impl BufferPool {
         debug_assert_eq!(page.lsn(), Lsn::ZERO);
     }
 }
+
+#[cfg(test)]
+mod tests;

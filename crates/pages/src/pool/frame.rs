@@ -19,7 +19,7 @@ use foreshore_latch::{
     parking::{self, Parked},
 };
 
-use super::memory::PageMemory;
+use super::{BufferPool, FEWEST_LOOKS, memory::PageMemory};
 use crate::words::PageWords;
 
 /// No write of the page is in transit.
@@ -119,8 +119,10 @@ impl Frame {
         std::ptr::from_ref(&self.transit).addr()
     }
 
-    /// Waits until no write is in transit; false when `deadline` passed before.
-    pub(super) fn await_write(&self, deadline: Instant) -> bool {
+    /// Waits until no write is in transit; false when `deadline` passed before, and this thread has looked around often enough to tell
+    /// (PAGE-17).
+    pub(super) fn await_write(&self, mut deadline: Instant) -> bool {
+        let mut looks = 0_u32;
         loop {
             // Acquire, should it have ended: pairs with the Release of `Transit::drop`.
             let announced =
@@ -130,8 +132,15 @@ impl Frame {
             }
             // The writer sets IDLE and then takes the space's mutex to wake: it is seen here, or finds this thread.
             let awaited = || self.transit.load(Ordering::Relaxed) == AWAITED;
-            match parking::park(self.transit_address(), awaited, Some(deadline), || true) {
+            let look = || {
+                looks = looks.saturating_add(1);
+                true
+            };
+            match parking::park(self.transit_address(), awaited, Some(deadline), look) {
                 Parked::Woken | Parked::NotNeeded => {}
+                Parked::Deadline | Parked::GaveUp if looks < FEWEST_LOOKS => {
+                    deadline = BufferPool::latch_deadline();
+                }
                 Parked::Deadline | Parked::GaveUp => return false,
             }
         }
