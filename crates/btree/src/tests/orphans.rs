@@ -86,6 +86,31 @@ fn a_foster_child_is_adopted_by_whoever_passes() {
     }
 }
 
+/// A leaf that goes to its left neighbour takes its foster child with it.
+#[test]
+fn a_foster_child_goes_with_a_merge_of_its_parent() {
+    let orphaned = orphaned();
+    let (rig, parent) = (&orphaned.rig, orphaned.outline(orphaned.parent));
+    let low = parent.low.expect("a left neighbour");
+    let own = |key: &[u8]| low.as_slice() <= key && parent.high.as_deref().is_none_or(|high| key < high);
+    let mut session = NoLocks::new(TxnId(2));
+    let mut contents = orphaned.contents.clone();
+    let mut before = None;
+    for key in orphaned.contents.keys() {
+        if *key < low {
+            before = Some(key);
+        } else if own(key) {
+            assert!(rig.tree.delete(&mut session, key).unwrap());
+            contents.remove(key);
+        }
+    }
+    assert!(contents.len() < orphaned.contents.len());
+    rig.tree.condense(&session, before.map(Vec::as_slice), 1).unwrap();
+    assert!(!rig.pages().contains(&orphaned.parent), "it is still there");
+    rig.verify();
+    assert_eq!(rig.contents(), contents);
+}
+
 /// A leaf whose chain goes on beyond the next separator, or ends before it, is damaged, also where no record lies there.
 #[test]
 fn a_foster_child_outside_its_fences_is_damage() {
