@@ -121,6 +121,64 @@ fn another_format_is_named() {
     }
 }
 
+/// A database that is refused is no worse than before. Where its format is refused nothing at all has changed; where its data file is,
+/// the log has been tidied as by any opening, and with the right data file everything is there.
+#[test]
+fn a_database_that_is_refused_is_no_worse_than_before() {
+    let made = FaultyDisk::new();
+    let db = open_on(&made).unwrap();
+    fill(&db, 0..40).unwrap();
+    db.checkpoint().unwrap();
+    fill(&db, 40..90).unwrap();
+    let disk = made.after_crash(CrashMode::KeepAll);
+    drop(db);
+    // What an opening tidies: a spare that never got its space, and what looks like a write that was interrupted.
+    let half_made = Path::new("/db/log/spare-99");
+    disk.write_file(half_made, b"half-made").unwrap();
+    let last =
+        disk.files().into_iter().filter(|file| file.extension().is_some_and(|name| name == "log")).max();
+    let last = last.expect("a segment");
+    let mut segment = disk.read_file(&last).unwrap();
+    let end = segment.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(8) + 64;
+    segment[end..end + 32].fill(0x77);
+    disk.write_file(&last, &segment).unwrap();
+
+    let path = Path::new("/db/control");
+    let control = disk.read_file(path).unwrap();
+    let mut newer = control.clone();
+    for slot in newer.chunks_mut(4096) {
+        slot[8..12].copy_from_slice(&99_u32.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&slot[..12]), &slot[16..512]);
+        slot[12..16].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let all = |disk: &FaultyDisk| -> Vec<_> {
+        disk.files().into_iter().map(|file| (disk.read_file(&file).unwrap(), file)).collect()
+    };
+    disk.write_file(path, &newer).unwrap();
+    let before = all(&disk);
+    assert!(matches!(open_on(&disk).unwrap_err(), Error::UpgradeRequired { found: 99, .. }));
+    let after: Vec<_> = all(&disk).into_iter().filter(|(_, file)| !file.ends_with("LOCK")).collect();
+    assert_eq!(after.len(), before.iter().filter(|(_, file)| !file.ends_with("LOCK")).count());
+    assert!(after.iter().all(|file| before.contains(file)), "nothing was changed");
+
+    disk.write_file(path, &control).unwrap();
+    let path = Path::new("/db/data");
+    let data = disk.read_file(path).unwrap();
+    let mut damaged = data.clone();
+    damaged[..PAGE_BYTES].fill(0x77);
+    disk.write_file(path, &damaged).unwrap();
+    for _ in 0..2 {
+        let error = open_on(&disk).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    }
+    assert!(!disk.files().iter().any(|file| file == half_made), "its log was not even opened");
+    assert_eq!(disk.read_file(path).unwrap(), damaged);
+    disk.write_file(path, &data).unwrap();
+    let db = open_on(&disk).unwrap();
+    assert_eq!(read(&db).unwrap(), (0..90).collect::<Vec<_>>());
+    assert!(db.verify().unwrap().is_sound());
+}
+
 #[test]
 fn a_missing_file_is_named() {
     // The last one: the directory is there, and empty.

@@ -73,7 +73,8 @@ type Nameless = Vec<LockOwner>;
 pub(crate) struct PreparedTable {
     /// Guards the map; held for a look or an insertion. `None`: it is being prepared or decided about.
     by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Prepared>>>>,
-    /// Its mutex is held during a decision about one of them: they are decided about one after the other.
+    /// Its mutex is held during a decision about one of them, until that is durable: they are decided about one after the other. Whoever
+    /// rolls the last one back lets the tables go at once, and what is read there then has no tag of an earlier commit.
     nameless: Mutex<Nameless>,
 }
 
