@@ -200,6 +200,17 @@ pub trait EngineTxn {
     /// Adds a record; false, and no change, when the key is there.
     fn insert(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<bool, Failure>;
 
+    /// Adds records behind all others of the table, in ascending order of their keys, each of which has this value. For engines that
+    /// have a call for that. False, and no change, when they do not ascend or the first is not behind all others.
+    fn append(&mut self, table: TableIndex, keys: &[KeyBytes], value: &[u8]) -> Result<bool, Failure> {
+        for key in keys {
+            if !self.insert(table, key, value)? {
+                return Err(Failure::fatal(format!("key {} is there already", key.escape_ascii())));
+            }
+        }
+        Ok(true)
+    }
+
     /// Writes a record, whether or not the key is there.
     fn put(&mut self, table: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure>;
 

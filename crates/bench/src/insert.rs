@@ -1,7 +1,7 @@
 //! Record insertion (Shore-MT, figure 4): every thread appends records to a table of its own and commits after each
 //! thousand. No two transactions ever want the same record, so what keeps threads from scaling is the engine.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     BenchError,
@@ -20,10 +20,11 @@ pub struct Insert {
     threads: usize,
     commit_every: u32,
     value_bytes: u32,
+    together: bool,
 }
 
 impl Insert {
-    /// One table for each of `threads` threads; a transaction inserts `commit_every` records of `value_bytes` bytes.
+    /// One table for each of `threads` threads; a transaction inserts `commit_every` records of `value_bytes` bytes, one after the other.
     pub fn new(threads: usize, commit_every: u32, value_bytes: u32) -> Result<Insert, BenchError> {
         if !(1..=1024).contains(&threads) {
             return Err(BenchError::invalid(format!("threads must be in 1..=1024, got {threads}")));
@@ -36,7 +37,13 @@ impl Insert {
         if value_bytes > 65_536 {
             return Err(BenchError::invalid(format!("value_bytes must be at most 65536, got {value_bytes}")));
         }
-        Ok(Insert { threads, commit_every, value_bytes })
+        Ok(Insert { threads, commit_every, value_bytes, together: false })
+    }
+
+    /// The records of a transaction are given to the engine with one call, if they are `together`.
+    #[must_use]
+    pub fn together(self, together: bool) -> Insert {
+        Insert { together, ..self }
     }
 }
 
@@ -57,6 +64,7 @@ impl Workload for Insert {
         BTreeMap::from([
             ("commit_every".to_owned(), self.commit_every.into()),
             ("value_bytes".to_owned(), self.value_bytes.into()),
+            ("together".to_owned(), self.together.into()),
         ])
     }
 
@@ -81,6 +89,8 @@ impl Workload for Insert {
             table: TableIndex((thread % self.threads) as u16),
             run: random.bits(),
             first: 0,
+            together: self.together,
+            keys: Vec::new(),
             value,
         })
     }
@@ -122,6 +132,9 @@ struct InsertWorker {
     run: u64,
     /// The number of the first record of the transaction that was drawn last.
     first: u64,
+    together: bool,
+    /// Of the records that are given together.
+    keys: Vec<KeyBytes>,
     value: Vec<u8>,
 }
 
@@ -132,7 +145,11 @@ impl Worker for InsertWorker {
     }
 
     fn run(&mut self, txn: &mut dyn EngineTxn) -> Result<(), Stop> {
-        for number in self.first..self.first + self.commit_every {
+        let numbers = self.first..self.first + self.commit_every;
+        if self.together {
+            return self.append(txn, numbers);
+        }
+        for number in numbers {
             if txn.insert(self.table, &KeyBytes::new().u64(self.run).u64(number), &self.value)? {
                 continue;
             }
@@ -145,6 +162,20 @@ impl Worker for InsertWorker {
 }
 
 impl InsertWorker {
+    fn append(&mut self, txn: &mut dyn EngineTxn, numbers: Range<u64>) -> Result<(), Stop> {
+        for _ in 0..RUNS_TRIED {
+            self.keys.clear();
+            self.keys.extend(numbers.clone().map(|number| KeyBytes::new().u64(self.run).u64(number)));
+            if txn.append(self.table, &self.keys, &self.value)? {
+                return Ok(());
+            }
+            // There are records of an earlier run, or of another worker: nearer to the last key that can be.
+            self.run += (u64::MAX - self.run).div_ceil(1024);
+        }
+        Err(Failure::fatal("the private table has no room behind its last key; choose another directory")
+            .into())
+    }
+
     fn find_free_run(&mut self, txn: &mut dyn EngineTxn, number: u64) -> Result<(), Stop> {
         for _ in 0..RUNS_TRIED {
             self.run = mix(self.run.wrapping_add(1));

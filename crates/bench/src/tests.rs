@@ -28,6 +28,7 @@ use crate::{
     Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload, Ycsb,
     YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
+    row::KeyBytes,
     run,
 };
 
@@ -45,6 +46,8 @@ fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(ycsb(Distribution::Zipf(0.9), 50)),
         Box::new(ycsb(Distribution::HotSet { records: 8, share: 90 }, 90)),
         Box::new(Insert::new(3, 100, 100).unwrap()),
+        Box::new(Insert::new(3, 100, 100).unwrap().together(true)),
+        Box::new(Ycsb::new(YcsbOptions { records: 2000, together: true, ..YcsbOptions::default() }).unwrap()),
         Box::new(Tellers::new(30, 5).unwrap()),
         Box::new(txbench(1.0)),
         Box::new(txbench(0.2)),
@@ -496,6 +499,14 @@ fn contract(engine: &dyn Engine) {
         assert!(txn.get(table, b"d", &mut value)? && value == b"ddd");
         assert!(!txn.get(table, b"c", &mut value)?);
         assert!(txn.get_for_update(table, b"f", &mut value)? && value == b"fff");
+        for for_update in [false, true] {
+            let keys = [b"f", b"a", b"b"].map(|key| KeyBytes::new().u8(key[0]));
+            let mut found = Vec::new();
+            txn.get_many(table, &keys, for_update, &mut value, &mut |number, value| {
+                found.push((number, value.map(<[u8]>::to_vec)));
+            })?;
+            assert_eq!(found, [(0, Some(b"fff".to_vec())), (1, None), (2, Some(b"bbb".to_vec()))]);
+        }
         let mut seen = |low, high, order, stop_after: usize| -> Result<Vec<u8>, Failure> {
             let mut keys = Vec::new();
             txn.scan(table, (low, high), order, &mut |key, value| {
@@ -516,6 +527,10 @@ fn contract(engine: &dyn Engine) {
         Ok(())
     });
     let rolled_back = transact(engine, |txn| {
+        let keys = [b"g", b"h"].map(|key| KeyBytes::new().u8(key[0]));
+        assert!(txn.append(table, &keys, b"behind all")?);
+        let mut value = Vec::new();
+        assert!(txn.get(table, b"h", &mut value)? && value == b"behind all");
         txn.put(table, b"b", b"changed")?;
         assert!(txn.delete(table, b"d")?);
         assert!(txn.insert(table, b"e", b"new")?);

@@ -202,7 +202,11 @@ impl Txn {
     /// Adds keys behind all others of the table: much faster than one by one. `false`, and no change, if they do not
     /// ascend or the first is not behind the table's last key (a key deleted a short while ago may still count). Locks the
     /// table exclusively.
-    pub fn append(&mut self, table: &TableInfo, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<bool, TxnError> {
+    pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        table: &TableInfo,
+        entries: &[(K, V)],
+    ) -> Result<bool, TxnError> {
         self.enter(table, IntentMode::X)?;
         if self.session.reconnaissance().is_some() {
             return self.append_ahead(table, entries);

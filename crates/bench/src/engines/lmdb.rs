@@ -18,6 +18,7 @@ use super::{
 use crate::{
     BenchError,
     engine::{Attempts, Body, Engine, EngineTxn, Failure, Order, Outcome, TableIndex, Visit},
+    row::KeyBytes,
 };
 
 /// Address space for the map if nothing else is said; the file grows only as it is written.
@@ -166,6 +167,18 @@ impl EngineTxn for Writing<'_> {
             Err(Error::Mdb(MdbError::KeyExist)) => Ok(false),
             Err(error) => Err(fatal(error)),
         }
+    }
+
+    fn append(&mut self, index: TableIndex, keys: &[KeyBytes], value: &[u8]) -> Result<bool, Failure> {
+        let table = table(self.tables, index)?;
+        for (number, key) in keys.iter().enumerate() {
+            match table.put_with_flags(&mut self.txn, PutFlags::APPEND, key, value) {
+                Ok(()) => {}
+                Err(Error::Mdb(MdbError::KeyExist)) if number == 0 => return Ok(false),
+                Err(error) => return Err(fatal(error)),
+            }
+        }
+        Ok(true)
     }
 
     fn put(&mut self, index: TableIndex, key: &[u8], value: &[u8]) -> Result<(), Failure> {

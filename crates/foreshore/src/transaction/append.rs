@@ -80,23 +80,31 @@ impl Appending<'_> {
     ) -> Result<()> {
         let database = Arc::clone(&self.tx.database);
         let table = database.table(&table)?;
-        let mut part = Vec::new();
+        // Keys and values in one piece; of each pair, where its key ends and where its value does.
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {
-            let mut bytes = 0;
-            part.clear();
+            bytes.clear();
+            ends.clear();
             for (key, value) in entries.by_ref() {
-                let (mut encoded_key, mut encoded_value) = (Vec::new(), Vec::new());
-                encode_key(&key, &mut encoded_key)?;
-                encode_value(value.borrow(), &mut encoded_value)?;
-                bytes += encoded_key.len() + encoded_value.len();
-                part.push((encoded_key, encoded_value));
-                if bytes >= APPEND_BYTES || part.len() >= APPEND_ENTRIES {
+                encode_key(&key, &mut self.tx.key)?;
+                encode_value(value.borrow(), &mut self.tx.value)?;
+                bytes.extend_from_slice(&self.tx.key);
+                let key_end = bytes.len();
+                bytes.extend_from_slice(&self.tx.value);
+                ends.push((key_end, bytes.len()));
+                if bytes.len() >= APPEND_BYTES || ends.len() >= APPEND_ENTRIES {
                     break;
                 }
             }
-            if part.is_empty() {
+            if ends.is_empty() {
                 return Ok(());
             }
+            let mut start = 0;
+            let pairs = ends.iter().map(|&(key_end, end)| {
+                let begin = std::mem::replace(&mut start, end);
+                (&bytes[begin..key_end], &bytes[key_end..end])
+            });
+            let part: Vec<_> = pairs.collect();
             let added = self.tx.txn.append(&table.info, &part);
             if !added.map_err(|error| self.tx.fail(error))? {
                 // The first that is out of order in itself; else it is the first of the part that is not behind the table's.

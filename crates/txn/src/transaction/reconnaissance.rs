@@ -222,20 +222,20 @@ impl Txn {
 
     /// [`Txn::append`] in reconnaissance, which has locked the table.
     #[cold]
-    pub(super) fn append_ahead(
+    pub(super) fn append_ahead<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         table: &TableInfo,
-        entries: &[(Vec<u8>, Vec<u8>)],
+        entries: &[(K, V)],
     ) -> Result<bool, TxnError> {
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let mut cursor = self.cursor(table, everything, Direction::Descending, LockKind::Shared)?;
         let (mut last, mut value) = (Vec::new(), Vec::new());
-        let is_behind = |last: &[u8]| entries.first().is_none_or(|(key, _)| last < key.as_slice());
+        let is_behind = |last: &[u8]| entries.first().is_none_or(|(key, _)| last < key.as_ref());
         let behind = !self.next(&mut cursor, &mut last, &mut value)? || is_behind(&last);
-        let fits = behind && entries.is_sorted_by(|(one, _), (next, _)| one < next);
+        let fits = behind && entries.is_sorted_by(|(one, _), (next, _)| one.as_ref() < next.as_ref());
         if let (true, Some(reconnaissance)) = (fits, self.session.reconnaissance()) {
             for (key, value) in entries {
-                reconnaissance.writes.set(table.id(), key, Some(value));
+                reconnaissance.writes.set(table.id(), key.as_ref(), Some(value.as_ref()));
             }
         }
         Ok(fits)

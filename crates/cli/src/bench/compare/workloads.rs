@@ -25,7 +25,7 @@ const fn preset(
 
 const RECORDS: &str = "--records";
 const MILLION: &str = "1000000";
-const PRESETS: [Preset; 9] = [
+const PRESETS: [Preset; 10] = [
     preset("tpcb", "tpcb --branches 20", "--accounts", "100000", "1000"),
     preset("read", "ycsb --read-percent 100", RECORDS, MILLION, "10000"),
     preset("read-together", "ycsb --read-percent 100 --together", RECORDS, MILLION, "10000"),
@@ -34,13 +34,24 @@ const PRESETS: [Preset; 9] = [
     preset("rmw-hot", "ycsb --read-percent 0 --distribution hot:64:90", RECORDS, MILLION, "10000"),
     preset("tpcc", "tpcc --mix neworder-payment", "--warehouses", "4", "1"),
     preset("insert", "insert", "--commit-every", "1000", "100"),
+    preset("insert-together", "insert --together", "--commit-every", "1000", "100"),
     preset("scan", "scan --length 100", RECORDS, MILLION, "10000"),
 ];
 
 impl Preset {
     /// Their names, in the order in which they run if nothing else is said.
-    pub(super) const NAMES: [&'static str; 9] =
-        ["tpcb", "read", "read-together", "rmw", "rmw-zipf", "rmw-hot", "tpcc", "insert", "scan"];
+    pub(super) const NAMES: [&'static str; 10] = [
+        "tpcb",
+        "read",
+        "read-together",
+        "rmw",
+        "rmw-zipf",
+        "rmw-hot",
+        "tpcc",
+        "insert",
+        "insert-together",
+        "scan",
+    ];
 
     /// Takes one by its name.
     pub(super) fn parser() -> impl TypedValueParser<Value = Preset> {
