@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError,
+    bound::{Bound, check_binding},
     rounds::{Stopwatch, median, median_if_counted},
     usage,
 };
@@ -132,6 +133,8 @@ pub struct LatchOptions {
     pub seconds: Duration,
     /// Rounds; the median counts.
     pub rounds: usize,
+    /// Whether each thread has a processor of its own and stays on it.
+    pub bind: bool,
 }
 
 /// What one combination showed.
@@ -158,6 +161,14 @@ pub struct LatchResult {
     /// Of so many percent of the acquisitions the thread was not the one that had held the latch before; the median of the rounds.
     /// `None` where not all are exclusive.
     pub handovers_percent: Option<f64>,
+    /// How long a message took between the first two threads, by exchanges of a word, before and after each round, in nanoseconds:
+    /// the longest, and the shortest. `None` where threads are not bound, or alone.
+    pub message_ns: Option<f64>,
+    /// See there.
+    pub least_message_ns: Option<f64>,
+    /// For how much of its time a thread that was ready to run had no processor, in percent: the most of all threads and rounds. `None`
+    /// where threads are not bound, and where nobody tells.
+    pub waited_percent: Option<f64>,
 }
 
 /// Measurements of latches. As JSON its field names are stable.
@@ -195,7 +206,7 @@ pub fn measure_latches(
     let total = cells.len() * options.rounds;
     for round in 0..options.rounds {
         for (index, (subject, mix, threads, rounds)) in cells.iter_mut().enumerate() {
-            rounds.push(visit(*subject, Round { mix: *mix, threads: *threads, span }));
+            rounds.push(visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind }));
             progress(round * (total / options.rounds) + index + 1, total);
         }
     }
@@ -218,6 +229,9 @@ pub fn measure_latches(
                 computed_ns: median_if_counted(rounds.iter().map(|round| round.computed_ns)),
                 least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
                 handovers_percent: median_if_counted(rounds.iter().map(|round| round.handovers)),
+                message_ns: messages(&rounds).reduce(f64::max),
+                least_message_ns: messages(&rounds).reduce(f64::min),
+                waited_percent: rounds.iter().filter_map(|round| round.waited_percent).reduce(f64::max),
             }
         })
         .collect();
@@ -230,6 +244,11 @@ pub fn measure_latches(
         rounds: options.rounds,
         results,
     })
+}
+
+/// How long messages took in these rounds.
+fn messages(rounds: &[Outcome]) -> impl Iterator<Item = f64> {
+    rounds.iter().flat_map(|round| round.messages_ns.iter().copied())
 }
 
 /// Makes so many acquisitions by one thread, in one function that is never inlined: for counting instructions. Gives the
@@ -246,6 +265,9 @@ fn check(options: &LatchOptions) -> Result<(), BenchError> {
         return Err(BenchError::invalid(
             "without a latch several threads would only get in each other's way; measure none with one thread",
         ));
+    }
+    if options.bind {
+        check_binding(options.threads.iter().copied().max().unwrap_or(1))?;
     }
     match options.threads.iter().find(|threads| !(1..=MAX_LATCH_THREADS).contains(*threads)) {
         Some(threads) => Err(BenchError::invalid(format!(
@@ -307,6 +329,9 @@ struct Outcome {
     computed_ns: Option<f64>,
     least_share: f64,
     handovers: Option<f64>,
+    /// Of bound threads, as the next one.
+    messages_ns: Vec<f64>,
+    waited_percent: Option<f64>,
 }
 
 /// Threads use one latch for a while.
@@ -314,6 +339,7 @@ struct Round {
     mix: LatchMix,
     threads: usize,
     span: Duration,
+    bind: bool,
 }
 
 const WAIT: u8 = 0;
@@ -324,12 +350,14 @@ impl Visit for Round {
     type Output = Outcome;
 
     fn visit<L: Latch>(self) -> Outcome {
-        let Round { mix, threads, span } = self;
+        let Round { mix, threads, span, bind } = self;
         let guarded = Guarded::<L>::default();
         // Written by the main thread, read by all; Relaxed: it carries no data.
         let phase = CachePadded::new(AtomicU8::new(WAIT));
         let ready = AtomicUsize::new(0);
-        let work = || {
+        let told = CachePadded::new(AtomicU64::new(0));
+        let work = |number: usize| {
+            let bound = bind.then(|| Bound::new(number, threads, &told));
             ready.fetch_add(1, Ordering::Relaxed);
             while phase.load(Ordering::Relaxed) == WAIT {
                 thread::yield_now();
@@ -348,10 +376,11 @@ impl Visit for Round {
                 }
             }
             std::hint::black_box(sum);
-            (number, handovers)
+            (number, handovers, bound.map(Bound::end).unwrap_or_default())
         };
+        let work = &work;
         let (counts, measured) = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
             while ready.load(Ordering::Relaxed) < threads {
                 thread::yield_now();
             }
@@ -364,14 +393,16 @@ impl Visit for Round {
             let counts: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
             (counts, measured)
         });
-        let sum: u64 = counts.iter().map(|(acquisitions, _)| acquisitions).sum();
-        let handovers: u64 = counts.iter().map(|(_, handovers)| handovers).sum();
-        let least = counts.iter().map(|(acquisitions, _)| *acquisitions).min().unwrap_or(0);
+        let sum: u64 = counts.iter().map(|(acquisitions, ..)| acquisitions).sum();
+        let handovers: u64 = counts.iter().map(|(_, handovers, _)| handovers).sum();
+        let least = counts.iter().map(|(acquisitions, ..)| *acquisitions).min().unwrap_or(0);
         Outcome {
             per_s: sum as f64 / measured.elapsed.as_secs_f64(),
             computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
             handovers: mix.step().map(|_| handovers as f64 * 100.0 / sum.max(1) as f64),
+            messages_ns: counts.iter().flat_map(|(.., seen)| seen.messages_ns.iter().copied()).collect(),
+            waited_percent: counts.iter().filter_map(|(.., seen)| seen.waited_percent).reduce(f64::max),
         }
     }
 }
@@ -388,6 +419,7 @@ mod tests {
             threads: vec![1, 3],
             seconds,
             rounds: 2,
+            bind: false,
         }
     }
 
@@ -418,6 +450,17 @@ mod tests {
         }
     }
 
+    #[cfg(all(target_os = "linux", not(foreshore_sim)))]
+    #[test]
+    fn bound_threads_say_how_far_they_are_from_each_other() {
+        let threads: Vec<usize> = (1..=thread::processors().min(2)).collect();
+        let bound = LatchOptions { threads, bind: true, ..options("tas", Duration::from_millis(4)) };
+        let report = measure_latches(&bound, &mut |_, _| {}).unwrap();
+        for result in &report.results {
+            assert_eq!(result.message_ns.is_some_and(|ns| ns > 0.0), result.threads == 2, "{result:?}");
+        }
+    }
+
     #[test]
     fn nothing_is_measured_with_one_thread_only() {
         let several = options("none", Duration::from_millis(2));
@@ -441,7 +484,8 @@ mod tests {
             LatchOptions { rounds: 0, ..good.clone() },
             LatchOptions { seconds: Duration::ZERO, ..good.clone() },
             LatchOptions { threads: vec![1, 0], ..good.clone() },
-            LatchOptions { threads: vec![MAX_LATCH_THREADS + 1], ..good },
+            LatchOptions { threads: vec![MAX_LATCH_THREADS + 1], ..good.clone() },
+            LatchOptions { threads: vec![thread::processors() + 1], bind: true, ..good },
         ] {
             assert!(measure_latches(&bad, &mut |_, _| {}).is_err());
         }

@@ -3,6 +3,7 @@
 //! latches and locks under load.
 #![cfg_attr(not(any(feature = "bdb", feature = "lmdb", feature = "rocksdb")), forbid(unsafe_code))]
 
+mod bound;
 mod checkpoint;
 mod comparison;
 mod constants;

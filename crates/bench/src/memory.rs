@@ -18,7 +18,12 @@ use foreshore_env::{
 };
 use serde::Serialize;
 
-use crate::{BenchError, random::Random, rounds::median};
+use crate::{
+    BenchError,
+    bound::{Messenger, check_binding},
+    random::Random,
+    rounds::median,
+};
 
 /// Among how many KiB lines are accessed if nothing else is said: within a core's own caches, within the last one, and beyond.
 const SIZES: [usize; 3] = [256, 4 << 10, 128 << 10];
@@ -70,11 +75,13 @@ pub struct MemoryPlan {
     pub access: String,
     /// Among how many KiB lines are accessed.
     pub kib: Vec<usize>,
+    /// Whether two threads have a processor each and stay on it.
+    pub bind: bool,
 }
 
 impl Default for MemoryPlan {
     fn default() -> MemoryPlan {
-        MemoryPlan { rounds: 1, access: String::new(), kib: SIZES.to_vec() }
+        MemoryPlan { rounds: 1, access: String::new(), kib: SIZES.to_vec(), bind: false }
     }
 }
 
@@ -108,11 +115,14 @@ pub fn measure_memory(
     if let Some(kib) = plan.kib.iter().find(|kib| !(1..=MOST_KIB).contains(*kib)) {
         return Err(BenchError::invalid(format!("lines lie among 1 to {MOST_KIB} KiB, not {kib}")));
     }
+    if plan.bind {
+        check_binding(2)?;
+    }
     let processors = thread::available_parallelism();
     let is_wanted = |access: &str| access.contains(&plan.access);
     let mut kinds = alone();
     // On one processor two threads would wait for each other's slice of time.
-    let mut pairs = if processors > 1 { together_kinds() } else { Vec::new() };
+    let mut pairs = if processors > 1 { together_kinds(plan.bind) } else { Vec::new() };
     kinds.retain(|kind| is_wanted(kind.access));
     pairs.retain(|kind| is_wanted(kind.access));
     let sizes = if AMONG.iter().any(|access| is_wanted(access)) { &plan.kib[..] } else { &[] };
@@ -192,11 +202,17 @@ fn among_lines(kib: usize) -> Vec<Kind> {
 }
 
 /// Accesses by two threads.
-fn together_kinds() -> Vec<Kind> {
+fn together_kinds(bind: bool) -> Vec<Kind> {
     vec![
-        Kind::new("hand over: one stores, the other loads", 2, hand_over_by_stores),
-        Kind::new("hand over: one changes, the other tries to", 2, hand_over_by_changes),
-        Kind::new("change of a word by both", 2, change_together),
+        Kind::new("hand over: one stores, the other loads", 2, move || hand_over_by_stores(bind)),
+        Kind::new("hand over: each looks at a line of its own", 2, move || {
+            hand_over_by_two_words(bind, false)
+        }),
+        Kind::new("hand over: the same, and another line with it", 2, move || {
+            hand_over_by_two_words(bind, true)
+        }),
+        Kind::new("hand over: one changes, the other tries to", 2, move || hand_over_by_changes(bind)),
+        Kind::new("change of a word by both", 2, move || change_together(bind)),
     ]
 }
 
@@ -272,11 +288,12 @@ impl Lines {
 }
 
 /// How long a message takes from one thread to the other: each stores a number and loads the word until it has the answer.
-fn hand_over_by_stores() -> f64 {
+fn hand_over_by_stores(bind: bool) -> f64 {
     let word = CachePadded::new(AtomicU64::new(0));
     // Acquire and Release: partners of each other.
     let wait_for = |number| while word.load(Acquire) != number {};
     together(
+        bind,
         HANDED,
         || {
             for number in (0..HANDED).step_by(2) {
@@ -293,44 +310,81 @@ fn hand_over_by_stores() -> f64 {
     )
 }
 
-/// The same by exchanges: each tries to replace the other's number by its own until it can.
-fn hand_over_by_changes() -> f64 {
-    let word = CachePadded::new(AtomicU64::new(0));
-    let exchange = |old| while word.compare_exchange(old, old + 1, AcqRel, Relaxed).is_err() {};
+/// The same with a word for each direction, so that who stores never has the line: the other looks at it meanwhile. `guards`: the
+/// words tell that something else has changed, which is loaded and changed then, as by who has got a latch.
+fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
+    let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+    let guarded = CachePadded::new(AtomicU64::new(0));
+    // Acquire and Release: partners of each other.
+    let tell = |which: usize, number| {
+        if guards {
+            guarded.store(guarded.load(Relaxed) + 1, Relaxed);
+        }
+        words[which].store(number, Release);
+    };
+    let wait_for = |which: usize, number| while words[which].load(Acquire) != number {};
     together(
+        bind,
         HANDED,
-        || (0..HANDED).step_by(2).for_each(exchange),
-        || (1..HANDED).step_by(2).for_each(exchange),
+        || {
+            for number in 1..=HANDED / 2 {
+                tell(1, number);
+                wait_for(0, number);
+            }
+        },
+        || {
+            for number in 1..=HANDED / 2 {
+                wait_for(1, number);
+                tell(0, number);
+            }
+        },
     )
 }
 
+/// The same by exchanges: each tries to replace the other's number by its own until it can.
+fn hand_over_by_changes(bind: bool) -> f64 {
+    let word = CachePadded::new(AtomicU64::new(0));
+    let talk = |begins| Messenger::new(&word, begins).exchange(HANDED);
+    together(bind, HANDED, || talk(true), || talk(false))
+}
+
 /// Both add to one word, as fast as they can: how many additions a thread has of the line before the other takes it.
-fn change_together() -> f64 {
+fn change_together(bind: bool) -> f64 {
     let word = CachePadded::new(AtomicU64::new(0));
     let add = || {
         (0..HANDED).for_each(|_| {
             word.fetch_add(1, AcqRel);
         });
     };
-    together(2 * HANDED, add, add)
+    together(bind, 2 * HANDED, add, add)
 }
 
-/// Runs both at the same time; nanoseconds for each of so many.
-fn together(count: u64, one: impl Fn() + Sync, other: impl Fn() + Sync) -> f64 {
+/// Runs both at the same time, if `bind` on a processor each; nanoseconds for each of so many.
+fn together(bind: bool, count: u64, one: impl Fn() + Sync, other: impl Fn() + Sync) -> f64 {
     let ready = AtomicU64::new(0);
-    let meet = || {
+    let meet = |number| {
+        // That it can has been tried.
+        let _ = bind && thread::pin(number);
         ready.fetch_add(1, AcqRel);
         while ready.load(Acquire) < 2 {
             hint::spin_loop();
         }
     };
+    let first = || {
+        meet(0);
+        timed(count, &one)
+    };
     thread::scope(|scope| {
         scope.spawn(|| {
-            meet();
+            meet(1);
             other();
         });
-        meet();
-        timed(count, one)
+        if bind {
+            // Not here: who is bound once stays so.
+            scope.spawn(first).join().unwrap_or(f64::NAN)
+        } else {
+            first()
+        }
     })
 }
 

@@ -1,5 +1,7 @@
 //! What this process has cost the machine, as Linux tells of it; elsewhere, and on a simulated machine, nothing is known.
 
+use foreshore_env::time::Duration;
+
 /// The most memory that this process has had at a time, in bytes; pages of mapped files count.
 pub(crate) fn peak_memory_bytes() -> Option<u64> {
     if cfg!(foreshore_sim) {
@@ -29,9 +31,30 @@ fn clock(processors: &str) -> Option<f64> {
     (megahertz > 0.0).then_some(megahertz / 1000.0)
 }
 
+/// How long the calling thread has waited for a processor by now, ready to run.
+pub(crate) fn waited_here() -> Option<Duration> {
+    if cfg!(foreshore_sim) {
+        return None;
+    }
+    waited(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// The second of the numbers `1234 567 8` of `/proc/thread-self/schedstat`.
+fn waited(schedule: &str) -> Option<Duration> {
+    Some(Duration::from_nanos(schedule.split_ascii_whitespace().nth(1)?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_thread_has_waited_is_understood() {
+        assert_eq!(waited("1234 567 8\n"), Some(Duration::from_nanos(567)));
+        for damaged in ["", "1234", "1234 x 8"] {
+            assert_eq!(waited(damaged), None);
+        }
+    }
 
     #[test]
     fn the_clock_is_understood() {

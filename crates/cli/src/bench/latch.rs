@@ -37,6 +37,10 @@ pub(crate) struct LatchArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
+    /// Give each thread a processor of its own, to stay on, and measure how long a message takes between the first two. On Linux,
+    /// and on no simulated machine.
+    #[arg(long, conflicts_with = "iterations")]
+    bind: bool,
     #[command(flatten)]
     common: RoundsArgs,
 }
@@ -66,7 +70,8 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore bench latch                                      all latches, 1, 2 and 8 threads, all mixes
   foreshore bench latch --latch hybrid --mix read-only --seconds 3
-  foreshore bench latch --mix contended --threads 1,2,4,8,16,32,64,128";
+  foreshore bench latch --mix contended --threads 1,2,4,8,16,32,64,128
+  foreshore bench latch --threads 2 --bind --json            two threads on two processors";
 
 /// The latches of one name.
 #[derive(Clone)]
@@ -106,6 +111,7 @@ pub(crate) fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
         threads: args.threads(),
         seconds: args.seconds,
         rounds: args.common.rounds(),
+        bind: args.bind,
     };
     args.common.measure(|progress| measure_latches(&options, progress))
 }
@@ -121,6 +127,15 @@ pub(crate) fn text(report: &LatchReport) -> String {
     );
     if let Some(cycles) = report.cycles_per_ns {
         let _ = writeln!(out, "a ns is {cycles:.2} cycles; instructions: scripts/latch-instructions");
+    }
+    let least = report.results.iter().filter_map(|result| result.least_message_ns).reduce(f64::min);
+    let most = report.results.iter().filter_map(|result| result.message_ns).reduce(f64::max);
+    if let (Some(least), Some(most)) = (least, most) {
+        let waited = report.results.iter().filter_map(|result| result.waited_percent).reduce(f64::max);
+        let waited = waited.map_or(String::new(), |most| {
+            format!("; one waited for its processor for {most:.1} % of the time")
+        });
+        let _ = writeln!(out, "threads are bound, a message takes {least:.0} to {most:.0} ns{waited}");
     }
     let mut mixes: Vec<&str> = report.results.iter().map(|result| result.mix).collect();
     mixes.dedup();
@@ -171,6 +186,9 @@ mod tests {
             computed_ns: None,
             least_share_percent: 100.0,
             handovers_percent: None,
+            message_ns: None,
+            least_message_ns: None,
+            waited_percent: None,
         };
         let report = LatchReport {
             experiment: "latch",

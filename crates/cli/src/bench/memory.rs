@@ -15,6 +15,9 @@ pub(crate) struct MemoryArgs {
     /// KiB of the lines among which accesses are made: of a core's own caches, of the last one, and more.
     #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "256,4096,131072")]
     kib: Vec<usize>,
+    /// Give two threads a processor each, to stay on. On Linux, and on no simulated machine.
+    #[arg(long)]
+    bind: bool,
     #[command(flatten)]
     common: RoundsArgs,
 }
@@ -22,8 +25,12 @@ pub(crate) struct MemoryArgs {
 impl MemoryArgs {
     /// Measures in the world that the caller is in.
     pub(crate) fn measure(&self) -> Result<MemoryReport, BenchError> {
-        let plan =
-            MemoryPlan { rounds: self.common.rounds(), access: self.access.clone(), kib: self.kib.clone() };
+        let plan = MemoryPlan {
+            rounds: self.common.rounds(),
+            access: self.access.clone(),
+            kib: self.kib.clone(),
+            bind: self.bind,
+        };
         self.common.measure(|progress| measure_memory(&plan, progress))
     }
 
