@@ -195,7 +195,7 @@ fn run<R>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>,
                     profile.name
                 )));
             }
-            Scheduler::Machine(Box::new(Machine::new(profile.as_ref().clone(), *cores)))
+            Scheduler::Machine(Box::new(Machine::new(profile.as_ref().clone(), *cores, settings.seed)))
         }
         World::Explorer(schedule) => {
             Scheduler::Explorer(Box::new(Explorer::new(schedule.clone(), settings.seed)))

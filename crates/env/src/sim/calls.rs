@@ -48,10 +48,14 @@ pub(super) fn access(address: usize, touch: Touch) {
     }
     let at = Location::caller();
     turn_for(address);
-    let booked = with(|kernel| kernel.access(address, touch, at)).flatten();
-    if let Some(line) = booked {
+    let Some(access) = with(|kernel| kernel.access(address, touch, at)) else { return };
+    if let Some(line) = access.booked {
         turn_for(address);
         with(|kernel| kernel.arrive(line, touch, at));
+    }
+    // What the word is when its line has come is seen, not what it was when the line was asked for.
+    if access.waits {
+        turn_for(address);
     }
 }
 

@@ -3,8 +3,8 @@
 //! MESI, one entry for each 64-byte line that was ever accessed. A line is nobody's (in memory), shared by a set of
 //! cores, or owned by one that may change it. A load that misses fetches the line from its owner, from the nearest
 //! sharer or from memory; a change takes it from everybody. A line that is on its way to one core makes the next one
-//! wait: it books the slot behind (first in, first out), and the access takes effect when that slot comes. Until the
-//! snoop arrives the old owner keeps hitting (retention). An access that has waited has a part of its way behind it when the
+//! wait: it books the slot behind (first in, first out). A load or change takes effect when the line has come. Until the
+//! snoop arrives the old owner keeps hitting (retention). How long a transfer takes differs a little from one to the next. An access that has waited has a part of its way behind it when the
 //! line becomes free (`Profile::queued_percent`). Hardware threads of one core have its caches in common, and wait for a line
 //! together. A core's own caches have room for what it used last, and the last cache of its socket for more (`ages.rs`); what is gone
 //! from the first lies in the second, and what is gone from both in memory. Nobody notices before somebody wants it.
@@ -34,6 +34,7 @@ use super::{
     kernel::Touch,
     profile::{DISTANCES, Profile},
 };
+use crate::random::Xorshift;
 
 /// What a miss was, by where the line came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +117,8 @@ pub(super) struct Directory {
     /// Watched lines that have moved: their watchers are to be roused.
     moved: Vec<LineNumber>,
     pub(super) counts: Counts,
+    /// By how much transfers differ from the profile's.
+    random: Xorshift,
     /// Accesses before counting began.
     earlier: u64,
     /// What is known to lie where, by where it begins.
@@ -144,7 +147,7 @@ fn times(profile: &Profile) -> Times {
 }
 
 impl Directory {
-    pub(super) fn new(profile: Profile, cores: usize) -> Directory {
+    pub(super) fn new(profile: Profile, cores: usize, seed: u64) -> Directory {
         let sockets = cores.div_ceil(profile.cores_per_socket);
         let within = |socket, distance| {
             let near = (0..sockets).filter(|&other| profile.socket_distance(socket, other) <= distance);
@@ -168,6 +171,7 @@ impl Directory {
             // An access moves one line, and whoever watches it is roused at once.
             moved: Vec::with_capacity(1),
             counts: Counts::default(),
+            random: Xorshift::new(seed),
             earlier: 0,
             named: BTreeMap::new(),
         }
@@ -292,6 +296,12 @@ impl Directory {
         latency.saturating_sub(waited).max(latency * self.profile.queued_percent / 100)
     }
 
+    /// A time near to this one, evenly drawn.
+    fn about(&mut self, latency: u64) -> u64 {
+        let most = latency * self.profile.spread_percent / 100;
+        latency - most + self.random.below(2 * most + 1)
+    }
+
     /// How long the line will be busy with this access, as far as can be said when it is booked.
     fn estimate(&self, number: LineNumber, core: usize, touch: Touch) -> u64 {
         let line = &self.table.lines[number];
@@ -354,6 +364,7 @@ impl Directory {
             Arrival::Booked { waited } => self.left(latency, waited),
             Arrival::Now { .. } => latency,
         };
+        let latency = self.about(latency);
         // Of shared copies many cores can load at nearly the same time.
         let busy = match touch {
             Touch::Load if owner == NOBODY => self.times.occupancy[distance],
@@ -373,8 +384,10 @@ impl Directory {
             line.last = core as u16;
         }
         if owner != NOBODY {
+            // Who stores is seen at once, so nobody may look who has not waited for the line: the owner keeps it for others alone.
+            let kept = if touch == Touch::Store { 0 } else { self.profile.retention_percent };
             line.keeper = owner;
-            line.kept_until = now + latency * self.profile.retention_percent / 100;
+            line.kept_until = now + latency * kept / 100;
         }
         let migrates = self.profile.migrates && line.changed;
         line.changed = touch != Touch::Load;

@@ -28,7 +28,7 @@ use super::{
     arena,
     disk::Storage,
     local::Locals,
-    machine::{LineNumber, Machine},
+    machine::{Access, LineNumber, Machine},
     prefetch,
     scheduler::{Scheduler, Spent},
     tally::Tally,
@@ -220,20 +220,15 @@ impl Kernel {
         self.scheduler.tally(spent, picoseconds);
     }
 
-    /// Who runs accesses memory. When a line is returned, see [`Scheduler::access`].
+    /// Who runs accesses memory: see [`Scheduler::access`].
     #[inline]
-    pub(super) fn access(
-        &mut self,
-        address: usize,
-        touch: Touch,
-        at: &'static Location<'static>,
-    ) -> Option<LineNumber> {
+    pub(super) fn access(&mut self, address: usize, touch: Touch, at: &'static Location<'static>) -> Access {
         self.threads[self.current].tally.touch(touch);
         let access = self.scheduler.access(&mut self.clock, address, touch, at);
         if access.disturbed {
             self.look_around();
         }
-        access.booked
+        access
     }
 
     /// The access that had booked a line takes place.

@@ -36,13 +36,10 @@ const SLICE: u64 = 3_000_000_000;
 const LEAST_SLICE: u64 = 750_000_000;
 /// From one thread to another.
 const SWITCH: u64 = 1_500_000;
-/// Until an idle core runs a thread that was woken.
-const WAKE_UP: u64 = 3_500_000;
 /// Costs of the operating system; see `profile`.
 const SYSTEM_CALL: u64 = 100_000;
 const YIELD: u64 = 300_000;
 const FUTEX_WAIT: u64 = 1_000_000;
-const FUTEX_WAKE: u64 = 1_000_000;
 const CLOCK_READ: u64 = 20_000;
 const SPAWN: u64 = 15_000_000;
 
@@ -52,6 +49,8 @@ const UNCHARGED_SLACK: u64 = 1_000_000;
 
 pub(super) struct Machine {
     pub(super) costs: Costs,
+    /// Until an idle core runs a thread that was woken.
+    wake_up: u64,
     directory: Directory,
     /// Whether accesses to memory cost what they do, in their exact order.
     charging: bool,
@@ -83,6 +82,8 @@ pub(super) struct Machine {
 pub(super) struct Access {
     /// It waits for this line until the clock of who runs, and takes place then: [`Machine::arrive`].
     pub(super) booked: Option<LineNumber>,
+    /// It waits for its line, and takes place when the others have come to the clock of who runs.
+    pub(super) waits: bool,
     /// Somebody else has something to do sooner than before.
     pub(super) disturbed: bool,
 }
@@ -92,7 +93,7 @@ fn key(clock: u64, core: usize) -> u64 {
 }
 
 impl Machine {
-    pub(super) fn new(profile: Profile, cores: usize) -> Machine {
+    pub(super) fn new(profile: Profile, cores: usize, seed: u64) -> Machine {
         let picoseconds = |cycles: u64| (cycles as f64 * 1000.0 / profile.gigahertz).round() as u64;
         let costs = Costs {
             fence: picoseconds(profile.change),
@@ -101,12 +102,13 @@ impl Machine {
             system_call: SYSTEM_CALL,
             yielding: YIELD,
             futex_wait: FUTEX_WAIT,
-            futex_wake: FUTEX_WAKE,
+            futex_wake: profile.wake_ns * 1000,
             spawn: SPAWN,
         };
         Machine {
             costs,
-            directory: Directory::new(profile, cores),
+            wake_up: profile.wake_up_ns * 1000,
+            directory: Directory::new(profile, cores, seed),
             charging: true,
             cores: (0..cores).map(|_| Core::default()).collect(),
             order: Order::new(cores),
@@ -151,7 +153,11 @@ impl Machine {
         self.tally(Spent::Computing, cost.computing);
         self.tally(Spent::Memory, cost.waiting);
         *clock += cost.computing + cost.waiting;
-        Access { booked: cost.booked.then_some(cost.line), disturbed: self.disturb(now) }
+        Access {
+            booked: cost.booked.then_some(cost.line),
+            waits: cost.waiting > 0 && touch != Touch::Store,
+            disturbed: self.disturb(now),
+        }
     }
 
     /// This core accesses this address, when its turn comes.
@@ -198,7 +204,7 @@ impl Machine {
         };
         match place {
             Some(core) => {
-                let begin = now + WAKE_UP;
+                let begin = now + self.wake_up;
                 let clock = self.cores[core].clock.max(begin);
                 self.idles(core, clock);
                 self.idle -= 1;

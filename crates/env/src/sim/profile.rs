@@ -14,9 +14,13 @@
 //! - W: 7-cpu.com, Westmere: 4, 10 and 40 to 46 cycles for the caches, 40 cycles and 67 ns, or 105 from the other socket, for memory.
 //! - E: estimated, by us, from the neighbouring figures and from what is generally known of the machine.
 //!
+//! - P: a pause takes "about 10 cycles" on Intel's processors before Skylake and "as many as 140" since then (Intel's optimization
+//!   manual, 2.6.4, as quoted at github.com/MicrosoftDocs/SupportArticles-docs/pull/1100); 14 to 17, and 125 to 150, were measured for
+//!   .NET (github.com/dotnet/coreclr/pull/14739). On AMD's processors it takes from 10 to 50, by the model
+//!   (github.com/MariaDB/server/commit/042fc29597); 91 were measured on Zen 4, see below.
+//!
 //! That atomic changes of all kinds take about the same, and let nothing overlap with them, is from Schweizer, Besta, Hoefler, PACT 2015
-//! (arxiv.org/abs/2010.09852), of Haswell, Ivy Bridge, Xeon Phi and Bulldozer; 18 cycles for one are an estimate. A pause takes some 10
-//! cycles on Intel's processors before Skylake and some 140 since then, as is often told; only `xeon2x10` has that, and 45 are in between.
+//! (arxiv.org/abs/2010.09852), of Haswell, Ivy Bridge, Xeon Phi and Bulldozer; 18 cycles for one are an estimate.
 //!
 //! Computation is not seen by the simulator. Before each access it charges a time that depends on the part of the engine, and on
 //! whether the word follows the one before (it is copied or compared, a few instructions) or lies elsewhere (the program has to find
@@ -26,10 +30,21 @@
 //! many cycles more than `epyc2x96` would have by an older measurement, in-order ones twice as many.
 //!
 //! Single accesses of `vm2-zen4`, by `foreshore bench memory` and a program like it: 2.0 to 2.3 ns for an atomic change; 25 ns for a
-//! pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are taken); 27 ns from a store on one core to
-//! its being seen on the other while the two are near each other, 120 to 160 while the host has them elsewhere, from one second to the next
-//! (40 come of the figures here); 2.3 to 4.4 ns for an addition when both
-//! cores add to one word. Followed lines come from memory beyond 8 to 16 MiB, though the last cache has 32: others use it, too.
+//! pause; 16 ns for a line of 4 MiB that are followed, 130 to 230 ns for one of 128 (135 are taken). Followed lines come from memory beyond
+//! 8 to 16 MiB, though the last cache has 32: others use it, too.
+//!
+//! Where the two processors are, the host decides, anew every few seconds: `foreshore bench memory --bind --access hand`, some 90 times a
+//! fifth of a second apart on 2026-11-25, found them
+//!
+//! | | of 100 times | an exchange by one core and the other | a store, until the other sees it | the same if the other has the line | an addition, both add |
+//! | --- | --- | --- | --- | --- | --- |
+//! | on one core (each has 55 % of its speed while the other computes, too) | 2 | 10 | 31 | 25 | 7.2 |
+//! | at one last cache | 86 | 25 to 31 | 29 to 46 | 56 to 62 | 3.8 to 7 |
+//! | farther apart | 12 | 108 to 122 | 176 to 197 | 250 to 275 | 3.1 to 4.6 |
+//!
+//! in nanoseconds. The profile is the second line: there 28, 36, 54 and 4.2 come of the figures here. Single exchanges differ by 3 to 6 %
+//! (standard deviation, from sums of 4 to 64 of them), so transfers are drawn evenly between 8 % less and more; the other machines are taken to do
+//! the same (E). With five additions, in 88 of a hundred cases, a core has had a line when the other takes it.
 //! A load of a line that the other core has changed takes it away there: the other's next load of it misses, and a change by who has
 //! loaded it takes no longer than one of its own line. If the other has only loaded it, both have it afterwards. That was seen on
 //! `vm2-zen4`, by a program that orders single accesses of two threads by another line; other machines are taken to share the line (E).
@@ -46,7 +61,9 @@
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
 //! a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one word); costs of the
 //! operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it takes to let others run when there is
-//! nobody: that is known from a virtual machine only, as two to three times the shortest call.
+//! nobody: that is known from a virtual machine only, as two to three times the shortest call. Waking a thread whose virtual processor
+//! sleeps is dear: on `vm2-zen4` who wakes it is away for 10.5 to 17 µs, and it runs 28 to 40 µs after (medians of 3,000 each, by a program
+//! that parks a thread and unparks it after 5 to 100 µs).
 
 /// How many distances there are.
 pub(super) const DISTANCES: usize = 4;
@@ -92,6 +109,8 @@ pub struct Profile {
     pub migrates: bool,
     /// Percent of a transfer during which the old owner still hits.
     pub retention_percent: u64,
+    /// By how many percent at most a transfer takes more or less than what stands here; evenly drawn.
+    pub spread_percent: u64,
     /// Percent of a transfer that are left for an access which has waited for the line at least as long as the rest takes.
     pub queued_percent: u64,
     /// Bytes of a core's own caches.
@@ -112,6 +131,10 @@ pub struct Profile {
     pub shadow: u64,
     /// One pause of a spinning loop.
     pub pause: u64,
+    /// Nanoseconds that it takes the system to wake a thread, for who wakes it; and from then on until an idle processor runs it.
+    pub wake_ns: u64,
+    /// See there.
+    pub wake_up_ns: u64,
 }
 
 /// Every distance costs the same.
@@ -139,6 +162,7 @@ const COMMON: Profile = Profile {
     invalidate_each: 2,
     migrates: false,
     retention_percent: 25,
+    spread_percent: 8,
     queued_percent: 100,
     own_cache_bytes: 256 << 10,
     cached: 44,
@@ -149,6 +173,8 @@ const COMMON: Profile = Profile {
     following: 6,
     shadow: 0,
     pause: 45,
+    wake_ns: 1000,
+    wake_up_ns: 3500,
 };
 
 /// A core of the kind that `epyc2x96` and `vm2-zen4` have.
@@ -325,7 +351,9 @@ pub const PROFILES: &[Profile] = &[
         occupancy: even(12),
         cached: 55,
         cache_bytes: 16 << 20,
-        retention_percent: 50,
+        retention_percent: 40,
+        wake_ns: 12_000,
+        wake_up_ns: 18_000,
         ..ZEN4
     },
 ];

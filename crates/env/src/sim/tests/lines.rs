@@ -73,6 +73,98 @@ fn lines_migrate_to_those_who_will_change_them() {
     assert!(read < 50, "{read}");
 }
 
+/// Nanoseconds of a message from one core to the other, ten thousand there and back; `tell` and `heard` have the number of the message.
+fn message_ns(
+    change: impl FnOnce(&mut Profile),
+    tell: impl Fn(u64) + Sync,
+    heard: impl Fn(u64) -> bool + Sync,
+) -> f64 {
+    const MESSAGES: u64 = 20_000;
+    let settings = machine_with(2, |profile| {
+        (profile.migrates, profile.queued_percent) = (true, 100);
+        change(profile);
+    });
+    let (_, took) = hammer(&settings, 2, |number| {
+        for message in (1..=MESSAGES).filter(|message| message % 2 == number as u64) {
+            while !heard(message - 1) {}
+            tell(message);
+        }
+    });
+    took.as_nanos() as f64 / MESSAGES as f64
+}
+
+/// What a word is when its line has come is seen, whoever keeps the line meanwhile: a message by exchanges takes one transfer, and
+/// one to who looks at its line all the time takes two.
+#[test]
+fn nobody_sees_what_has_not_come() {
+    let profile = Profile::named("xeon2x10").unwrap();
+    let [own, load] =
+        [profile.own[0], profile.load_modified[0]].map(|cycles| cycles as f64 / profile.gigahertz);
+    for retention_percent in [0, 50, 100] {
+        let change = |profile: &mut Profile| profile.retention_percent = retention_percent;
+        let word = AtomicU64::new(0);
+        let exchanges = message_ns(
+            change,
+            |_| (),
+            |before| word.compare_exchange(before, before + 1, SeqCst, SeqCst).is_ok(),
+        );
+        assert!((0.95 * own..1.4 * own).contains(&exchanges), "{retention_percent}: {exchanges} of {own}");
+        let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+        let stores = message_ns(
+            change,
+            |message| words[message as usize % 2].store(message, SeqCst),
+            |before| words[before as usize % 2].load(SeqCst) == before,
+        );
+        let both = own + load;
+        assert!((0.95 * both..1.4 * both).contains(&stores), "{retention_percent}: {stores} of {both}");
+    }
+}
+
+/// Transfers differ, and on average take what the profile says. One seed gives the same ones.
+#[test]
+fn transfers_differ_a_little() {
+    let took = |spread_percent, seed| {
+        let settings = machine_with(2, |profile| profile.spread_percent = spread_percent);
+        add(&Settings { seed, ..settings }, 2).1.as_nanos()
+    };
+    assert_eq!(took(0, 1), took(0, 2));
+    assert_eq!(took(20, 1), took(20, 1));
+    assert_ne!(took(20, 1), took(20, 2));
+    let ratio = took(20, 1) as f64 / took(0, 1) as f64;
+    assert!((0.97..1.03).contains(&ratio), "{ratio}");
+}
+
+/// What the profile says of waking: for who wakes a thread, and until it runs.
+#[test]
+fn waking_takes_what_the_machine_needs() {
+    let took = |wake_ns, wake_up_ns| {
+        let settings = machine_with(2, |profile| {
+            (profile.wake_ns, profile.wake_up_ns) = (wake_ns, wake_up_ns);
+        });
+        let simulated = simulate(&settings, || {
+            let woken = thread::spawn(|| {
+                thread::park();
+                Instant::now()
+            });
+            thread::sleep(Duration::from_millis(1));
+            let begin = Instant::now();
+            woken.thread().unpark();
+            let unparked = begin.elapsed();
+            (unparked, woken.join().unwrap().saturating_duration_since(begin))
+        });
+        simulated.unwrap().result
+    };
+    let (short, long) = (took(1000, 3500), took(12_000, 18_000));
+    assert!(
+        (1000..1500).contains(&short.0.as_nanos()) && (4500..5500).contains(&short.1.as_nanos()),
+        "{short:?}"
+    );
+    assert!(
+        (12_000..12_500).contains(&long.0.as_nanos()) && (30_000..31_000).contains(&long.1.as_nanos()),
+        "{long:?}"
+    );
+}
+
 /// Who has waited for a line has a part of its way behind it.
 #[test]
 fn lines_move_faster_when_many_want_them() {
