@@ -24,7 +24,9 @@ pub(crate) fn check_binding(threads: usize) -> Result<(), BenchError> {
         trial.join().unwrap_or((0, false))
     });
     if !binds {
-        return Err(BenchError::invalid("threads cannot be bound to processors here: that takes Linux"));
+        return Err(BenchError::invalid(
+            "threads cannot be bound to processors here: that takes Linux, and a real machine",
+        ));
     }
     if threads > processors {
         return Err(BenchError::invalid(format!(
