@@ -21,7 +21,7 @@ const ALONE_A_MUTEX_IS_CHEAPER: &str = "two threads hardly meet at the mutex, an
                                         fetched and given back";
 /// Why a few clients are too many for one mutex.
 const NOTHING_BETWEEN: &str = "the paper's clients are remote, so that few of 32 are in the server at a time. Here nothing lies between transactions, and all \
-                               32 want the mutex: on 32 cores they idle for 70 % of the time, while who was woken is on the way";
+                               32 want the mutex: on 32 cores they wait for two thirds of the time, while who was woken is on the way";
 
 pub(super) fn experiments(scale: Scale) -> Vec<Experiment> {
     vec![

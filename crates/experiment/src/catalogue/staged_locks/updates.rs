@@ -10,7 +10,7 @@ use crate::{
 const DREADLOCKS_NEED_NO_MUTEX: &str = "MySQL's deadlock checks hold the mutex that everybody waits for; Dreadlocks, which look for \
     them here, need none, whatever the lock table";
 /// Why one mutex is further behind.
-const TRANSACTIONS_ARE_SHORT: &str = "ten locked rows take a core 21 µs here, and 240 µs there, through the server and its network: the mutex is a \
+const TRANSACTIONS_ARE_SHORT: &str = "ten locked rows take a core 8 µs here (two threads), and 240 µs there, through the server and its network: the mutex is a \
     larger part of a transaction, and two threads fill it, where MySQL's peak is that of 20";
 const ABORTED: &str = "share of attempts aborted";
 const READING: &str = "nobody updates, commits/s";
@@ -198,7 +198,7 @@ pub(super) fn hotspot(scale: Scale) -> Experiment {
                 rate("global_mutex, hotspot", At::Last),
                 16.5,
                 2.0,
-            ).because(Cause::Experiment, "when quick 5 % of the rows are 1,000, and 5,000 there: with the staged table 200 threads wait for each other's rows for three quarters of their time"),
+            ).because(Cause::Experiment, "when quick 5 % of the rows are 1,000, and 5,000 there: with the staged table 200 threads wait for each other's rows for five sixths of their time"),
             Claim::at_most(
                 "hotspot: hardly anybody is aborted",
                 Quantity::spot(ABORTED, "staged, hotspot", At::Peak),
