@@ -78,13 +78,24 @@ pub(crate) struct Bound<'w> {
     begun: Option<(Instant, Duration)>,
 }
 
-/// What a bound thread has seen.
-#[derive(Default)]
+/// What bound threads have seen.
+#[derive(Clone, Default)]
 pub(crate) struct Seen {
     /// How long a message took between the first two threads, before and after.
     pub(crate) messages_ns: Vec<f64>,
     /// For how much of its time it was ready to run and did not, in percent; `None` where nobody tells.
     pub(crate) waited_percent: Option<f64>,
+}
+
+impl Seen {
+    /// What several have seen: all messages, and the longest wait.
+    pub(crate) fn of(several: impl Iterator<Item = Seen>) -> Seen {
+        several.fold(Seen::default(), |mut all, seen| {
+            all.messages_ns.extend(seen.messages_ns);
+            all.waited_percent = all.waited_percent.into_iter().chain(seen.waited_percent).reduce(f64::max);
+            all
+        })
+    }
 }
 
 impl<'w> Bound<'w> {

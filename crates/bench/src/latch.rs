@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::{
     BenchError,
-    bound::{Bound, check_binding},
+    bound::{Bound, Seen, check_binding},
     rounds::{Stopwatch, median, median_if_counted},
     usage,
 };
@@ -161,13 +161,11 @@ pub struct LatchResult {
     /// Of so many percent of the acquisitions the thread was not the one that had held the latch before; the median of the rounds.
     /// `None` where not all are exclusive.
     pub handovers_percent: Option<f64>,
-    /// How long a message took between the first two threads, by exchanges of a word, before and after each round, in nanoseconds:
-    /// the longest, and the shortest. `None` where threads are not bound, or alone.
+    /// How long a message took between the first two of bound threads, before and after each round: the most, in nanoseconds.
     pub message_ns: Option<f64>,
-    /// See there.
+    /// The least.
     pub least_message_ns: Option<f64>,
-    /// For how much of its time a thread that was ready to run had no processor, in percent: the most of all threads and rounds. `None`
-    /// where threads are not bound, and where nobody tells.
+    /// For how much of its time a bound thread was ready and had no processor, in percent: the most; `None` where nobody tells.
     pub waited_percent: Option<f64>,
 }
 
@@ -215,6 +213,7 @@ pub fn measure_latches(
         .into_iter()
         .map(|(subject, mix, threads, rounds)| {
             let rate = median(rounds.iter().map(|round| round.per_s).collect());
+            let seen = Seen::of(rounds.iter().map(|round| round.seen.clone()));
             LatchResult {
                 latch: subject.name(),
                 size_bytes: match subject {
@@ -229,9 +228,9 @@ pub fn measure_latches(
                 computed_ns: median_if_counted(rounds.iter().map(|round| round.computed_ns)),
                 least_share_percent: median(rounds.iter().map(|round| round.least_share).collect()),
                 handovers_percent: median_if_counted(rounds.iter().map(|round| round.handovers)),
-                message_ns: messages(&rounds).reduce(f64::max),
-                least_message_ns: messages(&rounds).reduce(f64::min),
-                waited_percent: rounds.iter().filter_map(|round| round.waited_percent).reduce(f64::max),
+                message_ns: seen.messages_ns.iter().copied().reduce(f64::max),
+                least_message_ns: seen.messages_ns.iter().copied().reduce(f64::min),
+                waited_percent: seen.waited_percent,
             }
         })
         .collect();
@@ -244,11 +243,6 @@ pub fn measure_latches(
         rounds: options.rounds,
         results,
     })
-}
-
-/// How long messages took in these rounds.
-fn messages(rounds: &[Outcome]) -> impl Iterator<Item = f64> {
-    rounds.iter().flat_map(|round| round.messages_ns.iter().copied())
 }
 
 /// Makes so many acquisitions by one thread, in one function that is never inlined: for counting instructions. Gives the
@@ -329,9 +323,7 @@ struct Outcome {
     computed_ns: Option<f64>,
     least_share: f64,
     handovers: Option<f64>,
-    /// Of bound threads, as the next one.
-    messages_ns: Vec<f64>,
-    waited_percent: Option<f64>,
+    seen: Seen,
 }
 
 /// Threads use one latch for a while.
@@ -401,8 +393,7 @@ impl Visit for Round {
             computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
             handovers: mix.step().map(|_| handovers as f64 * 100.0 / sum.max(1) as f64),
-            messages_ns: counts.iter().flat_map(|(.., seen)| seen.messages_ns.iter().copied()).collect(),
-            waited_percent: counts.iter().filter_map(|(.., seen)| seen.waited_percent).reduce(f64::max),
+            seen: Seen::of(counts.into_iter().map(|(.., seen)| seen)),
         }
     }
 }

@@ -291,17 +291,6 @@ impl Directory {
         self.transfer(number, core, now, touch, Arrival::Booked { waited }, at)
     }
 
-    /// What is left of a transfer for an access that has waited so long.
-    fn left(&self, latency: u64, waited: u64) -> u64 {
-        latency.saturating_sub(waited).max(latency * self.profile.queued_percent / 100)
-    }
-
-    /// A time near to this one, evenly drawn.
-    fn about(&mut self, latency: u64) -> u64 {
-        let most = latency * self.profile.spread_percent / 100;
-        latency - most + self.random.below(2 * most + 1)
-    }
-
     /// How long the line will be busy with this access, as far as can be said when it is booked.
     fn estimate(&self, number: LineNumber, core: usize, touch: Touch) -> u64 {
         let line = &self.table.lines[number];

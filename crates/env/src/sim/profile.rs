@@ -43,8 +43,7 @@
 //! | farther apart | 12 | 108 to 122 | 176 to 197 | 250 to 275 | 3.1 to 4.6 |
 //!
 //! in nanoseconds. The profile is the second line: there 28, 36, 54 and 4.2 come of the figures here. Single exchanges differ by 3 to 6 %
-//! (standard deviation, from sums of 4 to 64 of them), so transfers are drawn evenly between 8 % less and more; the other machines are taken to do
-//! the same (E). With five additions, in 88 of a hundred cases, a core has had a line when the other takes it.
+//! (standard deviation, from sums of few), so transfers are drawn evenly between 8 % less and more; other machines are taken to be alike (E).
 //! A load of a line that the other core has changed takes it away there: the other's next load of it misses, and a change by who has
 //! loaded it takes no longer than one of its own line. If the other has only loaded it, both have it afterwards. That was seen on
 //! `vm2-zen4`, by a program that orders single accesses of two threads by another line; other machines are taken to share the line (E).
@@ -61,9 +60,8 @@
 //! What no source gives is the same everywhere and named here: a line's owner keeps hitting it for `retention_percent` of
 //! a transfer (measured on that EPYC: 3.8 operations for each change of owner with two threads that add to one word); costs of the
 //! operating system are Linux's on hardware without virtualization, in nanoseconds, but for what it takes to let others run when there is
-//! nobody: that is known from a virtual machine only, as two to three times the shortest call. Waking a thread whose virtual processor
-//! sleeps is dear: on `vm2-zen4` who wakes it is away for 10.5 to 17 µs, and it runs 28 to 40 µs after (medians of 3,000 each, by a program
-//! that parks a thread and unparks it after 5 to 100 µs).
+//! nobody: two to three times the shortest call, on a virtual machine. To wake a thread whose virtual processor sleeps is dear: on `vm2-zen4`
+//! who wakes it is away for 10.5 to 17 µs, and it runs 28 to 40 µs after (medians of 3,000, unparked after 5 to 100 µs).
 
 /// How many distances there are.
 pub(super) const DISTANCES: usize = 4;

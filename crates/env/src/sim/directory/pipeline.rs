@@ -83,6 +83,17 @@ impl Directory {
         left
     }
 
+    /// What is left of a transfer for an access that has waited so long.
+    pub(super) fn left(&self, latency: u64, waited: u64) -> u64 {
+        latency.saturating_sub(waited).max(latency * self.profile.queued_percent / 100)
+    }
+
+    /// A time near to this one, evenly drawn.
+    pub(super) fn about(&mut self, latency: u64) -> u64 {
+        let most = latency * self.profile.spread_percent / 100;
+        latency - most + self.random.below(2 * most + 1)
+    }
+
     /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in the buffer.
     #[inline]
     pub(super) fn waits_for_line(&mut self, core: usize, now: u64, latency: u64, touch: Touch) -> u64 {
