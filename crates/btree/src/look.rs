@@ -99,8 +99,8 @@ impl<'a> Tree<'a> {
         self.get_from(session, key, mode, isolation, None, read)
     }
 
-    /// The same from where the key was seen a moment ago; the session expects the lock.
-    #[inline]
+    /// The same from where the key was seen a moment ago, if it was; the session expects the lock.
+    #[inline(always)]
     pub(crate) fn get_from<R>(
         &self,
         session: &mut impl Session,
@@ -112,10 +112,18 @@ impl<'a> Tree<'a> {
     ) -> Result<Option<R>> {
         let mut value = SmallBytes::new();
         let mut overflow = false;
-        let live = self.look_from(session, key, mode, isolation, seen, &mut |view, slot| {
+        let mut copy = |view: SlottedView<'_>, slot| {
             overflow = view.is_overflow(slot);
             node::copy_value(view, slot, &mut value);
-        })?;
+        };
+        let live = match seen {
+            Some(seen) => self.look_at(session, seen, key, mode, isolation, &mut copy)?,
+            None => None,
+        };
+        let live = match live {
+            Some(live) => live,
+            None => self.look_afresh(session, key, mode, isolation, &mut copy)?,
+        };
         if !live {
             return Ok(None);
         }
@@ -158,67 +166,76 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
         session.expect(self.table, KeyRef::Key(key), mode);
-        self.look_from(session, key, mode, isolation, None, copy)
+        self.look_afresh(session, key, mode, isolation, copy)
     }
 
-    /// The same from where the key was seen a moment ago, with nothing validated since.
+    /// The same; the session expects the lock.
     #[inline]
-    fn look_from(
+    fn look_afresh(
         &self,
         session: &mut impl Session,
         key: &[u8],
         mode: Mode,
         isolation: Isolation,
-        mut seen: Option<Seen<'a>>,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
-        let mut gap = Name::new();
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
-            let (landing, place) = match seen.take() {
-                Some(seen) => seen,
-                None => {
-                    let landing = self.leaf(session.patience(), Target::Key(key))?;
-                    (landing, Place::of(landing.page.view(), key))
-                }
-            };
-            let (page, view) = (landing.page, landing.page.view());
-            session.point(self.table, place.finger(page));
-            if let Place::Absent(slot) = place
-                && isolation.locks_gaps()
-            {
-                gap.set_below(view, slot, key);
-            }
-            // Before nonsense is locked.
-            if !page.validate() {
-                continue;
-            }
-            if mode == Mode::SN && session.reads_unlocked(self.table) {
-                let foster = landing.foster.filter(|_| !session.has_remembered());
-                match self.look_unlocked(session, page, place, key, &gap, isolation, copy)? {
-                    Unlocked::Done => {
-                        self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
-                        return Ok(matches!(place, Place::Live(_)));
-                    }
-                    Unlocked::Changed => continue,
-                    Unlocked::Locked => {}
-                }
-            }
-            match place {
-                Place::Live(_) | Place::Ghost(_) => session.acquire(self.table, KeyRef::Key(key), mode)?,
-                Place::Absent(_) if isolation.locks_gaps() => {
-                    session.acquire(self.table, gap.key(), Mode::NS)?
-                }
-                Place::Absent(_) => {}
-            }
-            if let Place::Live(slot) = place {
-                copy(view, slot);
-            }
-            if page.validate() || planted(Fault::ReadUnvalidated) {
-                self.adopt_on_the_way(session.patience(), landing.foster, Target::Key(key));
-                return Ok(matches!(place, Place::Live(_)));
+            let landing = self.leaf(session.patience(), Target::Key(key))?;
+            let seen = (landing, Place::of(landing.page.view(), key));
+            if let Some(live) = self.look_at(session, seen, key, mode, isolation, copy)? {
+                return Ok(live);
             }
         }
         self.look_latched(session, key, mode, isolation, copy)
+    }
+
+    /// One attempt, where the key was seen, with nothing validated since; `None`: the leaf is another one now.
+    #[inline]
+    fn look_at(
+        &self,
+        session: &mut impl Session,
+        (landing, place): Seen<'a>,
+        key: &[u8],
+        mode: Mode,
+        isolation: Isolation,
+        copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
+    ) -> Result<Option<bool>> {
+        let mut gap = Name::new();
+        let (page, view) = (landing.page, landing.page.view());
+        session.point(self.table, place.finger(page));
+        if let Place::Absent(slot) = place
+            && isolation.locks_gaps()
+        {
+            gap.set_below(view, slot, key);
+        }
+        // Before nonsense is locked.
+        if !page.validate() {
+            return Ok(None);
+        }
+        if mode == Mode::SN && session.reads_unlocked(self.table) {
+            let foster = landing.foster.filter(|_| !session.has_remembered());
+            match self.look_unlocked(session, page, place, key, &gap, isolation, copy)? {
+                Unlocked::Done => {
+                    self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
+                    return Ok(Some(matches!(place, Place::Live(_))));
+                }
+                Unlocked::Changed => return Ok(None),
+                Unlocked::Locked => {}
+            }
+        }
+        match place {
+            Place::Live(_) | Place::Ghost(_) => session.acquire(self.table, KeyRef::Key(key), mode)?,
+            Place::Absent(_) if isolation.locks_gaps() => session.acquire(self.table, gap.key(), Mode::NS)?,
+            Place::Absent(_) => {}
+        }
+        if let Place::Live(slot) = place {
+            copy(view, slot);
+        }
+        if page.validate() || planted(Fault::ReadUnvalidated) {
+            self.adopt_on_the_way(session.patience(), landing.foster, Target::Key(key));
+            return Ok(Some(matches!(place, Place::Live(_))));
+        }
+        Ok(None)
     }
 
     /// The same without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
