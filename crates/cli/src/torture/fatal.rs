@@ -102,19 +102,34 @@ struct FatalFile {
     steps: Arc<Steps>,
 }
 
+impl FatalFile {
+    fn halves(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        write: impl Fn(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.steps.step();
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        write(first, offset)?;
+        self.steps.step();
+        write(second, offset + first.len() as u64)?;
+        self.steps.step();
+        Ok(())
+    }
+}
+
 impl DiskFile for FatalFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(buffer, offset)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.steps.step();
-        let (first, second) = bytes.split_at(bytes.len() / 2);
-        self.file.write_all_at(first, offset)?;
-        self.steps.step();
-        self.file.write_all_at(second, offset + first.len() as u64)?;
-        self.steps.step();
-        Ok(())
+        self.halves(bytes, offset, |bytes, offset| self.file.write_all_at(bytes, offset))
+    }
+
+    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.halves(bytes, offset, |bytes, offset| self.file.stream_all_at(bytes, offset))
     }
 
     fn sync(&self) -> io::Result<()> {

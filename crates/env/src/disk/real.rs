@@ -92,7 +92,9 @@ impl Disk for RealDisk {
         if mode == OpenMode::CreateNew {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
-        Ok(Arc::new(RealFile { file, owner: Owner::here(), past_cache: OnceLock::new() }))
+        // To open it once more would make what is open to be read a file that can be written.
+        let past_cache = if mode == OpenMode::Read { OnceLock::from(None) } else { OnceLock::new() };
+        Ok(Arc::new(RealFile { file, owner: Owner::here(), past_cache }))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -322,23 +324,30 @@ impl RealFile {
     /// Writes whole blocks to where one begins, as far as that goes past the cache; how much that was.
     fn write_past_cache(&self, blocks: &[u8], offset: u64) -> io::Result<usize> {
         let Some(file) = self.past_cache.get_or_init(|| open_past_cache(&self.file)) else { return Ok(0) };
-        let mut done = 0;
-        while done < blocks.len() {
-            match file.write_at(&blocks[done..], offset + done as u64) {
-                // A file system may refuse after all; and what is left of a block that was written in part does not begin where one does.
-                Ok(0) => break,
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
-                Ok(count) => done += count / BLOCK_BYTES * BLOCK_BYTES,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        write_blocks(blocks, |done| file.write_at(&blocks[done..], offset + done as u64))
     }
 
     fn extend(&self, bytes: u64) -> io::Result<()> {
         if self.len()? < bytes { self.set_len(bytes) } else { Ok(()) }
     }
+}
+
+/// Writes whole blocks, as far as `write`, which is told how much is written already, takes them; how much that was.
+fn write_blocks(blocks: &[u8], mut write: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
+    let mut done = 0;
+    while done < blocks.len() {
+        match write(done) {
+            // What is left of a block that was written in part does not begin where one does, so the block is written again; but who takes
+            // only a part of the first would do so for ever.
+            Ok(count) if count < BLOCK_BYTES => break,
+            Ok(count) => done += count / BLOCK_BYTES * BLOCK_BYTES,
+            // A file system may refuse after all.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 /// Opens a file that is open once more, whatever its name is by now, to be written past the system's cache.

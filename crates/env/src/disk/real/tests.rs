@@ -246,3 +246,42 @@ fn a_stream_goes_through_the_cache_where_there_is_no_way_past_it() {
     let file = RealFile { file: read_only, owner: Owner::here(), past_cache: OnceLock::from(None) };
     assert!(file.stream_all_at(&memory[begin..begin + LEAST_PAST_CACHE], 0).is_err());
 }
+
+/// A second descriptor, by which the stream goes, must not give what the first was not opened for.
+#[test]
+fn what_is_open_to_be_read_takes_no_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, vec![1; LEAST_PAST_CACHE]).unwrap();
+    let memory = vec![7; LEAST_PAST_CACHE + BLOCK_BYTES];
+    let begin = memory.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - memory.as_ptr().addr();
+    let file = RealDisk.open(&path, OpenMode::Read).unwrap();
+    let result = file.stream_all_at(&memory[begin..begin + LEAST_PAST_CACHE], 0);
+    assert!(fs::read(&path).unwrap() == vec![1; LEAST_PAST_CACHE], "{result:?}");
+    assert!(result.is_err());
+}
+
+/// Of a file system that takes less than is asked for: whole blocks count, parts of one are written again, and where nothing more than a part
+/// of one is taken the rest is left to the cache.
+#[test]
+fn blocks_that_are_written_in_part_end() {
+    let blocks = vec![0; 8 * BLOCK_BYTES];
+    let write = |counts: &[usize]| {
+        let (mut counts, mut asked) = (counts.iter(), Vec::new());
+        let done = write_blocks(&blocks, |done| {
+            asked.push(done / BLOCK_BYTES);
+            assert!(asked.len() < 100, "it does not end");
+            Ok(*counts.next().unwrap_or(&(BLOCK_BYTES / 4)))
+        });
+        (done.unwrap() / BLOCK_BYTES, asked)
+    };
+    assert_eq!(write(&[8 * BLOCK_BYTES]), (8, vec![0]));
+    assert_eq!(write(&[3 * BLOCK_BYTES + 100, 5 * BLOCK_BYTES]), (8, vec![0, 3]));
+    assert_eq!(write(&[2 * BLOCK_BYTES + 100, 100]), (2, vec![0, 2]));
+    assert_eq!(write(&[0]), (0, vec![0]));
+    assert_eq!(write(&[]), (0, vec![0]));
+
+    let refused = |errno: Errno| write_blocks(&blocks, |_| Err(errno.into())).map_err(|error| error.kind());
+    assert_eq!(refused(Errno::INVAL), Ok(0));
+    assert_eq!(refused(Errno::NOSPC), Err(io::ErrorKind::StorageFull));
+}
