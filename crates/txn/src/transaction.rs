@@ -200,8 +200,8 @@ impl Txn {
     }
 
     /// Adds keys behind all others of the table: much faster than one by one. `false`, and no change, if they do not
-    /// ascend or the first is not behind the table's last key (a key deleted a short while ago may still count). Locks the
-    /// table exclusively.
+    /// ascend or the first is not behind the table's last key, which may be one that this transaction has deleted. Locks the table
+    /// exclusively.
     pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         table: &TableInfo,
@@ -211,7 +211,27 @@ impl Txn {
         if self.session.reconnaissance().is_some() {
             return self.append_ahead(table, entries);
         }
-        self.change_in_tree(table, |tree, session| tree.append(session, entries))
+        let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
+        if self.change_in_tree(table, append)? {
+            return Ok(true);
+        }
+        // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the same place.
+        if !self.flush_all()? {
+            return Ok(false);
+        }
+        self.change_in_tree(table, append)
+    }
+
+    /// Makes durable what is in the log; false: it was.
+    #[cold]
+    fn flush_all(&mut self) -> Result<bool, TxnError> {
+        let log = &self.session.core().log;
+        let tail = log.tail();
+        if log.durable() >= tail {
+            return Ok(false);
+        }
+        log.flush(Lsn(tail.0 - 1)).map_err(|error| self.note(error.into()))?;
+        Ok(true)
     }
 
     /// Replaces the value of a key; `false` if it is not there.

@@ -38,8 +38,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (a key deleted a short
-    /// while ago may still count). After that, as after any error or a panic of `entries`, nothing was added.
+    /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this transaction has deleted
+    /// counts, too). After that, as after any error or a panic of `entries`, nothing was added.
     pub fn append<K: Key, V: Value, E: Borrow<V>>(
         &mut self,
         table: TableDefinition<'_, K, V>,

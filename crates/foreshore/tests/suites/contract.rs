@@ -366,6 +366,30 @@ fn append_entries(way: Way) {
     assert!(db.verify().unwrap().is_sound());
 }
 
+/// What others have deleted was in the way as long as that was not durable; so was what a crash had taken back, beside any lazy commit
+/// whose locks had their tags in the same place.
+#[test]
+fn what_is_deleted_is_in_no_append_s_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3600);
+    let options = Options { flush_interval: hour, lock_buckets: 1, ..Options::default() };
+    let db = Database::builder().options(options).open(directory.path().join("db")).unwrap();
+    let lazy = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+    db.transact(|tx| (1..9).try_for_each(|key| tx.put(NUMBERS, key, "one").map(drop))).unwrap();
+    db.transact_with(&lazy, |tx| (5..9).try_for_each(|key| tx.delete(NUMBERS, key).map(drop))).unwrap();
+    let before = db.stats().log_durable;
+    assert_eq!(db.transact_with(&lazy, |tx| tx.append(NUMBERS, [(5, "a"), (6, "b")])).unwrap(), 2);
+    assert!(db.stats().log_durable > before, "the deletion was waited for");
+    assert_eq!(keys(&db), [1, 2, 3, 4, 5, 6]);
+    // Its own, which may be taken back, is in the way.
+    let error = db.transact(|tx| {
+        tx.delete(NUMBERS, 6)?;
+        tx.append(NUMBERS, [(6, "c")])
+    });
+    assert!(matches!(error, Err(Error::NotBehind { entry: 0, .. })), "{error:?}");
+    assert!(db.verify().unwrap().is_sound());
+}
+
 #[test]
 fn an_append_that_panics_adds_nothing() {
     const MOST: u32 = 80_000;

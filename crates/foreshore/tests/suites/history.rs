@@ -315,7 +315,9 @@ impl Hand {
         let number = self.random.below(TABLES.len() as u64) as u32;
         match self.random.below(if self.reads_only { 9 } else { 20 }) {
             0 | 1 => {
-                let keys: Vec<_> = (0..self.random.below(6)).map(|_| self.key()).collect();
+                // Some are read in several rounds.
+                let most = if self.random.below(8) == 0 { 40 } else { 6 };
+                let keys: Vec<_> = (0..self.random.below(most)).map(|_| self.key()).collect();
                 let results = if !self.reads_only && self.random.below(3) == 0 {
                     tx.get_many_for_update(table(number), keys.iter().map(Vec::as_slice))?
                 } else {
