@@ -1,0 +1,77 @@
+//! Several keys with one call: read, or added behind all others.
+
+use foreshore_base::Lsn;
+use foreshore_btree::{BTree, LockKind};
+use foreshore_lock::IntentMode;
+
+use super::{Txn, TxnSession};
+use crate::{catalog::TableInfo, error::TxnError};
+
+impl Txn {
+    /// As [`Txn::get`] of one key after the other, or [`Txn::get_for_update`] for [`LockKind::Exclusive`], with the waits for memory and
+    /// disk side by side. `read` is called with each one's number and value, in this order; what a call that fails has read counts for
+    /// nothing.
+    #[inline]
+    pub fn get_many<K: AsRef<[u8]>>(
+        &mut self,
+        table: &TableInfo,
+        keys: &[K],
+        kind: LockKind,
+        mut read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), TxnError> {
+        let intent = match kind {
+            LockKind::Shared => IntentMode::IS,
+            LockKind::Exclusive => IntentMode::IX,
+        };
+        let isolation = self.isolation;
+        if self.session.reconnaissance().is_some() {
+            for (number, key) in keys.iter().enumerate() {
+                let value = |value: &[u8]| read(number, Some(value));
+                let found = match kind {
+                    LockKind::Shared => self.get(table, key.as_ref(), value)?,
+                    LockKind::Exclusive => self.get_for_update(table, key.as_ref(), value)?,
+                };
+                if found.is_none() {
+                    read(number, None);
+                }
+            }
+            return Ok(());
+        }
+        self.read(table, intent, |tree, session| tree.get_many(session, keys, kind, isolation, read))
+    }
+
+    /// Adds keys behind all others of the table: much faster than one by one. `false`, and no change, if they do not
+    /// ascend or the first is not behind the table's last key, which may be one that this transaction has deleted. Locks the table
+    /// exclusively.
+    pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        table: &TableInfo,
+        entries: &[(K, V)],
+    ) -> Result<bool, TxnError> {
+        self.enter(table, IntentMode::X)?;
+        if self.session.reconnaissance().is_some() {
+            return self.append_ahead(table, entries);
+        }
+        let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
+        if self.change_in_tree(table, append)? {
+            return Ok(true);
+        }
+        // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the same place.
+        if !self.flush_all()? {
+            return Ok(false);
+        }
+        self.change_in_tree(table, append)
+    }
+
+    /// Makes durable what is in the log; false: it was.
+    #[cold]
+    fn flush_all(&mut self) -> Result<bool, TxnError> {
+        let log = &self.session.core().log;
+        let tail = log.tail();
+        if log.durable() >= tail {
+            return Ok(false);
+        }
+        log.flush(Lsn(tail.0 - 1)).map_err(|error| self.note(error.into()))?;
+        Ok(true)
+    }
+}
