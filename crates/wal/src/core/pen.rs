@@ -49,7 +49,7 @@ pub(crate) struct Pen {
 struct Piece(Vec<u8>);
 
 impl Piece {
-    /// Room for so many bytes, whatever they are, that lies in its block as `offset` does: see [`DiskFile::stream_all_at`].
+    /// Room for so many bytes, whatever they are, that lies in its block as `offset` does: see `DiskFile::stream_all_at`.
     fn at(&mut self, offset: u64, bytes: usize) -> &mut [u8] {
         // What it holds is overwritten: no zeros in between.
         self.0.resize(self.0.len().max(bytes + BLOCK_BYTES), 0);
