@@ -4,9 +4,10 @@
 //! cores, or owned by one that may change it. A load that misses fetches the line from its owner, from the nearest
 //! sharer or from memory; a change takes it from everybody. A line that is on its way to one core makes the next one
 //! wait: it books the slot behind (first in, first out). A load or change takes effect when the line has come. Until the
-//! snoop arrives the old owner keeps hitting (retention). How long a transfer takes differs a little from one to the next. An access that has waited has a part of its way behind it when the
-//! line becomes free (`Profile::queued_percent`). Hardware threads of one core have its caches in common, and wait for a line
-//! together. A core's own caches have room for what it used last, and the last cache of its socket for more (`ages.rs`); what is gone
+//! snoop arrives the old owner keeps hitting (retention). How long a transfer takes differs a little from one to the next. An
+//! access that has waited has a part of its way behind it when the line becomes free (`Profile::queued_percent`). Hardware
+//! threads of one core have its caches in common, and wait for a line together. A core's own caches have room for what it used
+//! last, and the last cache of its socket for more (`ages.rs`); what is gone
 //! from the first lies in the second, and what is gone from both in memory. Nobody notices before somebody wants it.
 #![allow(clippy::disallowed_types)]
 

@@ -39,7 +39,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this transaction has deleted
-    /// counts, too). After that, as after any error or a panic of `entries`, nothing was added.
+    /// counts, too, and one whose deletion by others is not durable before this one's deadline). After that, as after any error or a panic of `entries`, nothing was added.
     pub fn append<K: Key, V: Value, E: Borrow<V>>(
         &mut self,
         table: TableDefinition<'_, K, V>,

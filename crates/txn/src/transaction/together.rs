@@ -2,9 +2,10 @@
 
 use foreshore_base::Lsn;
 use foreshore_btree::{BTree, LockKind};
+use foreshore_env::time::Instant;
 use foreshore_lock::IntentMode;
 
-use super::{Txn, TxnSession};
+use super::{Txn, TxnSession, log_room::LOOK_EVERY};
 use crate::{catalog::TableInfo, error::TxnError};
 
 impl Txn {
@@ -57,21 +58,31 @@ impl Txn {
             return Ok(true);
         }
         // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the same place.
-        if !self.flush_all()? {
+        if !self.wait_for_durable_log()? {
             return Ok(false);
         }
         self.change_in_tree(table, append)
     }
 
-    /// Makes durable what is in the log; false: it was.
+    /// Waits until what is in the log by now is durable, if it is not; false: it was, or does not become so in the time that there is.
+    ///
+    /// # Errors
+    /// Whatever ends a transaction, and a failure of the log.
     #[cold]
-    fn flush_all(&mut self) -> Result<bool, TxnError> {
-        let log = &self.session.core().log;
-        let tail = log.tail();
-        if log.durable() >= tail {
+    fn wait_for_durable_log(&self) -> Result<bool, TxnError> {
+        let core = self.session.core();
+        let tail = core.log.tail();
+        if core.log.durable() >= tail {
             return Ok(false);
         }
-        log.flush(Lsn(tail.0 - 1)).map_err(|error| self.note(error.into()))?;
-        Ok(true)
+        let waiting = &self.session.waiting;
+        let (no_wait, deadline) = (waiting.no_wait, waiting.deadline);
+        while !no_wait && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            self.check_usable()?;
+            if core.log.flush_until(Lsn(tail.0 - 1), Instant::now() + LOOK_EVERY)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
