@@ -11,6 +11,7 @@
 mod append;
 mod flusher;
 mod gather;
+mod lead;
 mod maker;
 mod pen;
 mod read;
@@ -28,18 +29,20 @@ use foreshore_env::{
         Condvar, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
-    doze::Doze, frame::Seal, insert::Inserter, options::LogOptions, ring::Ring, segment::Geometry,
-    store::Store,
+    doze::Doze, frame::Seal, insert::Inserter, options::LogOptions, ring::Ring, scan::Found,
+    segment::Geometry, store::Store,
 };
-use wait::Waiting;
+use flusher::Flusher;
+use pen::Pen;
+use wait::{Timer, Waiting};
 
-pub(crate) use flusher::Flusher;
+pub(crate) use flusher::run_flusher;
 pub(crate) use maker::run_maker;
-pub(crate) use pen::{Pen, run_writer};
+pub(crate) use pen::run_writer;
 pub(crate) use wait::Stop;
 
 /// [`Core::gate`]: everything is allowed.
@@ -90,6 +93,11 @@ pub(crate) struct Core {
     doze: Doze,
     /// Who waits, and for what.
     waiting: Mutex<Waiting>,
+    /// Whoever makes a batch durable holds it: the flusher, or a leader (`lead.rs`). Nobody waits for it, for `waiting` says
+    /// who is next.
+    flusher: Mutex<Flusher>,
+    /// Held while a piece is written.
+    pen: Mutex<Pen>,
     /// The flusher sleeps here.
     work: Condvar,
     /// The writer sleeps here.
@@ -116,15 +124,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A log that ends at `tail`, everything durable.
-    pub(crate) fn new(
-        store: Store,
-        geometry: Geometry,
-        seal: Seal,
-        low: u64,
-        tail: u64,
-        options: &LogOptions,
-    ) -> Core {
+    /// A log that ends where it was found to, everything durable, and of which nothing is needed below `low`.
+    pub(crate) fn new(found: Found, log_id: u64, low: u64, options: &LogOptions) -> Core {
+        let Found { store, geometry, last, end: tail, sealed } = found;
+        // An empty log has nothing that a mark could prove.
+        let bare = !sealed && tail > low;
+        let timer = Timer { flush: None, mark: bare.then(|| Instant::now() + options.interval()) };
         Core {
             inserter: Inserter::new(options.insert, geometry, tail, options.buffer() as u64 / BLOCKS_OF_RING),
             durable: CachePadded::new(AtomicU64::new(tail)),
@@ -139,14 +144,16 @@ impl Core {
             cause: OnceLock::new(),
             write_wanted: AtomicBool::new(false),
             doze: Doze::default(),
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting::new(timer)),
+            flusher: Mutex::new(Flusher::new(tail, sealed)),
+            pen: Mutex::new(Pen::new(last)),
             work: Condvar::new(),
             writing: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             space: Condvar::new(),
             making: Condvar::new(),
             ring: Ring::new(options.buffer(), tail),
-            seal,
+            seal: Seal::new(log_id),
             geometry,
             store,
             capacity_bytes: options.capacity_bytes,

@@ -11,14 +11,14 @@ use foreshore_env::{
 };
 
 use crate::{
-    core::{Core, Flusher, Pen, Stop, run_maker, run_writer},
-    frame::{RecordHeader, RecordKind, Seal},
+    core::{Core, Stop, run_flusher, run_maker, run_writer},
+    frame::{RecordHeader, RecordKind},
     insert::Purpose,
     options::LogOptions,
     reader::LogReader,
-    scan,
+    scan::{self, Found},
     segment::Geometry,
-    store::{self, Segment, Store},
+    store::{self, Store},
     survey,
 };
 
@@ -66,9 +66,10 @@ impl Log {
         let geometry = Geometry::new(options.segment());
         let base = geometry.base(base);
         let store = Store::new(disk, directory, log_id, geometry, VecDeque::new(), Vec::new());
-        let first = store.make(base)?;
-        let start = geometry.next_start(base);
-        Log::start(Core::new(store, geometry, Seal::new(log_id), start, start, options), first, false)
+        let last = store.make(base)?;
+        let end = geometry.next_start(base);
+        let found = Found { store, geometry, last, end, sealed: false };
+        Log::start(Core::new(found, log_id, end, options))
     }
 
     /// Opens a log and finds its end, reading from `from` on: the oldest LSN that anybody still needs (the start of the
@@ -84,8 +85,7 @@ impl Log {
         options: &LogOptions,
     ) -> Result<Arc<Log>> {
         let found = scan::open(disk, directory, log_id, from)?;
-        let core = Core::new(found.store, found.geometry, Seal::new(log_id), from.0, found.end, options);
-        Log::start(core, found.last, found.sealed)
+        Log::start(Core::new(found, log_id, from.0, options))
     }
 
     /// Opens a log from the segment of `from` on as far as it can be read, and says why it ends there if that is not its end: for
@@ -101,8 +101,7 @@ impl Log {
         options: &LogOptions,
     ) -> Result<(Arc<Log>, Option<StorageError>)> {
         let (found, damage) = scan::open_damaged(disk, directory, log_id, from)?;
-        let core = Core::new(found.store, found.geometry, Seal::new(log_id), from.0, found.end, options);
-        Ok((Log::start(core, found.last, found.sealed)?, damage))
+        Ok((Log::start(Core::new(found, log_id, from.0, options))?, damage))
     }
 
     /// The id of the log in a directory whose owner does not know it any more, and where the run of segments begins that leads up
@@ -111,26 +110,21 @@ impl Log {
         survey::survey(disk, directory)
     }
 
-    fn start(core: Core, segment: Segment, sealed: bool) -> Result<Arc<Log>> {
-        let core = Arc::new(core);
-        core.name_for_simulation();
-        core.reserve()?;
-        let log = Log { core: Arc::clone(&core), threads: Mutex::default() };
-        let pen = Pen::new(Arc::clone(&core), segment);
-        let flusher = Flusher::new(Arc::clone(&core), Arc::clone(&pen), sealed);
-        log.spawn("foreshore-log", move || flusher.run())?;
-        log.spawn("foreshore-write", {
-            let core = Arc::clone(&core);
-            move || run_writer(&core, &pen)
-        })?;
-        log.spawn("foreshore-space", move || run_maker(&core))?;
+    fn start(core: Core) -> Result<Arc<Log>> {
+        let log = Log { core: Arc::new(core), threads: Mutex::default() };
+        log.core.name_for_simulation();
+        log.core.reserve()?;
+        log.spawn("foreshore-log", run_flusher)?;
+        log.spawn("foreshore-write", run_writer)?;
+        log.spawn("foreshore-space", run_maker)?;
         Ok(Arc::new(log))
     }
 
-    fn spawn(&self, name: &str, life: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn spawn(&self, name: &str, life: fn(&Core)) -> Result<()> {
+        let core = Arc::clone(&self.core);
         let handle = thread::Builder::new()
             .name(name.to_owned())
-            .spawn(life)
+            .spawn(move || life(&core))
             .map_err(StorageError::io("start a thread of the log in", "memory"))?;
         self.threads.lock().push(handle);
         Ok(())

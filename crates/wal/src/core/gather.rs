@@ -22,11 +22,11 @@ const MOST_MISSES: u32 = 6;
 pub(super) struct Gathering {
     /// How many wait for batches with an even number and with an odd one: for the running batch, and for the next.
     waiters: [u32; 2],
-    /// How many waited when the last batch ended, for it or for the next. 0: the flusher has waited for them already.
+    /// How many waited when the last batch ended, for it or for the next. 0: they were waited for already.
     expected: u32,
-    /// The flusher waits until so many wait for the next batch; 0: it does not.
+    /// Before the next batch begins so many shall wait for it; 0: nobody is waited for.
     wanted: u32,
-    /// How many were there when it began to.
+    /// How many were there when that began.
     found: u32,
     /// What the last flush took.
     took: Duration,
@@ -51,7 +51,12 @@ impl Gathering {
         *self.waiters(batch) -= 1;
     }
 
-    /// Whether the flusher waits for more of those who wait for the next batch, `next`, and shall not be woken yet.
+    /// Whether others are waited for before a batch begins.
+    pub(super) fn is_on(&self) -> bool {
+        self.wanted > 0
+    }
+
+    /// Whether more of those who are waited for before the next batch, `next`, have to come.
     pub(super) fn lacks_some(&mut self, next: u64) -> bool {
         *self.waiters(next) < self.wanted
     }
@@ -63,10 +68,14 @@ impl Gathering {
         self.took = took;
     }
 
-    /// The flusher is about to begin batch `next`: how long it is to wait for others first.
+    /// Somebody is about to begin batch `next`: how long he is to wait for others first.
     pub(super) fn begin(&mut self, next: u64) -> Option<Duration> {
-        let (found, expected) = (*self.waiters(next), std::mem::take(&mut self.expected));
         let patience = (self.took / SHARE).min(MOST);
+        if self.is_on() {
+            // Somebody else waits for them already.
+            return Some(patience);
+        }
+        let (found, expected) = (*self.waiters(next), std::mem::take(&mut self.expected));
         // Where nobody waits, nobody is in a hurry, and those who come back are not to be known.
         if found == 0 || found >= expected || patience < LEAST {
             return None;
@@ -79,8 +88,11 @@ impl Gathering {
         Some(patience)
     }
 
-    /// The flusher waits no more.
+    /// The batch begins: nobody is waited for any more.
     pub(super) fn end(&mut self, next: u64) {
+        if !self.is_on() {
+            return;
+        }
         let (came, missed) =
             (self.waiters(next).saturating_sub(self.found), std::mem::take(&mut self.wanted) - self.found);
         if 2 * came >= missed {

@@ -8,12 +8,7 @@
 use std::collections::VecDeque;
 
 use foreshore_base::{Result, StorageError};
-use foreshore_env::{
-    disk::BLOCK_BYTES,
-    sync::{Arc, Mutex},
-    thread,
-    time::Duration,
-};
+use foreshore_env::{disk::BLOCK_BYTES, thread, time::Duration};
 
 use super::Core;
 use crate::{
@@ -33,8 +28,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// Guarded by its mutex, which is held while a piece is written, and while a segment is prepared if none is, but not for a sync.
 #[derive(Debug)]
-pub(crate) struct Pen {
-    core: Arc<Core>,
+pub(super) struct Pen {
     /// The segment that is written.
     segment: Segment,
     /// Something was written to it since its last sync began.
@@ -71,9 +65,8 @@ pub(super) struct Unsynced {
 
 impl Pen {
     /// A pen that goes on in `segment`.
-    pub(crate) fn new(core: Arc<Core>, segment: Segment) -> Arc<Mutex<Pen>> {
-        let ended = VecDeque::new();
-        Arc::new(Mutex::new(Pen { core, segment, unsynced: false, ended, piece: Piece::default() }))
+    pub(super) fn new(segment: Segment) -> Pen {
+        Pen { segment, unsynced: false, ended: VecDeque::new(), piece: Piece::default() }
     }
 
     /// Whether so much is not durable that the flusher has to come before more is written.
@@ -87,43 +80,43 @@ impl Pen {
     }
 
     /// Writes a piece of what is published below `target`; false: there is nothing, or somebody is in the middle of an append.
-    pub(super) fn write_piece(&mut self, target: u64) -> Result<bool> {
-        let position = self.core.ring.written();
-        let end = self.core.published(position, target);
+    pub(super) fn write_piece(&mut self, core: &Core, target: u64) -> Result<bool> {
+        let position = core.ring.written();
+        let end = core.published(position, target);
         if end == position {
             return Ok(false);
         }
-        let geometry = self.core.geometry;
+        let geometry = core.geometry;
         let base = geometry.base(position);
         if self.segment.base != base {
-            let next = self.core.store.prepare(base)?;
+            let next = core.store.prepare(base)?;
             self.ended.push_back(std::mem::replace(&mut self.segment, next));
         }
         let begin = position.max(base + SEGMENT_HEADER_BYTES);
         let piece = self.piece.at(begin - base, (end - begin) as usize);
-        self.core.ring.copy_out(begin, piece);
+        core.ring.copy_out(begin, piece);
         let Segment { file, path, .. } = &self.segment;
-        let written = match self.core.past_cache {
+        let written = match core.past_cache {
             true => file.stream_all_at(piece, begin - base),
             false => file.write_all_at(piece, begin - base),
         };
         written.map_err(StorageError::io("write", path))?;
         self.unsynced = true;
 
-        self.core.ring.retire(position, end);
-        self.core.room_was_made();
+        core.ring.retire(position, end);
+        core.room_was_made();
         let half = base + geometry.segment_bytes() / 2;
         if (position..end).contains(&half) {
-            self.core.want_space();
+            core.want_space();
         }
         Ok(true)
     }
 
     /// What a sync that begins now has to cover.
-    pub(super) fn begin_sync(&mut self) -> Unsynced {
+    pub(super) fn begin_sync(&mut self, core: &Core) -> Unsynced {
         let last = (std::mem::take(&mut self.unsynced) || self.has_ended()).then(|| self.segment.clone());
         let ended = self.ended.iter().cloned().collect();
-        Unsynced { ended, last, position: self.core.ring.written() }
+        Unsynced { ended, last, position: core.ring.written() }
     }
 
     /// So many segments that were written to their end are durable, and the next one is admitted.
@@ -189,11 +182,11 @@ impl Drop for Farewell<'_> {
 }
 
 /// The life of the writer's thread.
-pub(crate) fn run_writer(core: &Core, pen: &Mutex<Pen>) {
+pub(crate) fn run_writer(core: &Core) {
     let _farewell = Farewell(core);
     let mut stalls = Stalls::default();
     while core.writing_is_wanted() {
-        if let Err(error) = make_room(core, pen, &mut stalls) {
+        if let Err(error) = make_room(core, &mut stalls) {
             // What the file holds now nobody knows (WAL-8).
             return core.poison(&error.to_string());
         }
@@ -202,13 +195,13 @@ pub(crate) fn run_writer(core: &Core, pen: &Mutex<Pen>) {
 }
 
 /// Writes what is published, as far as the writer may be ahead of the disk; the flusher hears of each segment that ends.
-fn make_room(core: &Core, pen: &Mutex<Pen>, stalls: &mut Stalls) -> Result<()> {
+fn make_room(core: &Core, stalls: &mut Stalls) -> Result<()> {
     let (before, target) = (core.ring.written(), core.tail());
     // What a closed log has left is the flusher's, and to one that has failed nothing is written any more.
     while core.is_open() {
-        let mut pen = pen.lock();
+        let mut pen = core.pen.lock();
         let far_ahead = pen.is_far_ahead();
-        let written = !far_ahead && pen.write_piece(target)?;
+        let written = !far_ahead && pen.write_piece(core, target)?;
         let flusher_is_due = pen.has_ended();
         drop(pen);
         if flusher_is_due {

@@ -50,15 +50,17 @@ fn make(insert: LogInsert) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
     };
     let geometry = Geometry::new(options.segment());
     let store = Store::new(Arc::new(disk), Path::new("/log"), 1, geometry, VecDeque::new(), Vec::new());
-    let segment = store.make(0).unwrap();
-    let core = Arc::new(Core::new(store, geometry, Seal::new(1), FIRST_LSN.0, FIRST_LSN.0, &options));
-    let pen = Pen::new(Arc::clone(&core), segment);
-    let flusher = Flusher::new(Arc::clone(&core), Arc::clone(&pen), false);
+    let last = store.make(0).unwrap();
+    let found = Found { store, geometry, last, end: FIRST_LSN.0, sealed: false };
+    let core = Arc::new(Core::new(found, 1, FIRST_LSN.0, &options));
     let life = {
         let core = Arc::clone(&core);
         move || {
-            let writer = thread::spawn(move || run_writer(&core, &pen));
-            flusher.run();
+            let writer = thread::spawn({
+                let core = Arc::clone(&core);
+                move || run_writer(&core)
+            });
+            run_flusher(&core);
             writer.join().unwrap();
         }
     };
@@ -198,6 +200,107 @@ fn a_maker_of_spares_that_dies_poisons() {
     assert!(core.poisoned().unwrap().to_string().contains("spare segments of the log died"));
     assert!(append(&core, 100).is_err());
     flusher.join().unwrap();
+}
+
+/// A log whose flusher sleeps and does not wake.
+fn asleep() -> Arc<Core> {
+    let (core, _flusher) = make(LogInsert::default());
+    core.waiting.lock().flusher_sleeps = true;
+    core
+}
+
+#[test]
+fn who_finds_the_flusher_asleep_flushes() {
+    let core = asleep();
+    for round in 1..100 {
+        let lsn = append(&core, 1_000).unwrap();
+        assert!(core.flush(lsn, None).unwrap());
+        assert!(core.durable() > lsn.0);
+        assert_eq!(core.flushes(), round);
+    }
+    let waiting = core.waiting.lock();
+    assert!(waiting.flusher_sleeps && !waiting.is_led, "the flusher was asked for what was done");
+}
+
+#[test]
+fn who_has_a_deadline_leads_no_flush() {
+    let core = asleep();
+    let lsn = append(&core, 1_000).unwrap();
+    let begun = Instant::now();
+    assert!(!core.flush(lsn, Some(begun + Duration::from_millis(20))).unwrap());
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    assert_eq!((core.durable(), core.flushes()), (FIRST_LSN.0, 0));
+}
+
+/// Nobody is woken by anybody but the leader: the flusher's sleep is not ended.
+#[test]
+fn whom_the_last_flush_served_shares_the_next() {
+    let core = asleep();
+    let threads = 3;
+    for _ in 0..20 {
+        let before = core.flushes();
+        let mut waiting = core.waiting.lock();
+        // The last batch served so many, and took so long that half of that is worth while to wait for them.
+        let batch = waiting.batch;
+        (0..threads).for_each(|_| waiting.gathering.arrive(batch));
+        waiting.gathering.batch_ended(batch, Duration::from_secs(1));
+        drop(waiting);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| core.flush(append(&core, 100).unwrap(), None).unwrap());
+            }
+        });
+        if core.flushes() == before + 1 {
+            return;
+        }
+        core.waiting.lock().flusher_sleeps = true;
+    }
+    panic!("never one flush for all {threads}");
+}
+
+#[test]
+fn a_leader_hands_on_what_was_asked_for_meanwhile() {
+    let core = asleep();
+    let lsn = append(&core, 100).unwrap();
+    let mut waiting = core.waiting.lock();
+    waiting.requested = u64::MAX;
+    drop(waiting);
+    assert!(core.flush(lsn, None).unwrap());
+    let waiting = core.waiting.lock();
+    assert!(!waiting.flusher_sleeps && !waiting.is_led, "nobody has woken the flusher");
+}
+
+#[test]
+fn a_leader_that_dies_poisons() {
+    let core = asleep();
+    let leader = thread::spawn({
+        let core = Arc::clone(&core);
+        move || {
+            core.waiting.lock().is_led = true;
+            let _leader = lead::Leader { core: &core, is_done: false };
+            panic!("planted");
+        }
+    });
+    assert!(leader.join().is_err());
+    assert!(core.poisoned().unwrap().to_string().contains("a thread that flushed the log died"));
+    assert!(!core.waiting.lock().is_led);
+    assert!(core.flush(FIRST_LSN, None).is_err());
+}
+
+#[test]
+fn the_flusher_waits_until_a_leader_is_done() {
+    let (core, flusher) = start(LogInsert::default());
+    eventually("the flusher does not sleep", || core.waiting.lock().flusher_sleeps);
+    core.waiting.lock().is_led = true;
+    let lsn = append(&core, 100).unwrap();
+    core.request_flush(lsn);
+    core.shut(Stop::Flushed);
+    eventually("the flusher is not held up", || core.waiting.lock().is_held_up);
+    thread::sleep(Duration::from_millis(30));
+    assert!(!flusher.is_finished() && core.durable() <= lsn.0);
+    drop(lead::Leader { core: &core, is_done: true });
+    flusher.join().unwrap();
+    assert!(core.durable() > lsn.0);
 }
 
 #[test]

@@ -3,16 +3,17 @@
 //! Group commit: the flusher works in batches. Who waits for a record of the running batch sleeps until that ends, who
 //! waits for a later one until the next ends, on two condition variables in turn. So a batch wakes those that it has
 //! satisfied and nobody else (unless it ended early, because somebody was in the middle of an append). Before it begins, those
-//! whom the last one satisfied may come back with more: see `gather.rs`.
+//! whom the last one satisfied may come back with more: see `gather.rs`. Who finds the flusher asleep makes the batch durable
+//! himself: see `lead.rs`.
 
 use foreshore_base::{Lsn, Result};
 use foreshore_env::{
     sabotage::{Fault, planted},
-    sync::{MutexGuard, atomic::Ordering},
-    time::{Duration, Instant},
+    sync::atomic::Ordering,
+    time::Instant,
 };
 
-use super::{CLOSED, Core, POISONED, gather::Gathering};
+use super::{CLOSED, Core, POISONED, gather::Gathering, lead::Turn};
 use crate::segment::no_record;
 
 /// Guarded by the mutex of [`Core::waiting`].
@@ -31,15 +32,26 @@ pub(super) struct Waiting {
     /// Spares are to be made.
     space_wanted: bool,
     /// A batch is to be made durable, though nobody waits for it: a segment has ended.
-    batch_wanted: bool,
+    pub(super) batch_wanted: bool,
     /// The flusher sleeps and must be woken.
     pub(super) flusher_sleeps: bool,
+    /// When it wakes by itself.
+    pub(super) timer: Timer,
+    /// Somebody who waits is the flusher meanwhile.
+    pub(super) is_led: bool,
+    /// The flusher waits until that is over.
+    pub(super) is_held_up: bool,
     pub(super) stop: Stop,
     /// The flusher has ended: nothing more will become durable.
     pub(super) flusher_gone: bool,
 }
 
 impl Waiting {
+    /// Nobody waits yet.
+    pub(super) fn new(timer: Timer) -> Waiting {
+        Waiting { timer, ..Waiting::default() }
+    }
+
     /// Whether this batch is over.
     fn has_ended(&self, batch: u64) -> bool {
         self.batch > batch || (self.batch == batch && self.batch_end == 0)
@@ -59,23 +71,12 @@ pub(crate) enum Stop {
 }
 
 /// When the flusher does what nobody asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timer {
     /// Flushes what was appended meanwhile.
     pub(super) flush: Option<Instant>,
     /// Puts a mark under a log that has been quiet since its last batch.
     pub(super) mark: Option<Instant>,
-}
-
-/// What the flusher has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
-    /// Write and sync.
-    Sync,
-    /// All is durable and the log is closed: put a mark under it.
-    Seal,
-    /// End.
-    Stop,
 }
 
 impl Core {
@@ -88,6 +89,7 @@ impl Core {
             return Err(no_record(lsn, Lsn(self.low_water()), Lsn(self.tail())));
         }
         let mut waiting = self.waiting.lock();
+        let mut gathering = None;
         loop {
             if self.durable() > lsn.0 {
                 return Ok(true);
@@ -99,13 +101,24 @@ impl Core {
             waiting.requested = waiting.requested.max(lsn.0 + 1);
             let number = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
             waiting.gathering.arrive(number);
-            self.ask_flusher(&mut waiting);
             let batch = &self.batches[(number % 2) as usize];
             let mut patient = true;
             waiting = match deadline {
-                None => batch.wait(waiting),
-                Some(deadline) if Instant::now() < deadline => batch.wait_until(waiting, deadline),
+                // Who has a deadline does not lead: a sync has none.
+                None => match waiting.turn(&mut gathering) {
+                    Turn::Lead => self.lead(waiting),
+                    Turn::LeadAt(due) => batch.wait_until(waiting, due),
+                    Turn::Wait => {
+                        self.ask_flusher(&mut waiting);
+                        batch.wait(waiting)
+                    }
+                },
+                Some(deadline) if Instant::now() < deadline => {
+                    self.ask_flusher(&mut waiting);
+                    batch.wait_until(waiting, deadline)
+                }
                 Some(_) => {
+                    self.ask_flusher(&mut waiting);
                     patient = false;
                     waiting
                 }
@@ -131,10 +144,10 @@ impl Core {
         }
     }
 
-    /// Wakes the flusher for a flush, unless it waits for others before it begins one.
+    /// Wakes the flusher for a flush, unless others are waited for before it begins, or who leads will see what is asked for.
     fn ask_flusher(&self, waiting: &mut Waiting) {
         let next = waiting.batch + 1;
-        if !waiting.gathering.lacks_some(next) {
+        if !waiting.is_led && !waiting.gathering.lacks_some(next) {
             self.wake_flusher(waiting);
         }
     }
@@ -240,71 +253,6 @@ impl Core {
 
 /// The flusher's side.
 impl Core {
-    /// Sleeps until there is something to do. With everything durable and marked it dozes: it sleeps until an append
-    /// wakes it, however long that takes.
-    pub(super) fn next_task(&self, timer: &mut Timer) -> Task {
-        let mut waiting = self.waiting.lock();
-        let mut gathered = false;
-        loop {
-            if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
-                return Task::Stop;
-            }
-            let (tail, durable) = (self.tail(), self.durable());
-            if waiting.requested > durable {
-                if gathered {
-                    return Task::Sync;
-                }
-                (waiting, gathered) = (self.gather(waiting), true);
-                continue;
-            }
-            if waiting.stop == Stop::Flushed {
-                return if tail > durable { Task::Sync } else { Task::Seal };
-            }
-            if std::mem::take(&mut waiting.batch_wanted) && tail > durable {
-                return Task::Sync;
-            }
-            let now = Instant::now();
-            if timer.flush.take_if(|due| now >= *due).is_some() && tail > durable {
-                return Task::Sync;
-            }
-            if timer.mark.take_if(|due| now >= *due).is_some() {
-                return Task::Sync;
-            }
-            if tail > durable {
-                timer.flush.get_or_insert(now + self.flush_interval);
-            }
-            waiting.flusher_sleeps = true;
-            waiting = match timer.flush.into_iter().chain(timer.mark).min() {
-                Some(due) => self.work.wait_until(waiting, due),
-                None => self.doze(waiting, durable),
-            };
-            waiting.flusher_sleeps = false;
-        }
-    }
-
-    /// Waits, for a moment at most, for those who should be in the next batch. Whoever wakes the flusher meanwhile has a reason.
-    fn gather<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
-        let next = waiting.batch + 1;
-        if waiting.stop == Stop::No
-            && let Some(patience) = waiting.gathering.begin(next)
-        {
-            waiting.flusher_sleeps = true;
-            waiting = self.work.wait_until(waiting, Instant::now() + patience);
-            waiting.flusher_sleeps = false;
-            waiting.gathering.end(next);
-        }
-        waiting
-    }
-
-    /// Sleeps until somebody wakes the flusher; not at all if the log has grown beyond `durable`.
-    fn doze<'a>(&self, waiting: MutexGuard<'a, Waiting>, durable: u64) -> MutexGuard<'a, Waiting> {
-        self.doze.begin();
-        let grown = self.inserter.settled_tail() > durable;
-        let waiting = if grown { waiting } else { self.work.wait(waiting) };
-        self.doze.end();
-        waiting
-    }
-
     /// Ends the long sleep of the flusher.
     #[cold]
     pub(super) fn wake_dozing(&self) {
@@ -318,25 +266,33 @@ impl Core {
         let mut waiting = self.waiting.lock();
         waiting.batch += 1;
         waiting.batch_end = self.tail();
+        let batch = waiting.batch;
+        waiting.gathering.end(batch);
         waiting.batch_end
     }
 
-    /// Ends a batch that made all below `durable` durable, and took so long.
-    pub(super) fn end_batch(&self, durable: u64, took: Duration) {
+    /// Ends a batch that was begun then, and made all below `durable` durable, with a mark that says so at its end or without.
+    pub(super) fn end_batch(&self, durable: u64, begun: Instant, is_sealed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
         let mut waiting = self.waiting.lock();
+        // What was appended since the batch began waits for its flush from then on.
+        waiting.timer.flush = Some(begun + self.flush_interval);
+        waiting.timer.mark = (!is_sealed).then(|| now + self.flush_interval);
         // Pairs with the acquire in `durable`: who sees the log durable sees that it was synced.
         self.durable.store(durable, Ordering::Release);
         waiting.batch_end = 0;
         let batch = waiting.batch;
-        waiting.gathering.batch_ended(batch, took);
-        if !planted(Fault::FlushWakeUpLost) {
-            self.batches[(waiting.batch % 2) as usize].notify_all();
-        }
+        waiting.gathering.batch_ended(batch, now.duration_since(begun));
         // The writer may have come as far as it is allowed to.
         if self.is_crowded() {
             self.write_wanted.store(true, Ordering::Relaxed);
             self.writing.notify_one();
+        }
+        // They find the mutex free.
+        drop(waiting);
+        if !planted(Fault::FlushWakeUpLost) {
+            self.batches[(batch % 2) as usize].notify_all();
         }
     }
 
