@@ -173,15 +173,16 @@ impl Core {
         // For which batch others were waited for.
         let mut gathered = None;
         loop {
-            if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
-                return Task::Stop;
-            }
+            // First: whoever has joined the flusher may open the log again, so nobody may write to it any more.
             if waiting.is_led {
                 waiting.is_held_up = true;
                 waiting.flusher_sleeps = true;
                 waiting = self.work.wait(waiting);
                 waiting.flusher_sleeps = false;
                 continue;
+            }
+            if waiting.stop == Stop::Now || self.gate.load(Ordering::Acquire) == POISONED {
+                return Task::Stop;
             }
             let (tail, durable) = (self.tail(), self.durable());
             if waiting.requested > durable {

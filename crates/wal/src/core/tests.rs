@@ -303,6 +303,21 @@ fn the_flusher_waits_until_a_leader_is_done() {
     assert!(core.durable() > lsn.0);
 }
 
+/// Whoever closes a log that has failed may open it again: nobody writes to it any more.
+#[test]
+fn the_flusher_of_a_log_that_has_failed_waits_until_a_leader_is_done() {
+    let ends: [&dyn Fn(&Core); 2] = [&|core| core.poison("planted"), &|core| core.shut(Stop::Now)];
+    for end in ends {
+        let (core, flusher) = start(LogInsert::default());
+        core.waiting.lock().is_led = true;
+        end(&core);
+        thread::sleep(Duration::from_millis(30));
+        assert!(!flusher.is_finished(), "a leader may be writing still");
+        drop(lead::Leader { core: &core, is_done: true });
+        flusher.join().unwrap();
+    }
+}
+
 #[test]
 fn closing_waits_for_a_stalled_append() {
     for kind in LogInsert::ALL {
