@@ -72,8 +72,8 @@ impl Gathering {
     pub(super) fn begin(&mut self, next: u64) -> Option<Duration> {
         let patience = (self.took / SHARE).min(MOST);
         if self.is_on() {
-            // Somebody else waits for them already.
-            return Some(patience);
+            // Somebody else waits for them already, and may not know yet that all are there.
+            return self.lacks_some(next).then_some(patience);
         }
         let (found, expected) = (*self.waiters(next), std::mem::take(&mut self.expected));
         // Where nobody waits, nobody is in a hurry, and those who come back are not to be known.
@@ -128,6 +128,8 @@ mod tests {
             gathering.arrive(5);
         }
         assert!(!gathering.lacks_some(5));
+        // All are there, whoever has begun to wait for them.
+        assert_eq!(gathering.begin(5), None);
         gathering.end(5);
         // Once only.
         assert_eq!(gathering.begin(5), None);
