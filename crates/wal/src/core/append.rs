@@ -104,7 +104,7 @@ impl Core {
 
     /// Takes a place at the tail: the critical section of an append.
     #[inline]
-    fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
+    pub(super) fn claim(&self, request: Request) -> Result<Claim<'_>, Refused> {
         let claimed = self.inserter.claim(request, |purpose, end| self.check_claim(purpose, end))?;
         Ok(Claim { core: self, claimed })
     }

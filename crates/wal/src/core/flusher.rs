@@ -77,6 +77,12 @@ impl Flusher {
         Flusher { marked: sealed, sealed, stalls: Stalls::default() }
     }
 
+    /// Where the log ends with a mark for all before it, for tests.
+    #[cfg(test)]
+    pub(super) fn sealed(&self) -> u64 {
+        self.sealed
+    }
+
     /// Makes all that is published durable.
     pub(super) fn sync_batch(&mut self, core: &Core) -> Result<()> {
         let begun = Instant::now();

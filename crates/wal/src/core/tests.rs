@@ -5,6 +5,7 @@ use std::{collections::VecDeque, path::Path};
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::{
     disk::Disk,
+    random::Xorshift,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,15 +18,19 @@ use foreshore_testkit::{CrashMode, FaultyDisk};
 use super::*;
 use crate::{
     frame::{HEADER_BYTES, RecordHeader, RecordKind, header_words},
-    insert::{LogInsert, Purpose},
+    insert::{LogInsert, Purpose, Request},
     options::FIRST_LSN,
+    scan,
 };
 
 const KIND: RecordKind = RecordKind(70);
 
 /// A log with the smallest buffer, its running flusher, and the writer and the maker of spares, whom the flusher's thread joins.
 fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
-    let (core, flusher) = make(insert);
+    run(make(insert))
+}
+
+fn run((core, flusher): (Arc<Core>, impl FnOnce() + Send + 'static)) -> (Arc<Core>, thread::JoinHandle<()>) {
     let maker = thread::spawn({
         let core = Arc::clone(&core);
         move || run_maker(&core)
@@ -39,12 +44,20 @@ fn start(insert: LogInsert) -> (Arc<Core>, thread::JoinHandle<()>) {
 
 /// A log, and the life of its flusher and its writer.
 fn make(insert: LogInsert) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
-    let disk = FaultyDisk::new();
+    make_on(FaultyDisk::new(), insert, Duration::from_secs(3600))
+}
+
+fn make_on(
+    disk: FaultyDisk,
+    insert: LogInsert,
+    flush_interval: Duration,
+) -> (Arc<Core>, impl FnOnce() + Send + 'static) {
     disk.create_directory(Path::new("/log")).unwrap();
+    disk.sync_directory(Path::new("/")).unwrap();
     let options = LogOptions {
         segment_bytes: 1 << 20,
         buffer_bytes: 1,
-        flush_interval: Duration::from_secs(3600),
+        flush_interval,
         insert,
         ..LogOptions::default()
     };
@@ -315,6 +328,163 @@ fn the_flusher_of_a_log_that_has_failed_waits_until_a_leader_is_done() {
         assert!(!flusher.is_finished(), "a leader may be writing still");
         drop(lead::Leader { core: &core, is_done: true });
         flusher.join().unwrap();
+    }
+}
+
+/// How a storm ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Quiet,
+    Closed,
+    Poisoned,
+    SyncFails,
+    Crash,
+}
+
+/// Threads that append, stall in the middle of it, and wait in every way there is, while syncs take their time and the log ends; each
+/// gives the greatest LSN that it was told to be durable.
+struct Storm {
+    core: Arc<Core>,
+    disk: FaultyDisk,
+    /// Threads that have ended.
+    ended: AtomicU64,
+}
+
+impl Storm {
+    /// A record, sometimes one whose appender stalls before it is published.
+    fn append(&self, random: &mut Xorshift) -> Option<Lsn> {
+        let core = &*self.core;
+        if random.below(6) == 0 {
+            let request = Request { bytes: HEADER_BYTES as u64, purpose: Purpose::Own, hint: 0 };
+            if let Ok(claim) = core.claim(request) {
+                let lsn = Lsn(claim.start());
+                thread::sleep(Duration::from_micros(random.below(400)));
+                publish(claim);
+                return Some(lsn);
+            }
+        }
+        append(core, random.below(3_000) as usize).ok()
+    }
+
+    /// One way to wait for a record; whether it was said to be durable, `None` if the log has ended.
+    fn wait(&self, lsn: Lsn, random: &mut Xorshift) -> Option<bool> {
+        let core = &*self.core;
+        match random.below(7) {
+            0..=2 => core.flush(lsn, None).ok(),
+            3 | 4 => core.flush(lsn, Some(Instant::now() + Duration::from_micros(random.below(600)))).ok(),
+            5 => {
+                core.request_flush(lsn);
+                Some(core.durable() > lsn.0)
+            }
+            _ => {
+                core.request_flush(lsn);
+                eventually("a flush that was asked for does not come", || {
+                    core.durable() > lsn.0 || !core.is_open()
+                });
+                Some(core.durable() > lsn.0)
+            }
+        }
+    }
+
+    /// Whether a crash leaves this record.
+    fn survives(&self, lsn: Lsn, mode: CrashMode) -> bool {
+        let disk = self.disk.after_crash(mode);
+        scan::open(Arc::new(disk), Path::new("/log"), 1, FIRST_LSN).unwrap().end > lsn.0
+    }
+
+    fn client(&self, mut random: Xorshift) -> Lsn {
+        let mut acknowledged = Lsn::ZERO;
+        for _ in 0..40 {
+            if random.below(4) == 0 {
+                self.disk.set_sync_delay(Duration::from_micros(random.below(800)));
+            }
+            let Some(lsn) = self.append(&mut random) else { break };
+            match self.wait(lsn, &mut random) {
+                Some(true) => {
+                    acknowledged = acknowledged.max(lsn);
+                    assert!(self.core.durable() > lsn.0);
+                    assert!(random.below(8) > 0 || self.survives(lsn, CrashMode::DropUnsynced), "{lsn:?}");
+                }
+                Some(false) => {}
+                None => break,
+            }
+            if random.below(3) == 0 {
+                thread::sleep(Duration::from_micros(random.below(500)));
+            }
+        }
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        acknowledged
+    }
+}
+
+fn storm(seed: u64, end: End) {
+    let mut random = Xorshift::new(seed);
+    let disk = FaultyDisk::new();
+    let interval = Duration::from_millis([2, 3_600_000][random.below(2) as usize]);
+    let insert = LogInsert::ALL[random.below(LogInsert::ALL.len() as u64) as usize];
+    let (core, flusher) = run(make_on(disk.clone(), insert, interval));
+    let some = random.below(60) + 1;
+    match end {
+        End::SyncFails => disk.fail_sync(disk.counts().syncs + some),
+        End::Crash => disk.crash_at(disk.counts().operations + some),
+        _ => {}
+    }
+    let storm = Arc::new(Storm { core, disk, ended: AtomicU64::new(0) });
+    let (core, threads) = (&*storm.core, random.below(6) + 1);
+    let clients: Vec<_> = (0..threads)
+        .map(|_| {
+            let (storm, random) = (Arc::clone(&storm), Xorshift::new(random.next_u64()));
+            thread::spawn(move || storm.client(random))
+        })
+        .collect();
+    let all_ended = || {
+        let all = happens(|| {
+            storm.ended.load(Ordering::Relaxed) == threads
+                || clients.iter().all(thread::JoinHandle::is_finished)
+        });
+        assert!(all, "seed {seed}, {end:?}: somebody waits for ever: {:?}", core.waiting.lock());
+    };
+    if matches!(end, End::Closed | End::Poisoned) {
+        thread::sleep(Duration::from_micros(random.below(10_000)));
+    } else {
+        all_ended();
+    }
+    if end == End::Quiet {
+        eventually("somebody's wish is forgotten", || core.durable() >= core.waiting.lock().requested);
+        if interval < Duration::from_secs(1) {
+            eventually("a quiet log is not marked", || {
+                core.durable() == core.tail() && core.flusher.lock().sealed() == core.tail()
+            });
+        }
+    }
+    if end == End::Poisoned {
+        core.poison("planted");
+    }
+    core.shut(Stop::Flushed);
+    flusher.join().unwrap();
+    // Nobody writes to a log that was closed.
+    let operations = storm.disk.counts().operations;
+    all_ended();
+    let acknowledged = clients.into_iter().map(|client| client.join().unwrap()).max();
+    assert_eq!(
+        storm.disk.counts().operations,
+        operations,
+        "seed {seed}, {end:?}: written to after it was closed"
+    );
+    for mode in [CrashMode::DropUnsynced, CrashMode::KeepAll, CrashMode::TornRandom(seed)] {
+        if let Some(lsn) = acknowledged.filter(|&lsn| lsn > Lsn::ZERO) {
+            assert!(storm.survives(lsn, mode), "seed {seed}, {end:?}, {mode:?}: {lsn:?} is lost");
+        }
+    }
+}
+
+/// WAL-2, WAL-9, WAL-16.
+#[test]
+fn every_wait_ends_and_what_was_acknowledged_is_durable() {
+    for seed in 1..=12 {
+        for end in [End::Quiet, End::Closed, End::Poisoned, End::SyncFails, End::Crash] {
+            storm(seed, end);
+        }
     }
 }
 
