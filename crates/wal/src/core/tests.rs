@@ -321,13 +321,24 @@ fn the_flusher_waits_until_a_leader_is_done() {
 fn the_flusher_of_a_log_that_has_failed_waits_until_a_leader_is_done() {
     let ends: [&dyn Fn(&Core); 2] = [&|core| core.poison("planted"), &|core| core.shut(Stop::Now)];
     for end in ends {
-        let (core, flusher) = start(LogInsert::default());
-        core.waiting.lock().is_led = true;
+        let disk = FaultyDisk::new();
+        let (core, flusher) = run(make_on(disk.clone(), LogInsert::default(), Duration::from_secs(3600)));
+        let lsn = append(&core, 100).unwrap();
+        // It was woken by the append, and sleeps again.
+        eventually("the flusher does not sleep", || core.waiting.lock().flusher_sleeps && !core.doze.is_on());
+        disk.hold_syncs(true);
+        let leader = thread::spawn({
+            let core = Arc::clone(&core);
+            move || core.flush(lsn, None)
+        });
+        eventually("nobody leads", || core.waiting.lock().is_led);
         end(&core);
         thread::sleep(Duration::from_millis(30));
-        assert!(!flusher.is_finished(), "a leader may be writing still");
-        drop(lead::Leader { core: &core, is_done: true });
+        let has_ended = flusher.is_finished();
+        disk.hold_syncs(false);
         flusher.join().unwrap();
+        assert!(!has_ended && core.durable() > lsn.0, "a leader may be writing still");
+        assert!(leader.join().unwrap().unwrap());
     }
 }
 
@@ -360,6 +371,9 @@ impl Storm {
                 let lsn = Lsn(claim.start());
                 thread::sleep(Duration::from_micros(random.below(400)));
                 publish(claim);
+                if core.doze.is_on() {
+                    core.wake_dozing();
+                }
                 return Some(lsn);
             }
         }
@@ -450,11 +464,12 @@ fn storm(seed: u64, end: End) {
         all_ended();
     }
     if end == End::Quiet {
-        eventually("somebody's wish is forgotten", || core.durable() >= core.waiting.lock().requested);
+        let is_served = happens(|| core.durable() >= core.waiting.lock().requested);
+        assert!(is_served, "seed {seed}: somebody's wish is forgotten: {:?}", core.waiting.lock());
         if interval < Duration::from_secs(1) {
-            eventually("a quiet log is not marked", || {
-                core.durable() == core.tail() && core.flusher.lock().sealed() == core.tail()
-            });
+            let is_marked =
+                happens(|| core.durable() == core.tail() && core.flusher.lock().sealed() == core.tail());
+            assert!(is_marked, "seed {seed}: a quiet log has no mark: {:?}", core.waiting.lock());
         }
     }
     if end == End::Poisoned {
@@ -464,6 +479,7 @@ fn storm(seed: u64, end: End) {
     flusher.join().unwrap();
     // Nobody writes to a log that was closed.
     let operations = storm.disk.counts().operations;
+    assert!(!core.waiting.lock().is_led, "seed {seed}, {end:?}: somebody may be writing still");
     all_ended();
     let acknowledged = clients.into_iter().map(|client| client.join().unwrap()).max();
     assert_eq!(
