@@ -16,6 +16,7 @@ use crate::{
     BTree,
     env::Urgency,
     error::Result,
+    look::Place,
     node::{self, Target, damaged},
     record::{self, Change, Reader},
     session::Session,
@@ -71,47 +72,69 @@ pub(crate) fn apply(
     Ok(())
 }
 
+/// How an append ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Append {
+    /// All records were added.
+    Done,
+    /// None was.
+    NotBehind {
+        /// The first entry, counted from 0, that is not behind the one before it, or, for entry 0, not behind the last key of the table.
+        entry: usize,
+        /// That last key is of a deleted record which somebody needs still.
+        of_ghost: bool,
+    },
+}
+
+impl Append {
+    /// As far as the order of the entries alone goes.
+    pub fn by_order<K: AsRef<[u8]>, V>(entries: &[(K, V)]) -> Append {
+        match entries.windows(2).position(|pair| pair[0].0.as_ref() >= pair[1].0.as_ref()) {
+            Some(before) => Append::NotBehind { entry: before + 1, of_ghost: false },
+            None => Append::Done,
+        }
+    }
+}
+
 impl BTree {
-    /// Adds records behind all others. False, and no change: the keys do not ascend, or the first is not behind the last
-    /// key of the table (that of a deleted record counts as long as somebody needs it). The transaction has locked the table exclusively.
+    /// Adds records behind all others, if their keys ascend and come behind the last key of the table (that of a deleted record counts as
+    /// long as somebody needs it). The transaction has locked the table exclusively.
     pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         session: &mut impl Session,
         entries: &[(K, V)],
-    ) -> Result<bool> {
+    ) -> Result<Append> {
         for (key, value) in entries {
             check_lengths(key.as_ref(), value.as_ref())?;
         }
-        if !entries.is_sorted_by(|(one, _), (next, _)| one.as_ref() < next.as_ref()) {
-            return Ok(false);
-        }
-        let Some((first, _)) = entries.first() else { return Ok(true) };
+        let Some((first, _)) = entries.first() else { return Ok(Append::Done) };
         let tree = self.tree();
-        if !tree.is_behind_all(session, first.as_ref())? {
-            return Ok(false);
+        if let Some(last) = tree.not_before(session, first.as_ref())? {
+            return Ok(Append::NotBehind { entry: 0, of_ghost: matches!(last, Place::Ghost(_)) });
         }
-        let mut rest = entries;
+        let order = Append::by_order(entries);
+        let mut rest = if order == Append::Done { entries } else { &[] };
         while !rest.is_empty() {
             let done = tree.append_some(session, rest)?;
             rest = &rest[done..];
         }
-        Ok(true)
+        Ok(order)
     }
 }
 
 impl<'a> Tree<'a> {
-    /// Whether no record has this key or a higher one. Ghosts that are in the way are purged, if nobody needs them.
-    fn is_behind_all(&self, session: &mut impl Session, key: &[u8]) -> Result<bool> {
+    /// The last record, if it has this key or a higher one. Ghosts that are in the way are purged, if nobody needs them.
+    fn not_before(&self, session: &mut impl Session, key: &[u8]) -> Result<Option<Place>> {
         while let Some(last) = self.last_key()?.filter(|last| last.as_slice() >= key) {
             let mut page = self.leaf_for(session.patience(), &last)?;
             if self.purge(session, &mut page)? == 0 {
-                return Ok(false);
+                return Ok(Some(Place::of(page.view(), &last)));
             }
             drop(page);
             // Leaves that are empty now would be walked over each time.
             self.maintain(session, Target::Key(&last))?;
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// The leaf that a key behind all others belongs to, latched: the last one, or one before leaves without records.

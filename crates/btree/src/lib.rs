@@ -39,6 +39,7 @@ mod undo;
 mod verify;
 mod write;
 
+pub use append::Append;
 pub use condense::Condensed;
 pub use cursor::{Cursor, Direction, LockKind};
 pub use drop::{Reaped, Remains};
@@ -47,6 +48,7 @@ pub use error::TreeError;
 #[doc(no_inline)]
 pub use foreshore_latch::Patience;
 pub use hold::LatchMode;
+pub use many::KEYS_TOGETHER;
 pub use node::{leaf_table, tree_root};
 pub use overflow::long_value;
 pub use record::{created_root, is_undoable, undo_next};

@@ -15,8 +15,9 @@ use crate::{
     tree::Tree,
 };
 
-/// Keys that are on their way at a time: what they ask for, a dozen lines each, shall still be in the nearest caches when it is used.
-const TOGETHER: usize = 16;
+/// Keys that [`BTree::get_many`](crate::BTree::get_many) has on their way at a time: what they ask for, a dozen lines each, shall still be in
+/// the nearest caches when it is used. Who gives it so many at a time loses nothing.
+pub const KEYS_TOGETHER: usize = 16;
 
 impl<'a> Tree<'a> {
     /// As [`Tree::get`] of one key after the other; all that goes before is a hint.
@@ -28,8 +29,8 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        for (part, keys) in keys.chunks(TOGETHER).enumerate() {
-            let (mut leaves, mut places) = ([PageId::NONE; TOGETHER], [None; TOGETHER]);
+        for (part, keys) in keys.chunks(KEYS_TOGETHER).enumerate() {
+            let (mut leaves, mut places) = ([PageId::NONE; KEYS_TOGETHER], [None; KEYS_TOGETHER]);
             let mut all_there = true;
             for (leaf, key) in leaves.iter_mut().zip(keys) {
                 session.expect(self.table, KeyRef::Key(key.as_ref()), mode);
@@ -43,7 +44,7 @@ impl<'a> Tree<'a> {
                 *place = self.place_ahead(leaf, key.as_ref());
             }
             for (number, (place, key)) in places.into_iter().zip(keys).enumerate() {
-                let (number, key) = (part * TOGETHER + number, key.as_ref());
+                let (number, key) = (part * KEYS_TOGETHER + number, key.as_ref());
                 let seen = place.map(|place| seen(place, key));
                 let value = |value: &[u8]| read(number, Some(value));
                 if self.get_from(session, key, mode, isolation, seen, value)?.is_none() {

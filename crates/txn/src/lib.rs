@@ -68,7 +68,9 @@ pub use api::*;
 
 #[cfg(not(foreshore_loom))]
 mod api {
-    pub use foreshore_btree::{Direction, Isolation, LatchMode, LockKind, VerifyReport as TreeReport};
+    pub use foreshore_btree::{
+        Append, Direction, Isolation, KEYS_TOGETHER, LatchMode, LockKind, VerifyReport as TreeReport,
+    };
     pub use foreshore_lock::{
         BlockerView as LockBlocker, CancelToken, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind,
         Holder, IntentLockKind, IntentMode, KeyBytes, KeyRangeModes, LockError, LockManager, LockMode,

@@ -6,7 +6,7 @@ use foreshore_base::{Lsn, PageId, TableId, TxnId};
 use foreshore_env::random::Xorshift;
 
 use super::support::{Rig, TABLE};
-use crate::{BTree, NoLocks, Reaped, Session, TxnChain, is_undoable, undo, undo_next};
+use crate::{Append, BTree, NoLocks, Reaped, Session, TxnChain, is_undoable, undo, undo_next};
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -30,7 +30,7 @@ fn appended_records_are_records() {
             let mut changed = model.clone();
             let count = random.below(80) as u32;
             let batch = entries(next, count, &mut random);
-            assert!(rig.tree.append(&mut session, &batch).unwrap());
+            assert_eq!(rig.tree.append(&mut session, &batch).unwrap(), Append::Done);
             changed.extend(batch);
             // Among other changes of the same transaction.
             for _ in 0..random.below(10) {
@@ -71,7 +71,7 @@ fn leaves_are_full() {
     let batch: Entries = (0..20_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![1; 60])).collect();
     let before = rig.log.tail();
     for part in batch.chunks(1000) {
-        assert!(rig.tree.append(&mut session, part).unwrap());
+        assert_eq!(rig.tree.append(&mut session, part).unwrap(), Append::Done);
     }
     let bytes = rig.log.tail().0 - before.0;
     let report = rig.verify();
@@ -88,16 +88,19 @@ fn what_is_not_behind_all_others_is_refused() {
     let rig = Rig::new(4);
     let mut session = NoLocks::new(TxnId(1));
     let entry = |key: &str| (key.as_bytes().to_vec(), b"v".to_vec());
-    assert!(rig.tree.append(&mut session, &[] as &[(Vec<u8>, Vec<u8>)]).unwrap());
-    assert!(rig.tree.append(&mut session, &[entry("b"), entry("c")]).unwrap());
-    for refused in [
-        vec![entry("c")],
-        vec![entry("a")],
-        vec![entry("b"), entry("d")],
-        vec![entry("e"), entry("d")],
-        vec![entry("d"), entry("d")],
+    assert_eq!(rig.tree.append(&mut session, &[] as &[(Vec<u8>, Vec<u8>)]).unwrap(), Append::Done);
+    assert_eq!(rig.tree.append(&mut session, &[entry("b"), entry("c")]).unwrap(), Append::Done);
+    for (refused, number) in [
+        (vec![entry("c")], 0),
+        (vec![entry("a")], 0),
+        (vec![entry("b"), entry("d")], 0),
+        (vec![entry("b"), entry("d"), entry("d")], 0),
+        (vec![entry("e"), entry("d")], 1),
+        (vec![entry("d"), entry("d")], 1),
+        (vec![entry("d"), entry("e"), entry("e"), entry("d")], 2),
     ] {
-        assert!(!rig.tree.append(&mut session, &refused).unwrap(), "{refused:?}");
+        let ended = rig.tree.append(&mut session, &refused).unwrap();
+        assert_eq!(ended, Append::NotBehind { entry: number, of_ghost: false }, "{refused:?}");
         assert_eq!(rig.contents().len(), 2);
     }
     // Deleted records are in nobody's way, here: nobody holds a lock on them.
@@ -105,9 +108,9 @@ fn what_is_not_behind_all_others_is_refused() {
         rig.tree.insert(&mut session, key.as_bytes(), b"").unwrap();
         rig.tree.delete(&mut session, key.as_bytes()).unwrap();
     }
-    assert!(rig.tree.append(&mut session, &[entry("u"), entry("x")]).unwrap());
+    assert_eq!(rig.tree.append(&mut session, &[entry("u"), entry("x")]).unwrap(), Append::Done);
     assert_eq!(rig.contents().len(), 4);
-    assert!(rig.tree.append(&mut session, &[entry("y"), entry("z")]).unwrap());
+    assert_eq!(rig.tree.append(&mut session, &[entry("y"), entry("z")]).unwrap(), Append::Done);
     rig.verify();
     // Limits are those of a write, and looked at before anything is done.
     let long = (vec![b'~'; 3000], Vec::new());
@@ -122,10 +125,10 @@ fn undo_of_an_append_survives_a_crash_at_every_step() {
         let rig = Rig::new(capacity);
         let mut setup = NoLocks::new(TxnId(1));
         let mut random = Xorshift::new(5);
-        assert!(rig.tree.append(&mut setup, &entries(0, 30, &mut random)).unwrap());
+        assert_eq!(rig.tree.append(&mut setup, &entries(0, 30, &mut random)).unwrap(), Append::Done);
         let expected = rig.contents();
         let mut loser = NoLocks::new(TxnId(2));
-        assert!(rig.tree.append(&mut loser, &entries(100, 40, &mut random)).unwrap());
+        assert_eq!(rig.tree.append(&mut loser, &entries(100, 40, &mut random)).unwrap(), Append::Done);
         let newest = loser.chain().last;
         rig.roll_back(loser.chain(), Lsn::ZERO);
         assert_eq!(rig.contents(), expected);
@@ -170,7 +173,7 @@ fn finish_undo(rig: &Rig, chain: &mut TxnChain, next: Lsn) {
 fn a_tree_is_taken_apart_page_by_page() {
     let rig = Rig::new(4);
     let mut session = NoLocks::new(TxnId(1));
-    assert!(rig.tree.append(&mut session, &entries(0, 120, &mut Xorshift::new(3))).unwrap());
+    assert_eq!(rig.tree.append(&mut session, &entries(0, 120, &mut Xorshift::new(3))).unwrap(), Append::Done);
     let (mut cleared, mut freed) = (PageId::NONE, 0);
     loop {
         let before = rig.tree.remains(&mut |_| {}).unwrap();

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use foreshore_base::key::Key;
 use foreshore_env::sync::Arc;
-use foreshore_txn::Position;
+use foreshore_txn::{Append, Position};
 
 use super::{Transaction, encode_key, encode_value};
 use crate::{
@@ -105,12 +105,10 @@ impl Appending<'_> {
                 (&bytes[begin..key_end], &bytes[key_end..end])
             });
             let part: Vec<_> = pairs.collect();
-            let added = self.tx.txn.append(&table.info, &part);
-            if !added.map_err(|error| self.tx.fail(error))? {
-                // The first that is out of order in itself; else it is the first of the part that is not behind the table's.
-                let unordered = part.windows(2).position(|pair| pair[0].0 >= pair[1].0);
-                let entry = self.done + unordered.map_or(0, |before| before as u64 + 1);
-                return Err(Error::NotBehind { table: table.info.name().to_owned(), entry });
+            let ended = self.tx.txn.append(&table.info, &part);
+            if let Append::NotBehind { entry, .. } = ended.map_err(|error| self.tx.fail(error))? {
+                let (table, entry) = (table.info.name().to_owned(), self.done + entry as u64);
+                return Err(Error::NotBehind { table, entry });
             }
             self.done += part.len() as u64;
         }

@@ -1,7 +1,7 @@
 //! Reading several keys at a time.
 
 use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
-use foreshore_txn::LockKind;
+use foreshore_txn::{KEYS_TOGETHER, LockKind};
 
 use super::{Transaction, fail};
 use crate::{
@@ -9,9 +9,6 @@ use crate::{
     table::TableDefinition,
     value::{Value, ValueDecodeError},
 };
-
-/// Keys that are encoded, and given to the engine, at a time.
-const TOGETHER: usize = 16;
 
 impl Transaction {
     /// Reads several values: as [`Transaction::get`] of one key after the other, but that it waits for memory, or for the disk, for
@@ -78,7 +75,7 @@ impl Transaction {
     ) -> Result<Vec<Option<V::Owned>>> {
         let keys = keys.into_iter();
         let mut values: Vec<Result<Option<V::Owned>, ValueDecodeError>> =
-            Vec::with_capacity(keys.size_hint().0.min(TOGETHER));
+            Vec::with_capacity(keys.size_hint().0.min(KEYS_TOGETHER));
         let read = |_, value: Option<&[u8]>| values.push(value.map(V::decode).transpose());
         self.read_many(table, keys, kind, read)?;
         values.into_iter().map(|value| self.decoded(table.name(), value.transpose())).collect()
@@ -95,7 +92,7 @@ impl Transaction {
         let (mut keys, mut done) = (keys.into_iter(), 0);
         loop {
             self.key.clear();
-            let (mut ends, mut count) = ([0; TOGETHER], 0);
+            let (mut ends, mut count) = ([0; KEYS_TOGETHER], 0);
             for (end, key) in ends.iter_mut().zip(keys.by_ref()) {
                 let start = self.key.len();
                 key.encode(&mut self.key);
@@ -108,7 +105,7 @@ impl Transaction {
             if count == 0 {
                 return Ok(());
             }
-            let (mut encoded, mut start) = ([&[][..]; TOGETHER], 0);
+            let (mut encoded, mut start) = ([&[][..]; KEYS_TOGETHER], 0);
             for (key, end) in encoded.iter_mut().zip(&ends[..count]) {
                 *key = &self.key[start..*end];
                 start = *end;

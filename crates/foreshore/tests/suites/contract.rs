@@ -388,6 +388,13 @@ fn what_is_deleted_is_in_no_append_s_way() {
     assert_eq!(db.transact_with(&lazy, |tx| tx.append(NUMBERS, [(5, "a"), (6, "b")])).unwrap(), 2);
     assert!(db.stats().log_durable > before, "the deletion was waited for");
     assert_eq!(keys(&db), [1, 2, 3, 4, 5, 6]);
+    // Nor does anybody whom the disk cannot help.
+    let before = db.stats().log_durable;
+    for (entries, wrong) in [([(6, "a"), (7, "b"), (7, "c")], 0), ([(7, "a"), (7, "b"), (6, "c")], 1)] {
+        let error = db.transact_with(&lazy, |tx| tx.append(NUMBERS, entries));
+        assert!(matches!(error, Err(Error::NotBehind { entry, .. }) if entry == wrong), "{error:?}");
+    }
+    assert_eq!(db.stats().log_durable, before);
     // Its own, which may be taken back, is in the way.
     let error = db.transact(|tx| {
         tx.delete(NUMBERS, 6)?;

@@ -16,7 +16,15 @@ struct Sought<'k> {
     skipped: usize,
 }
 
-impl Sought<'_> {
+impl<'k> Sought<'k> {
+    /// What is left of `key` behind a prefix of so many bytes, and behind so many that are skipped.
+    #[inline]
+    fn new(key: &'k [u8], prefix: usize, skipped: usize) -> Sought<'k> {
+        // Under a torn header there may be more of them than the key has.
+        let shared = prefix + skipped;
+        Sought { first: sort_key_of(key, shared), rest: key.get(shared..).unwrap_or(&[]), skipped }
+    }
+
     #[inline]
     fn head(self) -> u32 {
         (self.first >> 32) as u32
@@ -48,10 +56,7 @@ impl SlottedView<'_> {
     #[inline]
     fn find_behind(&self, prefix: usize, count: u16, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let skipped = self.skipped();
-        // Under a torn header there may be more of them than the key has.
-        let shared = prefix + skipped;
-        let sought =
-            Sought { first: sort_key_of(key, shared), rest: key.get(shared..).unwrap_or(&[]), skipped };
+        let sought = Sought::new(key, prefix, skipped);
         let head = sought.head();
         let low = self.first_slot(0, count, |slot| slot.head() < head);
         let slot = self.slot(SlotIndex(low));
@@ -83,7 +88,7 @@ impl SlottedView<'_> {
     #[inline]
     pub fn approach(&self, key: &[u8]) -> SlotIndex {
         let extent = self.extent();
-        let head = (sort_key_of(key, self.prefix_in(extent).1 + self.skipped()) >> 32) as u32;
+        let head = Sought::new(key, self.prefix_in(extent).1, self.skipped()).head();
         let low = SlotIndex(self.first_slot(0, extent.slot_count(), |slot| slot.head() < head));
         self.words.prefetch_at(self.slot(low).offset());
         low

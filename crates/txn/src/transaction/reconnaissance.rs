@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{Lsn, TableId};
-use foreshore_btree::{Cursor, Direction, Isolation, LockKind, Session};
+use foreshore_btree::{Append, Cursor, Direction, Isolation, LockKind, Session};
 use foreshore_lock::{IntentMode, KeyRef, Mode};
 
 use super::{Txn, TxnCursor, planned::Protocol, session::TxnSession};
@@ -226,19 +226,21 @@ impl Txn {
         &mut self,
         table: &TableInfo,
         entries: &[(K, V)],
-    ) -> Result<bool, TxnError> {
+    ) -> Result<Append, TxnError> {
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let mut cursor = self.cursor(table, everything, Direction::Descending, LockKind::Shared)?;
         let (mut last, mut value) = (Vec::new(), Vec::new());
         let is_behind = |last: &[u8]| entries.first().is_none_or(|(key, _)| last < key.as_ref());
-        let behind = !self.next(&mut cursor, &mut last, &mut value)? || is_behind(&last);
-        let fits = behind && entries.is_sorted_by(|(one, _), (next, _)| one.as_ref() < next.as_ref());
-        if let (true, Some(reconnaissance)) = (fits, self.session.reconnaissance()) {
+        if self.next(&mut cursor, &mut last, &mut value)? && !is_behind(&last) {
+            return Ok(Append::NotBehind { entry: 0, of_ghost: false });
+        }
+        let order = Append::by_order(entries);
+        if let (Append::Done, Some(reconnaissance)) = (order, self.session.reconnaissance()) {
             for (key, value) in entries {
                 reconnaissance.writes.set(table.id(), key.as_ref(), Some(value.as_ref()));
             }
         }
-        Ok(fits)
+        Ok(order)
     }
 
     /// What a cursor of reconnaissance needs beside its way through the tree.

@@ -1,7 +1,7 @@
 //! Several keys with one call: read, or added behind all others.
 
 use foreshore_base::Lsn;
-use foreshore_btree::{BTree, LockKind};
+use foreshore_btree::{Append, BTree, LockKind};
 use foreshore_env::time::Instant;
 use foreshore_lock::IntentMode;
 
@@ -41,27 +41,24 @@ impl Txn {
         self.read(table, intent, |tree, session| tree.get_many(session, keys, kind, isolation, read))
     }
 
-    /// Adds keys behind all others of the table: much faster than one by one. `false`, and no change, if they do not
-    /// ascend or the first is not behind the table's last key, which may be one that this transaction has deleted. Locks the table
-    /// exclusively.
+    /// Adds keys behind all others of the table: much faster than one by one. No change if they do not ascend, or the first is not behind
+    /// the table's last key, which may be one that this transaction has deleted. Locks the table exclusively.
     pub fn append<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         table: &TableInfo,
         entries: &[(K, V)],
-    ) -> Result<bool, TxnError> {
+    ) -> Result<Append, TxnError> {
         self.enter(table, IntentMode::X)?;
         if self.session.reconnaissance().is_some() {
             return self.append_ahead(table, entries);
         }
         let append = |tree: &BTree, session: &mut TxnSession| tree.append(session, entries);
-        if self.change_in_tree(table, append)? {
-            return Ok(true);
-        }
+        let ended = self.change_in_tree(table, append)?;
         // What others have deleted counts until that is durable, or what anybody did whose locks have their tags in the same place.
-        if !self.wait_for_durable_log()? {
-            return Ok(false);
+        if matches!(ended, Append::NotBehind { of_ghost: true, .. }) && self.wait_for_durable_log()? {
+            return self.change_in_tree(table, append);
         }
-        self.change_in_tree(table, append)
+        Ok(ended)
     }
 
     /// Waits until what is in the log by now is durable, if it is not; false: it was, or does not become so in the time that there is.

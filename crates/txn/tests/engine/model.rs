@@ -8,7 +8,9 @@ use foreshore_env::{
     random::Xorshift,
     sync::{Arc, Mutex},
 };
-use foreshore_txn::{BeginOptions, Durability, Engine, LockError, Savepoint, TableInfo, Txn, TxnError};
+use foreshore_txn::{
+    Append, BeginOptions, Durability, Engine, LockError, Savepoint, TableInfo, Txn, TxnError,
+};
 
 use crate::{Content, get, read_all};
 
@@ -266,7 +268,11 @@ impl<'a> Workload<'a> {
                 let first = KEYS + self.appended * 5;
                 let key = |number: u64| format!("k{number:03}").into_bytes();
                 let entries: Vec<_> = (first..first + 5).map(|number| (key(number), value.clone())).collect();
-                assert!(txn.append(&table, &entries)?, "{first} and more come after all others");
+                assert_eq!(
+                    txn.append(&table, &entries)?,
+                    Append::Done,
+                    "{first} and more come after all others"
+                );
                 self.appended += 1;
                 for (key, value) in entries {
                     worker.changes.insert((table.name().to_owned(), key), Some(value));

@@ -306,6 +306,38 @@ fn many_may_leave_their_locks_behind_at_a_time() {
     assert_sound(&engine, "many");
 }
 
+/// Who comes when as many locks as may be are left behind waits for a flush, and is told if there will be none.
+#[test]
+fn who_must_not_leave_his_locks_behind_yet_waits_for_a_flush() {
+    for fails in [false, true] {
+        // Large nodes: their pages stay in the pool as long as the log is not durable.
+        let (disk, engine, table) =
+            made(&EngineOptions { node_capacity: usize::MAX, ..kind(EarlyLockRelease::Off) });
+        disk.hold_syncs(true);
+        let commit = |number: u32| {
+            let mut txn = begin(&engine);
+            txn.put(&table, &number.to_be_bytes(), b"x")?;
+            txn.commit_pipelined()
+        };
+        let tickets: Vec<_> = (0..256).map(|number| commit(number).unwrap()).collect();
+        let late = thread::scope(|scope| {
+            let late = scope.spawn(|| commit(256));
+            shortly();
+            assert!(!late.is_finished());
+            if fails {
+                disk.fail_sync(disk.counts().syncs + 1);
+            }
+            disk.hold_syncs(false);
+            late.join().unwrap()
+        });
+        for ticket in tickets {
+            assert_eq!(ticket.wait().is_err(), fails);
+        }
+        assert_eq!(late.and_then(|ticket| ticket.wait()).is_err(), fails);
+        until("all locks go", || engine.locks().is_empty());
+    }
+}
+
 #[test]
 fn closing_makes_tickets_and_pipelines_durable() {
     for release in KINDS {
