@@ -14,9 +14,12 @@ use std::{
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 
-#[cfg(target_os = "linux")]
-use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::{fs::OFlags, io::Errno};
+#[cfg(target_os = "linux")]
+use rustix::{
+    fs::{FallocateFlags, SeekFrom},
+    io::retry_on_intr,
+};
 
 use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode};
 use crate::process::Owner;
@@ -295,7 +298,10 @@ impl DiskFile for RealFile {
     #[cfg(target_os = "linux")]
     fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         let bytes = range.end.saturating_sub(range.start);
-        match rustix::fs::fallocate(self.own()?, FallocateFlags::empty(), range.start, bytes) {
+        let file = self.own()?;
+        // A signal that somebody handles may break it off.
+        let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, bytes);
+        match retry_on_intr(allocate) {
             // Some file systems cannot reserve; the length is what the format needs.
             Err(Errno::OPNOTSUPP) => self.extend(range.end),
             result => Ok(result?),
