@@ -113,12 +113,15 @@ impl BTree {
             return Ok(Append::NotBehind { entry: 0, of_ghost: matches!(last, Place::Ghost(_)) });
         }
         let order = Append::by_order(entries);
-        let mut rest = if order == Append::Done { entries } else { &[] };
+        if order != Append::Done {
+            return Ok(order);
+        }
+        let mut rest = entries;
         while !rest.is_empty() {
             let done = tree.append_some(session, rest)?;
             rest = &rest[done..];
         }
-        Ok(order)
+        Ok(Append::Done)
     }
 }
 

@@ -15,7 +15,7 @@ use foreshore_env::{
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
-use super::*;
+use super::{lead::Turn, *};
 use crate::{
     frame::{HEADER_BYTES, RecordHeader, RecordKind, header_words},
     insert::{LogInsert, Purpose, Request},
@@ -245,30 +245,31 @@ fn who_has_a_deadline_leads_no_flush() {
     assert_eq!((core.durable(), core.flushes()), (FIRST_LSN.0, 0));
 }
 
-/// Nobody is woken by anybody but the leader: the flusher's sleep is not ended.
+/// Of those whom the last flush served the first to come waits for the others, and the last to come leads; or the first, when the moment
+/// is over.
 #[test]
-fn whom_the_last_flush_served_shares_the_next() {
+fn the_last_to_come_leads_or_the_first_when_the_moment_is_over() {
     let core = asleep();
-    let threads = 3;
-    for _ in 0..20 {
-        let before = core.flushes();
-        let mut waiting = core.waiting.lock();
-        // The last batch served so many, and took so long that half of that is worth while to wait for them.
-        let batch = waiting.batch;
-        (0..threads).for_each(|_| waiting.gathering.arrive(batch));
-        waiting.gathering.batch_ended(batch, Duration::from_secs(1));
-        drop(waiting);
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| core.flush(append(&core, 100).unwrap(), None).unwrap());
-            }
-        });
-        if core.flushes() == before + 1 {
-            return;
-        }
-        core.waiting.lock().flusher_sleeps = true;
-    }
-    panic!("never one flush for all {threads}");
+    let mut waiting = core.waiting.lock();
+    let batch = waiting.batch;
+    (0..3).for_each(|_| waiting.gathering.arrive(batch));
+    waiting.gathering.batch_ended(batch, Duration::from_secs(1));
+    let (mut first, mut second, mut third) = (None, None, None);
+    waiting.gathering.arrive(batch + 1);
+    let Turn::LeadAt(due) = waiting.turn(&mut first) else { panic!("the first does not wait for others") };
+    waiting.gathering.arrive(batch + 1);
+    assert!(matches!(waiting.turn(&mut second), Turn::Wait));
+    waiting.gathering.arrive(batch + 1);
+    assert!(matches!(waiting.turn(&mut third), Turn::Lead));
+    // The third does not come.
+    waiting.gathering.leave(batch + 1);
+    drop(waiting);
+    thread::sleep(due.saturating_duration_since(Instant::now()));
+    let mut waiting = core.waiting.lock();
+    assert!(matches!(waiting.turn(&mut second), Turn::Wait));
+    assert!(matches!(waiting.turn(&mut first), Turn::Lead));
+    waiting.is_led = true;
+    assert!(matches!(waiting.turn(&mut first), Turn::Wait));
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Core {
             return Err(no_record(lsn, Lsn(self.low_water()), Lsn(self.tail())));
         }
         let mut waiting = self.waiting.lock();
-        let mut gathering = None;
+        let mut gatherer = None;
         loop {
             if self.durable() > lsn.0 {
                 return Ok(true);
@@ -102,32 +102,24 @@ impl Core {
             let number = if lsn.0 < waiting.batch_end { waiting.batch } else { waiting.batch + 1 };
             waiting.gathering.arrive(number);
             let batch = &self.batches[(number % 2) as usize];
-            let mut patient = true;
-            waiting = match deadline {
-                // Who has a deadline does not lead: a sync has none.
-                None => match waiting.turn(&mut gathering) {
-                    Turn::Lead => self.lead(waiting),
-                    Turn::LeadAt(due) => batch.wait_until(waiting, due),
-                    Turn::Wait => {
-                        self.ask_flusher(&mut waiting);
-                        batch.wait(waiting)
+            // Who has a deadline does not lead: a sync has none.
+            let turn = if deadline.is_none() { waiting.turn(&mut gatherer) } else { Turn::Wait };
+            waiting = match turn {
+                Turn::Lead => self.lead(waiting),
+                Turn::LeadAt(due) => batch.wait_until(waiting, due),
+                Turn::Wait => {
+                    self.ask_flusher(&mut waiting);
+                    match deadline {
+                        Some(deadline) => batch.wait_until(waiting, deadline),
+                        None => batch.wait(waiting),
                     }
-                },
-                Some(deadline) if Instant::now() < deadline => {
-                    self.ask_flusher(&mut waiting);
-                    batch.wait_until(waiting, deadline)
-                }
-                Some(_) => {
-                    self.ask_flusher(&mut waiting);
-                    patient = false;
-                    waiting
                 }
             };
             if !waiting.has_ended(number) {
                 waiting.gathering.leave(number);
             }
-            if !patient {
-                return Ok(false);
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(self.durable() > lsn.0);
             }
         }
     }
