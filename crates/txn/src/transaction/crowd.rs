@@ -84,10 +84,19 @@ impl TxnSession {
     }
 
     fn look_for_company(&mut self) {
-        let ended = self.core().writers_ended();
+        let core = self.core();
+        let ended = core.writers_ended();
+        // Others who had ended before the first look have left their records: alone it would have looked sooner.
+        let were_there =
+            self.company.ended.is_none() && self.growth_since_first() > 2 * (core.log.work_bytes() / SHARES);
         self.company.ended.get_or_insert(ended);
-        self.company.met |= self.has_company() == Some(true);
+        self.company.met |= were_there || self.has_company() == Some(true);
         self.company.ended = Some(ended);
+    }
+
+    /// Bytes by which the log has grown since its first record; none without one.
+    fn growth_since_first(&self) -> u64 {
+        if self.has_records() { self.core().log.tail().0.saturating_sub(self.chain.first.0) } else { 0 }
     }
 }
 
@@ -112,8 +121,7 @@ impl Txn {
         session.company.met
             || session.has_company().unwrap_or_else(|| {
                 // It has not written much of what it needs.
-                let log = &session.core().log;
-                log.tail().0.saturating_sub(session.chain.first.0) > log.work_bytes() / 2
+                session.growth_since_first() > session.core().log.work_bytes() / 2
             })
     }
 
