@@ -26,6 +26,7 @@ pub mod random;
 pub mod sabotage;
 #[cfg(foreshore_sim)]
 pub mod sim;
+pub mod words;
 
 pub use padded::CachePadded;
 #[doc(inline)]

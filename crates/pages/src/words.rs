@@ -15,12 +15,11 @@ use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::{
     hint,
     sync::atomic::{AtomicU64, Ordering},
+    words::{self, WORD_BYTES},
 };
 
 pub use buffer::PageBuffer;
 
-/// Bytes in a word.
-const WORD_BYTES: usize = size_of::<u64>();
 /// Words in a page.
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
@@ -375,26 +374,9 @@ impl PageWords {
         }
     }
 
-    /// A private copy. Torn, unless the caller holds the latch or validates.
-    pub fn snapshot(&self) -> Box<PageBuffer> {
-        let mut buffer = PageBuffer::boxed();
-        self.store_to(&mut buffer.0);
-        buffer
-    }
-
-    /// Copies the whole page.
-    pub fn store_to(&self, target: &mut [u8; PAGE_BYTES]) {
-        self.copy_to(0, target);
-    }
-
-    /// Replaces the whole page. Needs the latch exclusively.
-    pub fn load_from(&self, buffer: &[u8; PAGE_BYTES]) {
-        self.write(0, buffer);
-    }
-
     /// Fills the page with zeros. Needs the latch exclusively.
     pub fn clear(&self) {
-        (0..PAGE_WORDS).for_each(|index| self.store(index, 0));
+        words::clear(&self.0);
     }
 }
 

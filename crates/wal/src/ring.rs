@@ -12,12 +12,10 @@ use std::slice;
 use foreshore_env::{
     CachePadded, hint,
     sync::atomic::{AtomicU64, Ordering, fence},
+    words::{self, WORD_BYTES},
 };
 
 use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES};
-
-/// Bytes in a word.
-const WORD: usize = 8;
 
 /// The circular buffer.
 #[derive(Debug)]
@@ -48,7 +46,7 @@ impl Ring {
     pub(crate) fn new(bytes: usize, position: u64) -> Ring {
         debug_assert!(bytes.is_power_of_two());
         Ring {
-            words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..bytes / WORD_BYTES).map(|_| AtomicU64::new(0)).collect(),
             written: CachePadded::new(AtomicU64::new(position)),
             reclaimed: CachePadded::new(AtomicU64::new(position)),
         }
@@ -62,7 +60,7 @@ impl Ring {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.words.len() * WORD) as u64
+        (self.words.len() * WORD_BYTES) as u64
     }
 
     /// Below this records are in the files.
@@ -82,9 +80,7 @@ impl Ring {
         self.written.store(to, Ordering::Release);
         // Pairs with the fence in `read`: who reads a word that is cleared below knows that it came too late.
         fence(Ordering::Release);
-        for word in self.runs(from, to).into_iter().flatten() {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.runs(from, to).into_iter().for_each(words::clear);
         // Pairs with the acquire in `taken`.
         self.reclaimed.store(to, Ordering::Release);
     }
@@ -115,7 +111,7 @@ impl Ring {
 
     #[inline]
     fn index(&self, position: u64) -> usize {
-        (position as usize / WORD) & (self.words.len() - 1)
+        (position as usize / WORD_BYTES) & (self.words.len() - 1)
     }
 
     /// Writes a record at a claimed position and publishes it.
@@ -139,9 +135,9 @@ impl Ring {
     #[inline]
     pub(crate) fn write_whole(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[u8]) {
         let start = self.index(position);
-        let (words, rest) = payload.as_chunks::<WORD>();
+        let (chunks, rest) = payload.as_chunks::<WORD_BYTES>();
         let behind = start + 1 + header.len();
-        let places = self.words.get(start + 1..behind + words.len() + usize::from(!rest.is_empty()));
+        let places = self.words.get(start + 1..behind + chunks.len() + usize::from(!rest.is_empty()));
         // Around the end of the ring.
         let Some((head, body)) = places.and_then(|places| places.split_at_checked(header.len())) else {
             return self.write(position, first_word, header, &[payload]);
@@ -149,11 +145,9 @@ impl Ring {
         for (place, word) in head.iter().zip(header) {
             place.store(*word, Ordering::Relaxed);
         }
-        for (place, word) in body.iter().zip(words) {
-            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
-        }
+        words::store(chunks, body);
         if let (false, Some(place)) = (rest.is_empty(), body.last()) {
-            let mut last = [0; WORD];
+            let mut last = [0; WORD_BYTES];
             last[..rest.len()].copy_from_slice(rest);
             place.store(u64::from_le_bytes(last), Ordering::Relaxed);
         }
@@ -175,7 +169,7 @@ impl Ring {
 
     /// The words of `[from, to)`, in at most two runs.
     fn runs(&self, from: u64, to: u64) -> [&[AtomicU64]; 2] {
-        let (start, count) = (self.index(from), ((to - from) as usize / WORD).min(self.words.len()));
+        let (start, count) = (self.index(from), ((to - from) as usize / WORD_BYTES).min(self.words.len()));
         let first = count.min(self.words.len() - start);
         [&self.words[start..start + first], &self.words[..count - first]]
     }
@@ -183,12 +177,10 @@ impl Ring {
     /// Fills `out` with the bytes from `from` on.
     pub(crate) fn copy_out(&self, from: u64, out: &mut [u8]) {
         let to = from + out.len() as u64;
-        let (mut places, _) = out.as_chunks_mut::<WORD>();
+        let (mut places, _) = out.as_chunks_mut::<WORD_BYTES>();
         for run in self.runs(from, to) {
             let (here, rest) = places.split_at_mut(run.len());
-            for (place, word) in here.iter_mut().zip(run) {
-                *place = word.load(Ordering::Relaxed).to_le_bytes();
-            }
+            words::load(run, here);
             places = rest;
         }
     }
@@ -219,7 +211,7 @@ impl Writer<'_> {
 
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<WORD>();
+        let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
         let shift = 8 * self.filled;
         if shift == 0 {
             for &word in words {
@@ -233,13 +225,13 @@ impl Writer<'_> {
             }
         }
         if !rest.is_empty() {
-            let mut last = [0; WORD];
+            let mut last = [0; WORD_BYTES];
             last[..rest.len()].copy_from_slice(rest);
             let word = u64::from_le_bytes(last);
             self.word |= word << shift;
             self.filled += rest.len() as u32;
-            if self.filled >= WORD as u32 {
-                self.filled -= WORD as u32;
+            if self.filled >= WORD_BYTES as u32 {
+                self.filled -= WORD_BYTES as u32;
                 self.put(self.word);
                 self.word = word >> (64 - shift);
             }

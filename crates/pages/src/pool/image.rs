@@ -10,6 +10,7 @@
 //! | 8 | – | the page without its hole |
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TxnId, limits::PAGE_BYTES};
+use foreshore_env::words::WORD_BYTES;
 use foreshore_wal::{MAX_RECORD_BYTES, RecordHeader, RecordKind};
 
 use super::BufferPool;
@@ -29,21 +30,25 @@ const IMAGE_HEADER_BYTES: usize = 8;
 const _: () = assert!(IMAGE_HEADER_BYTES + PAGE_BYTES + 64 <= MAX_RECORD_BYTES);
 
 /// Bytes that mean nothing, as start and length: the hole of a node, the zeros at the end of a bitmap. Of a page that
-/// makes no sense nothing is left out.
+/// makes no sense nothing is left out. Whole words, so that what is copied behind it lies in its word as it does in the page.
 fn hole(words: &PageWords) -> (usize, usize) {
     match PageKind::from_byte(words.u8(KIND)) {
         Some(PageKind::Node) => {
             let (start, length) = SlottedView::new(words).hole();
             if usize::from(words.u16(HEAP_START)) == start + length {
-                (start, length)
+                let (first, end) =
+                    (start.next_multiple_of(WORD_BYTES), (start + length) / WORD_BYTES * WORD_BYTES);
+                (first, end.saturating_sub(first))
             } else {
                 (PAGE_BYTES, 0)
             }
         }
         Some(PageKind::Bitmap) => {
-            let used =
-                (PAGE_HEADER_BYTES..PAGE_BYTES).step_by(8).rev().find(|offset| words.u64(*offset) != 0);
-            let start = used.map_or(PAGE_HEADER_BYTES, |offset| offset + 8);
+            let used = (PAGE_HEADER_BYTES..PAGE_BYTES)
+                .step_by(WORD_BYTES)
+                .rev()
+                .find(|offset| words.u64(*offset) != 0);
+            let start = used.map_or(PAGE_HEADER_BYTES, |offset| offset + WORD_BYTES);
             (start, PAGE_BYTES - start)
         }
         _ => (PAGE_BYTES, 0),
@@ -53,20 +58,22 @@ fn hole(words: &PageWords) -> (usize, usize) {
 impl BufferPool {
     /// Logs a page as it is. The caller holds its latch exclusively.
     pub(super) fn log_image(&self, id: PageId, words: &PageWords, rollback: bool) -> Result<Lsn> {
-        let mut page = PageBuffer::zeroed();
-        words.store_to(&mut page.0);
         let (start, length) = hole(words);
-        let mut header = [0; IMAGE_HEADER_BYTES];
+        // In one piece: checksum and log take that word by word.
+        let mut payload = [0; IMAGE_HEADER_BYTES + PAGE_BYTES];
+        let payload = &mut payload[..IMAGE_HEADER_BYTES + PAGE_BYTES - length];
+        let (header, page) = payload.split_at_mut(IMAGE_HEADER_BYTES);
         header[..4].copy_from_slice(&id.0.to_le_bytes());
         header[4..6].copy_from_slice(&(start as u16).to_le_bytes());
         header[6..].copy_from_slice(&(length as u16).to_le_bytes());
-        let payload: [&[u8]; 3] = [&header, &page.0[..start], &page.0[start + length..]];
+        words.copy_words(0, &mut page[..start]);
+        words.copy_words((start + length) / WORD_BYTES, &mut page[start..]);
         self.counters.images.add(1);
-        self.counters.image_bytes.add((IMAGE_HEADER_BYTES + PAGE_BYTES - length) as u64);
+        self.counters.image_bytes.add(payload.len() as u64);
         if rollback {
-            self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &payload)
+            self.log.append_rollback(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &[payload])
         } else {
-            self.log.append(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &payload)
+            self.log.append(TxnId::SYSTEM, Lsn::ZERO, PAGE_IMAGE, &[payload])
         }
     }
 }

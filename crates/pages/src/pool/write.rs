@@ -64,7 +64,7 @@ impl<'p> Batch<'p> {
         }
         let start = self.bytes.len();
         self.bytes.resize(start + PAGE_BYTES, 0);
-        place.words.copy_to(0, &mut self.bytes[start..]);
+        place.words.copy_words(0, &mut self.bytes[start..]);
         self.entries.push(Entry {
             place,
             id: place.frame.page(),

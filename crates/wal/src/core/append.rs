@@ -47,7 +47,10 @@ impl Claim<'_> {
             core.ring.write_whole(self.start(), first_word, header, gathered.payload());
         } else {
             let first_word = frame::first_word(length, core.seal.checksum(length, header, payload));
-            core.ring.write(self.start(), first_word, header, payload);
+            match payload {
+                [whole] => core.ring.write_whole(self.start(), first_word, header, whole),
+                pieces => core.ring.write(self.start(), first_word, header, pieces),
+            }
         }
         std::mem::forget(self);
     }

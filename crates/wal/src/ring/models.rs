@@ -21,7 +21,7 @@ fn write(ring: &Ring, position: u64, value: u64) {
 /// The value that all words of a copied record say.
 fn value(bytes: &[u8]) -> u64 {
     assert_eq!(bytes.len(), RING);
-    let words: Vec<u64> = bytes.chunks(WORD).skip(1).map(|word| frame::word_at(word, 0)).collect();
+    let words: Vec<u64> = bytes.chunks(WORD_BYTES).skip(1).map(|word| frame::word_at(word, 0)).collect();
     assert!(words.iter().all(|&word| word == words[0]), "a record that is not whole: {words:?}");
     words[0]
 }

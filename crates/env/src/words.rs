@@ -1,0 +1,90 @@
+//! Bytes to and from atomic words, little-endian, with relaxed accesses.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes in a word.
+pub const WORD_BYTES: usize = size_of::<u64>();
+/// Words that are copied in one turn where there are many: a compiler unrolls no loop of atomic accesses, and one word a turn takes
+/// twice as many instructions.
+const TURN: usize = 8;
+/// So many are many. Fewer are copied where they are wanted, without a call.
+const MANY: usize = 64;
+
+/// Loads the words of `from` to `to`, as many as both have.
+#[inline]
+pub fn load(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
+    if to.len() >= MANY {
+        return load_many(from, to);
+    }
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.load(Ordering::Relaxed).to_le_bytes();
+    }
+}
+
+#[inline(never)]
+fn load_many(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
+    let count = from.len().min(to.len());
+    let (turns, rest) = from[..count].as_chunks::<TURN>();
+    let (places, last) = to[..count].as_chunks_mut::<TURN>();
+    let one =
+        |(from, to): (&AtomicU64, &mut [u8; WORD_BYTES])| *to = from.load(Ordering::Relaxed).to_le_bytes();
+    turns.iter().zip(places).for_each(|(from, to)| from.iter().zip(to).for_each(one));
+    rest.iter().zip(last).for_each(one);
+}
+
+/// Stores the words of `from` to `to`, as many as both have.
+#[inline]
+pub fn store(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
+    if from.len() >= MANY {
+        return store_many(from, to);
+    }
+    for (from, to) in from.iter().zip(to) {
+        to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+    }
+}
+
+#[inline(never)]
+fn store_many(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
+    let count = from.len().min(to.len());
+    let (turns, rest) = from[..count].as_chunks::<TURN>();
+    let (places, last) = to[..count].as_chunks::<TURN>();
+    let one =
+        |(from, to): (&[u8; WORD_BYTES], &AtomicU64)| to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+    turns.iter().zip(places).for_each(|(from, to)| from.iter().zip(to).for_each(one));
+    rest.iter().zip(last).for_each(one);
+}
+
+/// Stores zeros.
+pub fn clear(words: &[AtomicU64]) {
+    let (turns, rest) = words.as_chunks::<TURN>();
+    let one = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
+    turns.iter().for_each(|turn| turn.iter().for_each(one));
+    rest.iter().for_each(one);
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_sim))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_words_as_both_have_are_copied() {
+        let counts = || (0..20).chain(MANY - 2..MANY + 2 * TURN);
+        for (words, chunks) in counts().flat_map(|words| counts().map(move |chunks| (words, chunks))) {
+            let memory: Vec<AtomicU64> = (0..words).map(|word| AtomicU64::new(word as u64 + 1)).collect();
+            let mut bytes = vec![[0xFF; WORD_BYTES]; chunks];
+            load(&memory, &mut bytes);
+            for (index, chunk) in bytes.iter().enumerate() {
+                let expected = if index < words { index as u64 + 1 } else { u64::MAX };
+                assert_eq!(u64::from_le_bytes(*chunk), expected, "{index} of {words}, {chunks}");
+            }
+            let bytes: Vec<_> = (0..chunks).map(|chunk| (chunk as u64 + 100).to_le_bytes()).collect();
+            store(&bytes, &memory);
+            for (index, word) in memory.iter().enumerate() {
+                let expected = if index < chunks { index as u64 + 100 } else { index as u64 + 1 };
+                assert_eq!(word.load(Ordering::Relaxed), expected, "{index} of {words}, {chunks}");
+            }
+            clear(&memory);
+            assert!(memory.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        }
+    }
+}
