@@ -8,7 +8,7 @@ use std::sync::atomic;
 pub use std::sync::atomic::Ordering;
 
 use super::{
-    calls::{access, fence_cost},
+    calls::{access, fence_cost, learned},
     kernel::Touch,
 };
 
@@ -45,6 +45,12 @@ macro_rules! common {
             fn touch(&self, touch: Touch) {
                 access(std::ptr::from_ref(self).addr(), touch);
             }
+
+            /// What was found is no pointer, as far as anybody knows.
+            #[inline]
+            fn found(value: $value) -> $value {
+                value
+            }
         }
         access_methods!($name, [], $value);
     };
@@ -58,7 +64,7 @@ macro_rules! access_methods {
             #[track_caller]
             pub fn load(&self, ordering: Ordering) -> $value {
                 self.touch(Touch::Load);
-                self.0.load(ordering)
+                Self::found(self.0.load(ordering))
             }
 
             /// As `std`'s.
@@ -74,7 +80,7 @@ macro_rules! access_methods {
             #[track_caller]
             pub fn swap(&self, value: $value, ordering: Ordering) -> $value {
                 self.touch(Touch::Change);
-                self.0.swap(value, ordering)
+                Self::found(self.0.swap(value, ordering))
             }
 
             /// As `std`'s.
@@ -88,7 +94,7 @@ macro_rules! access_methods {
                 failure: Ordering,
             ) -> Result<$value, $value> {
                 self.touch(Touch::Change);
-                self.0.compare_exchange(current, new, success, failure)
+                self.0.compare_exchange(current, new, success, failure).map(Self::found).map_err(Self::found)
             }
 
             /// As `std`'s, but it fails for no other reason than the value.
@@ -213,6 +219,13 @@ impl<T> AtomicPtr<T> {
     #[track_caller]
     fn touch(&self, touch: Touch) {
         access(std::ptr::from_ref(self).addr(), touch);
+    }
+
+    /// What it points to is accessed next, perhaps.
+    #[inline]
+    fn found(pointer: *mut T) -> *mut T {
+        learned(pointer.addr());
+        pointer
     }
 }
 

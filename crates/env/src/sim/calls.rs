@@ -59,13 +59,20 @@ pub(super) fn access(address: usize, touch: Touch) {
     }
 }
 
+/// The thread has found a pointer in memory.
+#[inline]
+pub(super) fn learned(pointer: usize) {
+    with(|kernel| kernel.scheduler.learned(pointer));
+}
+
 /// The cost of a fence.
 pub(super) fn fence_cost(ordering: Ordering) {
     turn();
     if ordering == Ordering::SeqCst {
         with(|kernel| {
             kernel.tally().fences += 1;
-            kernel.spend(Spent::Memory, kernel.scheduler.drained(kernel.clock));
+            let drained = kernel.scheduler.fence(kernel.clock);
+            kernel.spend(Spent::Memory, drained);
             kernel.spend(Spent::Computing, kernel.scheduler.costs().fence);
         });
     }
@@ -74,7 +81,11 @@ pub(super) fn fence_cost(ordering: Ordering) {
 /// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before the
 /// next access.
 pub fn pause() {
-    match with(|kernel| kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause)) {
+    let paused = with(|kernel| {
+        let pause = kernel.scheduler.pause();
+        kernel.spend(Spent::Spinning, pause);
+    });
+    match paused {
         Some(()) => give_way(),
         None => std::hint::spin_loop(),
     }

@@ -15,6 +15,7 @@ mod ages;
 mod hot;
 mod map;
 mod near;
+mod overlap;
 mod pipeline;
 mod place;
 mod table;
@@ -26,6 +27,7 @@ use ages::Ages;
 pub use hot::HotLine;
 use hot::Named;
 use map::Map;
+use overlap::Overlap;
 use pipeline::Pipeline;
 use place::PlaceKinds;
 pub(super) use table::LineNumber;
@@ -66,6 +68,7 @@ struct Times {
     latch_computation: u64,
     following: u64,
     shadow: u64,
+    window: u64,
 }
 
 /// Bytes of a line.
@@ -77,8 +80,9 @@ const FETCHED_AHEAD: u64 = 4;
 /// How an access comes to its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// At once. Whether the core has accessed the line before this one just now, and when this one was used last.
-    Now { ahead: bool, last: u64 },
+    /// At once. Whether the core has accessed the line before this one just now, when this one was used last, and how long ago it was
+    /// asked for (`overlap.rs`).
+    Now { ahead: bool, last: u64, early: u64 },
     /// In the slot that it has booked, for which it has waited so long.
     Booked { waited: u64 },
 }
@@ -111,6 +115,8 @@ pub(super) struct Directory {
     table: Table,
     /// The pipeline of each core.
     pipelines: Vec<Pipeline>,
+    /// Of each core, what may be under way at one time.
+    overlaps: Vec<Overlap>,
     /// How much is computed at a place in the source.
     kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
@@ -144,6 +150,7 @@ fn times(profile: &Profile) -> Times {
         latch_computation: (profile.latch_computation * 1000.0 / profile.gigahertz).round() as u64,
         following: picoseconds(profile.following),
         shadow: picoseconds(profile.shadow),
+        window: picoseconds(profile.window),
     }
 }
 
@@ -167,6 +174,7 @@ impl Directory {
             cores,
             table: Table::new(cores),
             pipelines: vec![Pipeline::default(); cores],
+            overlaps: vec![Overlap::default(); cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
             // An access moves one line, and whoever watches it is roused at once.
@@ -232,6 +240,9 @@ impl Directory {
         let drained = if touch == Touch::Change { self.drained(core, now) } else { 0 };
         if self.hits(number, cache, now, touch) {
             cost.waiting = drained;
+            if touch == Touch::Change {
+                self.serialized(core);
+            }
             return cost;
         }
         let busy_until = self.table.lines[number].busy_until;
@@ -243,8 +254,11 @@ impl Directory {
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
-        let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last }, at);
+        let kind = self.kinds.of(at);
+        let early = self.asked_before(core, now, number, address, kind);
+        let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last, early }, at);
         cost.waiting = self.waits_for_line(core, now, latency, touch).max(drained);
+        self.missed(core, now + cost.waiting, cost.waiting, number, kind, touch);
         cost
     }
 
@@ -285,11 +299,15 @@ impl Directory {
         at: &'static Location<'static>,
     ) -> u64 {
         let waited = self.pipelines[core].booked;
-        let core = self.cache_of(core);
-        if self.hits(number, core, now, touch) {
+        let kind = self.kinds.of(at);
+        let cache = self.cache_of(core);
+        if self.hits(number, cache, now, touch) {
+            self.missed(core, now, waited, number, kind, touch);
             return self.times.hit;
         }
-        self.transfer(number, core, now, touch, Arrival::Booked { waited }, at)
+        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
+        self.missed(core, now + latency, waited + latency, number, kind, touch);
+        latency
     }
 
     /// How long the line will be busy with this access, as far as can be said when it is booked.
@@ -351,10 +369,12 @@ impl Directory {
             }
         };
         let latency = match arrival {
-            Arrival::Booked { waited } => self.left(latency, waited),
-            Arrival::Now { .. } => latency,
+            Arrival::Booked { waited } => {
+                let left = self.left(latency, waited);
+                self.about(left)
+            }
+            Arrival::Now { early, .. } => self.about(latency).saturating_sub(early),
         };
-        let latency = self.about(latency);
         // Of shared copies many cores can load at nearly the same time.
         let busy = match touch {
             Touch::Load if owner == NOBODY => self.times.occupancy[distance],

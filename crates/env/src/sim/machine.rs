@@ -180,9 +180,25 @@ impl Machine {
         self.disturb(now)
     }
 
-    /// How long it takes, from this clock on, until others see all that the core has stored which runs.
-    pub(super) fn drained(&self, clock: u64) -> u64 {
-        if self.charging { self.directory.drained(self.here, clock) } else { 0 }
+    /// A fence: how long it takes, from this clock on, until others see all that the core has stored which runs.
+    pub(super) fn fence(&mut self, clock: u64) -> u64 {
+        if !self.charging {
+            return 0;
+        }
+        self.directory.serialized(self.here);
+        self.directory.drained(self.here, clock)
+    }
+
+    /// A pause, none of which takes exactly as long as the one before.
+    #[inline]
+    pub(super) fn pause(&mut self) -> u64 {
+        self.directory.about(self.costs.pause)
+    }
+
+    /// The core that runs has loaded a pointer.
+    #[inline]
+    pub(super) fn learned(&mut self, pointer: usize) {
+        self.directory.learned(self.here, pointer);
     }
 
     pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {

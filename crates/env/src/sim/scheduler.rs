@@ -113,10 +113,27 @@ impl Scheduler {
     }
 
     /// How long a fence of who runs waits, at this clock, for what it has stored.
-    pub(super) fn drained(&self, clock: u64) -> u64 {
+    pub(super) fn fence(&mut self, clock: u64) -> u64 {
         match self {
-            Scheduler::Machine(machine) => machine.drained(clock),
+            Scheduler::Machine(machine) => machine.fence(clock),
             Scheduler::Explorer(_) => 0,
+        }
+    }
+
+    /// How long one pause takes.
+    #[inline]
+    pub(super) fn pause(&mut self) -> u64 {
+        match self {
+            Scheduler::Machine(machine) => machine.pause(),
+            Scheduler::Explorer(explorer) => explorer.costs.pause,
+        }
+    }
+
+    /// Who runs has found a pointer in memory.
+    #[inline]
+    pub(super) fn learned(&mut self, pointer: usize) {
+        if let Scheduler::Machine(machine) = self {
+            machine.learned(pointer);
         }
     }
 

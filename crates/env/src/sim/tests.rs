@@ -2,6 +2,7 @@
 
 mod computed;
 mod lines;
+mod overlap;
 mod pipeline;
 mod queues;
 

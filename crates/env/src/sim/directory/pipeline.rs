@@ -16,7 +16,9 @@ use crate::sim::{kernel::Touch, prefetch};
 pub(super) struct Pipeline {
     /// The line and the address of its last access.
     pub(super) line: u32,
-    address: usize,
+    /// How often in a row, beside the first time, it has accessed that word.
+    pub(super) looks: u32,
+    pub(super) address: usize,
     /// When the lines of all stores have come.
     stored_at: u64,
     /// How much fits into the time of the last atomic change, if it follows at once: at that clock.
@@ -34,6 +36,7 @@ impl Default for Pipeline {
     fn default() -> Pipeline {
         Pipeline {
             line: u32::MAX,
+            looks: 0,
             address: 0,
             stored_at: 0,
             shadow: 0,
@@ -59,13 +62,14 @@ impl Directory {
         let times = &self.times;
         let pipeline = &mut self.pipelines[core];
         let before = std::mem::replace(&mut pipeline.address, address);
+        pipeline.looks = if before == address { pipeline.looks.saturating_add(1) } else { 0 };
         // The same word, or the next one.
         let follows = address.wrapping_sub(before) <= size_of::<u64>();
         let kind = self.kinds.of(at);
-        let following = if kind == PlaceKind::Latch { 0 } else { times.following };
+        let following = if matches!(kind, PlaceKind::Latch | PlaceKind::Loop) { 0 } else { times.following };
         let computation = match kind {
             _ if follows => following,
-            PlaceKind::Latch => times.latch_computation,
+            PlaceKind::Latch | PlaceKind::Loop => times.latch_computation,
             PlaceKind::Lock => times.lock_computation,
             PlaceKind::Other => times.computation,
         };
@@ -89,7 +93,7 @@ impl Directory {
     }
 
     /// A time near to this one, evenly drawn.
-    pub(super) fn about(&mut self, latency: u64) -> u64 {
+    pub(in crate::sim) fn about(&mut self, latency: u64) -> u64 {
         let most = latency * self.profile.spread_percent / 100;
         latency - most + self.random.below(2 * most + 1)
     }

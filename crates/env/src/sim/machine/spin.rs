@@ -69,6 +69,7 @@ impl Machine {
         let time = rounds * spin.period;
         (spin.left, spin.done) = (spin.left - rounds, spin.done + rounds);
         self.cores[core].clock += time;
+        self.directory.looked_again(core, rounds);
         self.tally(Spent::Spinning, time);
     }
 

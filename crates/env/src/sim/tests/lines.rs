@@ -3,7 +3,7 @@
 use super::*;
 
 /// So many cores of one socket, with a change to their profile.
-fn machine_with(cores: usize, change: impl FnOnce(&mut Profile)) -> Settings {
+pub(super) fn machine_with(cores: usize, change: impl FnOnce(&mut Profile)) -> Settings {
     let mut profile = Profile::named("xeon2x10").unwrap().clone();
     (profile.threads_per_core, profile.retention_percent) = (1, 0);
     change(&mut profile);
@@ -74,7 +74,7 @@ fn lines_migrate_to_those_who_will_change_them() {
 }
 
 /// Nanoseconds of a message from one core to the other, ten thousand there and back; `tell` and `heard` have the number of the message.
-fn message_ns(
+pub(super) fn message_ns(
     change: impl FnOnce(&mut Profile),
     tell: impl Fn(u64) + Sync,
     heard: impl Fn(u64) -> bool + Sync,

@@ -1,0 +1,146 @@
+//! Lines that are under way at one time.
+//!
+//! A core looks ahead of what it waits for: an access whose line it has not asks for it when the miss before it did, if it can.
+//! The core's clock is that of what is done; what has passed since the first of several misses was asked for, but for what was
+//! computed, an independent one has behind it. It cannot
+//!
+//! - if its address comes from what the other found. Nobody tells the simulator, so it is taken to, but where it is known not to:
+//!   the line came to the core by one of its last few misses, so that the core has used its address already (who leaves a latch does not
+//!   look for it); or the miss before it was in a latch's code, and this one is not: who takes a latch knows what it guards. What lies near
+//!   a pointer that was loaded last comes from that, in any case;
+//! - if too much is computed between them: what has been begun and is not done finds room in a buffer of the core (`Profile::window`);
+//! - behind a word that was looked at again: who looks again waits for a change, and what he does then is foreseen only if he has
+//!   looked as often the last time, and not too often for what foresees it;
+//! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`).
+//!
+//! A line that waits in the queue for another core comes in its turn all the same.
+
+use super::{Directory, LineNumber, place::PlaceKind};
+use crate::sim::kernel::Touch;
+
+/// Misses whose lines a core remembers.
+const REMEMBERED: usize = 8;
+/// So many looks at a word in a row can be foreseen.
+const FORESEEN: u32 = 32;
+/// What a pointer points to is taken to be so large, at most.
+const OBJECT: usize = 4096;
+
+/// A core's, looked at when it misses.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Overlap {
+    /// Lines of the last misses, and where the next one goes.
+    lines: [u32; REMEMBERED],
+    next: u8,
+    /// Whether the last one was in a latch's code.
+    latch: bool,
+    /// How often a word had been looked at in vain when its line came, the last time.
+    looks: u32,
+    /// How long ago an independent miss would have been asked for, when the last one had ended.
+    early: u64,
+    /// When the last one had ended, and what was computed by then since the first.
+    ended: u64,
+    computed: u64,
+    /// The address of the last miss.
+    address: usize,
+    /// The pointer that was loaded last, and how much of `early` had passed when it was known.
+    pointer: usize,
+    behind: u64,
+}
+
+impl Default for Overlap {
+    fn default() -> Overlap {
+        Overlap {
+            lines: [u32::MAX; REMEMBERED],
+            next: 0,
+            latch: false,
+            looks: 0,
+            early: 0,
+            ended: 0,
+            computed: 0,
+            address: 0,
+            pointer: 0,
+            behind: 0,
+        }
+    }
+}
+
+impl Directory {
+    /// How long before `now` the line of a miss was asked for, if it is free.
+    pub(super) fn asked_before(
+        &mut self,
+        core: usize,
+        now: u64,
+        number: LineNumber,
+        address: usize,
+        kind: PlaceKind,
+    ) -> u64 {
+        let window = self.times.window;
+        let overlap = &mut self.overlaps[core];
+        overlap.computed += now.saturating_sub(overlap.ended);
+        overlap.ended = now;
+        if overlap.computed > window {
+            (overlap.early, overlap.computed) = (0, 0);
+        }
+        overlap.address = address;
+        if address.wrapping_sub(overlap.pointer) < OBJECT {
+            return overlap.early.saturating_sub(overlap.behind);
+        }
+        let known = overlap.lines.contains(&(number as u32)) || overlap.latch && kind != PlaceKind::Latch;
+        if known { overlap.early } else { 0 }
+    }
+
+    /// A miss has ended, or will: the core has waited for it.
+    pub(super) fn missed(
+        &mut self,
+        core: usize,
+        ended: u64,
+        waited: u64,
+        number: LineNumber,
+        kind: PlaceKind,
+        touch: Touch,
+    ) {
+        let looks = self.pipelines[core].looks;
+        let overlap = &mut self.overlaps[core];
+        let foreseen = looks == 0 || looks == overlap.looks && looks <= FORESEEN;
+        if looks > 0 {
+            overlap.looks = looks;
+        }
+        if overlap.lines.iter().all(|&line| line != number as u32) {
+            overlap.lines[usize::from(overlap.next)] = number as u32;
+            overlap.next = (overlap.next + 1) % REMEMBERED as u8;
+        }
+        overlap.latch = kind == PlaceKind::Latch;
+        overlap.ended = ended;
+        let ends = touch == Touch::Change && !self.profile.changes_overlap;
+        if foreseen && !ends && self.times.window > 0 {
+            overlap.early += waited;
+        } else {
+            (overlap.early, overlap.computed) = (0, 0);
+        }
+    }
+
+    /// The core does a fence, or an atomic change that finds its line, after so long a wait for its stores.
+    #[inline]
+    pub(in crate::sim) fn serialized(&mut self, core: usize) {
+        if !self.profile.changes_overlap {
+            let overlap = &mut self.overlaps[core];
+            (overlap.early, overlap.computed) = (0, 0);
+        }
+    }
+
+    /// The core has looked at the word of its last access so often again.
+    #[inline]
+    pub(in crate::sim) fn looked_again(&mut self, core: usize, rounds: u64) {
+        let pipeline = &mut self.pipelines[core];
+        pipeline.looks = pipeline.looks.saturating_add(u32::try_from(rounds).unwrap_or(u32::MAX));
+    }
+
+    /// The core has loaded a pointer.
+    #[inline]
+    pub(in crate::sim) fn learned(&mut self, core: usize, pointer: usize) {
+        let overlap = &mut self.overlaps[core];
+        let missed = overlap.address == self.pipelines[core].address;
+        (overlap.pointer, overlap.behind) = (pointer, if missed { overlap.early } else { 0 });
+    }
+}
