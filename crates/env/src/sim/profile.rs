@@ -250,6 +250,7 @@ pub const PROFILES: &[Profile] = &[
         memory: [443, 443, 614, 614],
         cached: 55,
         window: 32,
+        pause: 15,
         ..COMMON
     },
     Profile {
@@ -282,6 +283,7 @@ pub const PROFILES: &[Profile] = &[
         own: [120, 120, 324, 430],
         memory: [355, 355, 492, 601],
         window: 32,
+        pause: 15,
         ..COMMON
     },
     Profile {
@@ -317,6 +319,7 @@ pub const PROFILES: &[Profile] = &[
         following: 4,
         occupancy: [12, 12, 40, 40],
         window: 128,
+        pause: 140,
         ..COMMON
     },
     Profile {

@@ -21,48 +21,63 @@ use crate::sim::kernel::Touch;
 /// Misses whose lines a core remembers.
 const REMEMBERED: usize = 8;
 /// So many looks at a word in a row can be foreseen.
-const FORESEEN: u32 = 32;
+const FORESEEN: u8 = 32;
 /// What a pointer points to is taken to be so large, at most.
 const OBJECT: usize = 4096;
 
-/// A core's, looked at when it misses.
+/// A core's, looked at when it misses: one line of the real machine's caches. Times in picoseconds; what is longer than four
+/// milliseconds counts as that.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Overlap {
-    /// Lines of the last misses, and where the next one goes.
+    /// Lines of the last misses, where the next one goes, and where that of the very last one is.
     lines: [u32; REMEMBERED],
     next: u8,
+    last: u8,
     /// Whether the last one was in a latch's code.
     latch: bool,
     /// How often a word had been looked at in vain when its line came, the last time.
-    looks: u32,
+    looks: u8,
     /// How long ago an independent miss would have been asked for, when the last one had ended.
-    early: u64,
-    /// When the last one had ended, and what was computed by then since the first.
+    early: u32,
+    /// What was computed by then since the first.
+    computed: u32,
+    /// How much of `early` had passed when the pointer was known that was loaded last.
+    behind: u32,
+    /// When the last one had ended.
     ended: u64,
-    computed: u64,
-    /// The address of the last miss.
-    address: usize,
-    /// The pointer that was loaded last, and how much of `early` had passed when it was known.
     pointer: usize,
-    behind: u64,
 }
+
+const _: () = assert!(size_of::<Overlap>() == 64);
 
 impl Default for Overlap {
     fn default() -> Overlap {
         Overlap {
             lines: [u32::MAX; REMEMBERED],
             next: 0,
+            last: 0,
             latch: false,
             looks: 0,
             early: 0,
-            ended: 0,
             computed: 0,
-            address: 0,
-            pointer: 0,
             behind: 0,
+            ended: 0,
+            pointer: 0,
         }
     }
+}
+
+impl Overlap {
+    /// Nothing is under way any more.
+    #[inline]
+    fn end(&mut self) {
+        (self.early, self.computed) = (0, 0);
+    }
+}
+
+fn short(picoseconds: u64) -> u32 {
+    u32::try_from(picoseconds).unwrap_or(u32::MAX)
 }
 
 impl Directory {
@@ -75,19 +90,17 @@ impl Directory {
         address: usize,
         kind: PlaceKind,
     ) -> u64 {
-        let window = self.times.window;
         let overlap = &mut self.overlaps[core];
-        overlap.computed += now.saturating_sub(overlap.ended);
+        overlap.computed = overlap.computed.saturating_add(short(now.saturating_sub(overlap.ended)));
         overlap.ended = now;
-        if overlap.computed > window {
-            (overlap.early, overlap.computed) = (0, 0);
+        if u64::from(overlap.computed) > self.times.window {
+            overlap.end();
         }
-        overlap.address = address;
         if address.wrapping_sub(overlap.pointer) < OBJECT {
-            return overlap.early.saturating_sub(overlap.behind);
+            return u64::from(overlap.early.saturating_sub(overlap.behind));
         }
         let known = overlap.lines.contains(&(number as u32)) || overlap.latch && kind != PlaceKind::Latch;
-        if known { overlap.early } else { 0 }
+        if known { u64::from(overlap.early) } else { 0 }
     }
 
     /// A miss has ended, or will: the core has waited for it.
@@ -100,32 +113,36 @@ impl Directory {
         kind: PlaceKind,
         touch: Touch,
     ) {
-        let looks = self.pipelines[core].looks;
+        let looks = u8::try_from(self.pipelines[core].looks).unwrap_or(u8::MAX);
         let overlap = &mut self.overlaps[core];
         let foreseen = looks == 0 || looks == overlap.looks && looks <= FORESEEN;
         if looks > 0 {
             overlap.looks = looks;
         }
-        if overlap.lines.iter().all(|&line| line != number as u32) {
-            overlap.lines[usize::from(overlap.next)] = number as u32;
-            overlap.next = (overlap.next + 1) % REMEMBERED as u8;
-        }
+        overlap.last = match overlap.lines.iter().position(|&line| line == number as u32) {
+            Some(place) => place as u8,
+            None => {
+                let place = overlap.next;
+                overlap.lines[usize::from(place)] = number as u32;
+                overlap.next = (place + 1) % REMEMBERED as u8;
+                place
+            }
+        };
         overlap.latch = kind == PlaceKind::Latch;
         overlap.ended = ended;
         let ends = touch == Touch::Change && !self.profile.changes_overlap;
         if foreseen && !ends && self.times.window > 0 {
-            overlap.early += waited;
+            overlap.early = overlap.early.saturating_add(short(waited));
         } else {
-            (overlap.early, overlap.computed) = (0, 0);
+            overlap.end();
         }
     }
 
-    /// The core does a fence, or an atomic change that finds its line, after so long a wait for its stores.
+    /// The core does a fence, or an atomic change that finds its line.
     #[inline]
     pub(in crate::sim) fn serialized(&mut self, core: usize) {
         if !self.profile.changes_overlap {
-            let overlap = &mut self.overlaps[core];
-            (overlap.early, overlap.computed) = (0, 0);
+            self.overlaps[core].end();
         }
     }
 
@@ -139,8 +156,10 @@ impl Directory {
     /// The core has loaded a pointer.
     #[inline]
     pub(in crate::sim) fn learned(&mut self, core: usize, pointer: usize) {
+        let line = self.pipelines[core].line;
         let overlap = &mut self.overlaps[core];
-        let missed = overlap.address == self.pipelines[core].address;
+        // Perhaps it was there: to wait for it is the less hopeful guess.
+        let missed = overlap.lines[usize::from(overlap.last)] == line;
         (overlap.pointer, overlap.behind) = (pointer, if missed { overlap.early } else { 0 });
     }
 }

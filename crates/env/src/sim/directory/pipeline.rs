@@ -18,7 +18,7 @@ pub(super) struct Pipeline {
     pub(super) line: u32,
     /// How often in a row, beside the first time, it has accessed that word.
     pub(super) looks: u32,
-    pub(super) address: usize,
+    address: usize,
     /// When the lines of all stores have come.
     stored_at: u64,
     /// How much fits into the time of the last atomic change, if it follows at once: at that clock.
@@ -119,6 +119,7 @@ impl Directory {
     #[inline]
     pub(in crate::sim) fn prefetch(&self, core: usize, address: usize) {
         prefetch(&raw const self.pipelines[core]);
+        prefetch(&raw const self.overlaps[core]);
         self.table.prefetch(address, core);
     }
 }
