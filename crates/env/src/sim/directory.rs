@@ -19,6 +19,7 @@ mod overlap;
 mod pipeline;
 mod place;
 mod table;
+mod times;
 mod watch;
 
 use std::{collections::BTreeMap, panic::Location};
@@ -32,6 +33,7 @@ use pipeline::Pipeline;
 use place::PlaceKinds;
 pub(super) use table::LineNumber;
 use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
+use times::Times;
 
 use super::{
     kernel::Touch,
@@ -50,25 +52,6 @@ pub(super) struct Counts {
     /// Lines that came, or were taken away, from another core of the same socket, and from another socket.
     pub(super) near: u64,
     pub(super) far: u64,
-}
-
-/// Figures of a [`Profile`], in picoseconds.
-struct Times {
-    hit: u64,
-    change: u64,
-    load_modified: [u64; DISTANCES],
-    load_shared: [u64; DISTANCES],
-    own: [u64; DISTANCES],
-    memory: [u64; DISTANCES],
-    occupancy: [u64; DISTANCES],
-    invalidate_each: u64,
-    cached: u64,
-    computation: u64,
-    lock_computation: u64,
-    latch_computation: u64,
-    following: u64,
-    shadow: u64,
-    window: u64,
 }
 
 /// Bytes of a line.
@@ -132,28 +115,6 @@ pub(super) struct Directory {
     named: BTreeMap<usize, Named>,
 }
 
-fn times(profile: &Profile) -> Times {
-    let picoseconds = |cycles: u64| (cycles as f64 * 1000.0 / profile.gigahertz).round() as u64;
-    let all = |table: [u64; DISTANCES]| table.map(picoseconds);
-    Times {
-        hit: (profile.hit * 1000.0 / profile.gigahertz).round() as u64,
-        change: picoseconds(profile.change),
-        load_modified: all(profile.load_modified),
-        load_shared: all(profile.load_shared),
-        own: all(profile.own),
-        memory: all(profile.memory),
-        occupancy: all(profile.occupancy),
-        invalidate_each: picoseconds(profile.invalidate_each),
-        cached: picoseconds(profile.cached),
-        computation: picoseconds(profile.computation),
-        lock_computation: picoseconds(profile.lock_computation),
-        latch_computation: (profile.latch_computation * 1000.0 / profile.gigahertz).round() as u64,
-        following: picoseconds(profile.following),
-        shadow: picoseconds(profile.shadow),
-        window: picoseconds(profile.window),
-    }
-}
-
 impl Directory {
     pub(super) fn new(profile: Profile, cores: usize, seed: u64) -> Directory {
         let sockets = cores.div_ceil(profile.cores_per_socket);
@@ -169,7 +130,7 @@ impl Directory {
                 .collect(),
             own_caches: (0..cores).map(|_| Ages::new(profile.own_cache_bytes, LINE)).collect(),
             last_caches: (0..sockets).map(|_| Ages::new(profile.cache_bytes, LINE)).collect(),
-            times: times(&profile),
+            times: Times::of(&profile),
             profile,
             cores,
             table: Table::new(cores),

@@ -6,6 +6,7 @@
 //! another is shorter by two and more.
 
 mod core;
+mod memory;
 mod order;
 mod report;
 mod spin;
@@ -19,7 +20,7 @@ use self::{
 };
 use super::{
     directory::Directory,
-    kernel::{END_OF_TIME, Leave, ThreadNumber, Touch},
+    kernel::{END_OF_TIME, Leave, ThreadNumber},
     profile::Profile,
     scheduler::{Costs, SPENT_KINDS, Spent},
 };
@@ -132,73 +133,6 @@ impl Machine {
     #[inline]
     pub(super) fn tally(&mut self, spent: Spent, picoseconds: u64) {
         self.spent[spent as usize] += picoseconds;
-    }
-
-    #[inline]
-    pub(super) fn access(
-        &mut self,
-        clock: &mut u64,
-        address: usize,
-        touch: Touch,
-        at: &'static Location<'static>,
-    ) -> Access {
-        let now = *clock;
-        if !self.charging {
-            self.directory.prepare(address);
-            *clock += UNCHARGED;
-            self.tally(Spent::Computing, UNCHARGED);
-            return Access::default();
-        }
-        let cost = self.directory.access(self.here, now, address, touch, at);
-        self.tally(Spent::Computing, cost.computing);
-        self.tally(Spent::Memory, cost.waiting);
-        *clock += cost.computing + cost.waiting;
-        Access {
-            booked: cost.booked.then_some(cost.line),
-            waits: cost.waiting > 0 && touch != Touch::Store,
-            disturbed: self.disturb(now),
-        }
-    }
-
-    /// This core accesses this address, when its turn comes.
-    #[inline]
-    pub(super) fn prefetch(&self, core: usize, address: usize) {
-        self.directory.prefetch(core, address);
-    }
-
-    pub(super) fn arrive(
-        &mut self,
-        clock: &mut u64,
-        line: LineNumber,
-        touch: Touch,
-        at: &'static Location<'static>,
-    ) -> bool {
-        let now = *clock;
-        let waited = self.directory.arrive(self.here, now, line, touch, at);
-        self.tally(Spent::Memory, waited);
-        *clock += waited;
-        self.disturb(now)
-    }
-
-    /// A fence: how long it takes, from this clock on, until others see all that the core has stored which runs.
-    pub(super) fn fence(&mut self, clock: u64) -> u64 {
-        if !self.charging {
-            return 0;
-        }
-        self.directory.serialized(self.here);
-        self.directory.drained(self.here, clock)
-    }
-
-    /// A pause, none of which takes exactly as long as the one before.
-    #[inline]
-    pub(super) fn pause(&mut self) -> u64 {
-        self.directory.about(self.costs.pause)
-    }
-
-    /// The core that runs has loaded a pointer.
-    #[inline]
-    pub(super) fn learned(&mut self, pointer: usize) {
-        self.directory.learned(self.here, pointer);
     }
 
     pub(super) fn ready(&mut self, thread: ThreadNumber, now: u64) {

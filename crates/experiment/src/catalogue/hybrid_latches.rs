@@ -66,7 +66,7 @@ fn tpcc(scale: Scale) -> Experiment {
                 20.0,
                 10.0,
                 "dominates",
-            ).because(Cause::Experiment, "HyPer's transactions lock no records: here 40 threads wait for locks for a third of their time"),
+            ).because(Cause::Experiment, "HyPer's transactions lock no records: here 40 threads wait for locks for a quarter of their time"),
             Claim::at_least(
                 "shared latches stop, because readers contend in the upper nodes",
                 rate("hybrid", At::X(40.0)),
@@ -77,7 +77,7 @@ fn tpcc(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Technique,
-                "HyPer's transactions lock no records: here they wait for locks for a third of their time, whatever the latches. Shared ones \
+                "HyPer's transactions lock no records: here they wait for locks for a quarter of their time, whatever the latches. Shared ones \
                  cost 160 atomic changes a transaction, and take memory from 19 to 24 % of the time",
             ),
             Claim::order(

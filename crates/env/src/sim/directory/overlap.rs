@@ -11,7 +11,8 @@
 //! - if too much is computed between them: what has been begun and is not done finds room in a buffer of the core (`Profile::window`);
 //! - behind a word that was looked at again: who looks again waits for a change, and what he does then is foreseen only if he has
 //!   looked as often the last time, and not too often for what foresees it;
-//! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`).
+//! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
+//!   change itself is asked for with those before it all the same.
 //!
 //! A line that waits in the queue for another core comes in its turn all the same.
 

@@ -1,0 +1,46 @@
+//! Which machine is meant, how far its sockets are from each other, and machines that are a little other.
+
+use super::{PROFILES, Profile};
+
+impl Profile {
+    /// The machine of this name.
+    pub fn named(name: &str) -> Option<&'static Profile> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// The names of all machines.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PROFILES.iter().map(|profile| profile.name)
+    }
+
+    /// How many cores the machine has. A simulation may have more: they are further sockets, up to sixteen.
+    pub fn cores(&self) -> usize {
+        self.sockets * self.cores_per_socket
+    }
+
+    /// The distance of cores in two sockets.
+    pub(in crate::sim) fn socket_distance(&self, a: usize, b: usize) -> usize {
+        match (a ^ b).count_ones() {
+            0 => 0,
+            1 => 2,
+            _ if self.cube => 3,
+            _ => 2,
+        }
+    }
+
+    /// The same machine with everything beyond the own socket at `percent` of its cost: for bands of sensitivity.
+    pub fn with_remote_percent(mut self, percent: u64) -> Profile {
+        for table in [&mut self.load_modified, &mut self.load_shared, &mut self.own, &mut self.memory] {
+            for cycles in &mut table[2..] {
+                *cycles = *cycles * percent / 100;
+            }
+        }
+        self
+    }
+
+    /// The same machine with another retention.
+    pub fn with_retention_percent(mut self, percent: u64) -> Profile {
+        self.retention_percent = percent;
+        self
+    }
+}
