@@ -12,8 +12,8 @@ const PLOT: &str = "commits/s";
 /// The second machine of the paper, a Niagara with 64 contexts.
 const NIAGARA: &str = "--profile niagara32 --cores 64";
 /// Why policies that make many give way lose little.
-const GIVING_WAY_IS_CHEAP: &str = "giving way costs little here: by 60 threads six of ten attempts end early with wait-die, and more than a third \
-    with wound-wait, and 82 and 90 % of the throughput are left";
+const GIVING_WAY_IS_CHEAP: &str = "giving way costs little here: by 60 threads more than half of the attempts end early with wait-die, and a third \
+    with wound-wait, and 75 and 81 % of the throughput are left";
 
 /// Why inherited intent locks are faster than there.
 const ALL_ARE_INHERITED: &str = "every intent lock is inherited here, not only hot ones, so that without absolute locks nothing \

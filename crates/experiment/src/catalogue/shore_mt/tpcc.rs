@@ -73,7 +73,7 @@ pub(super) fn new_order(scale: Scale) -> Experiment {
             .because(
                 Cause::Technique,
                 "who reads ITEM writes no shared memory here and rows of STOCK are locked one by one: \
-                 11 % of the time of 32 threads is spent waiting for locks, 1 % for latches",
+                 7 % of the time of 32 threads is spent waiting for locks, 1 % for latches",
             ),
         ],
         remark: "DBMS X and PostgreSQL are not here: the rival is this engine with one mutex around each part, as in 1.1. Warehouses have few items and customers when quick, so that they fit a simulated machine; \

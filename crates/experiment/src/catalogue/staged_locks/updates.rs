@@ -199,7 +199,7 @@ pub(super) fn hotspot(scale: Scale) -> Experiment {
                 rate("global_mutex, hotspot", At::Last),
                 16.5,
                 2.0,
-            ).because(Cause::Experiment, "when quick 5 % of the rows are 1,000, and 5,000 there: with the staged table 200 threads wait for each other's rows for five sixths of their time"),
+            ).because(Cause::Experiment, "when quick 5 % of the rows are 1,000, and 5,000 there: with the staged table 200 threads wait for each other's rows for 63 % of their time"),
             Claim::at_most(
                 "hotspot: hardly anybody is aborted",
                 Quantity::spot(ABORTED, "staged, hotspot", At::Peak),
