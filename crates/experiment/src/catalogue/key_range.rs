@@ -17,7 +17,7 @@ const GIVING_WAY_IS_CHEAP: &str = "giving way costs little here: by 60 threads m
 
 /// Why inherited intent locks are faster than there.
 const ALL_ARE_INHERITED: &str = "every intent lock is inherited here, not only hot ones, so that without absolute locks nothing \
-    is touched that others change: 1.2 ms for all, 4.6 with lightweight ones, whose counters all share, and 23 in the table";
+    is touched that others change: 1.2 ms for all, 4.6 with lightweight ones, whose counters all share, and 44 in the table";
 
 /// Why some give way although nobody deadlocks.
 const BLOOM: &str = "all of these are suspicions by digests of three bits of 512 for each transaction, which nobody confirms, as in the paper. The \
@@ -205,8 +205,8 @@ fn intent(scale: Scale) -> Experiment {
             )
             .because(
                 Cause::Experiment,
-                "6,000 transactions are over in 5 ms without any; 60 absolute locks make somebody wait 1,300 times, \
-                 and take 10 ms more. Inheritance minds them more, 1.2 to 16 ms; locks in the table less, 23 to 29",
+                "6,000 transactions are over in 5 ms without any; 60 absolute locks make somebody wait 1,100 times, \
+                 and take 8 ms more. Inheritance minds them more, 1.2 to 22 ms; locks in the table less, 44 to 55",
             ),
         ],
         remark: "60 threads on 64 simulated contexts of a Niagara, as in the paper. The first two ratios are those without absolute locks.",
