@@ -1,4 +1,6 @@
 //! Bytes to and from atomic words, little-endian, with relaxed accesses.
+//!
+//! In the simulated world an access is one of the caller's source: what it costs and what it is called depend on that.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +14,7 @@ const MANY: usize = 64;
 
 /// Loads the words of `from` to `to`, as many as both have.
 #[inline]
+#[cfg_attr(foreshore_sim, track_caller)]
 pub fn load(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
     if to.len() >= MANY {
         return load_many(from, to);
@@ -22,18 +25,24 @@ pub fn load(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
 }
 
 #[inline(never)]
+#[cfg_attr(foreshore_sim, track_caller)]
 fn load_many(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
     let count = from.len().min(to.len());
     let (turns, rest) = from[..count].as_chunks::<TURN>();
     let (places, last) = to[..count].as_chunks_mut::<TURN>();
-    let one =
-        |(from, to): (&AtomicU64, &mut [u8; WORD_BYTES])| *to = from.load(Ordering::Relaxed).to_le_bytes();
-    turns.iter().zip(places).for_each(|(from, to)| from.iter().zip(to).for_each(one));
-    rest.iter().zip(last).for_each(one);
+    for (to, from) in places.iter_mut().zip(turns) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.load(Ordering::Relaxed).to_le_bytes();
+        }
+    }
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = from.load(Ordering::Relaxed).to_le_bytes();
+    }
 }
 
 /// Stores the words of `from` to `to`, as many as both have.
 #[inline]
+#[cfg_attr(foreshore_sim, track_caller)]
 pub fn store(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
     if from.len() >= MANY {
         return store_many(from, to);
@@ -44,22 +53,33 @@ pub fn store(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
 }
 
 #[inline(never)]
+#[cfg_attr(foreshore_sim, track_caller)]
 fn store_many(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
     let count = from.len().min(to.len());
     let (turns, rest) = from[..count].as_chunks::<TURN>();
     let (places, last) = to[..count].as_chunks::<TURN>();
-    let one =
-        |(from, to): (&[u8; WORD_BYTES], &AtomicU64)| to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
-    turns.iter().zip(places).for_each(|(from, to)| from.iter().zip(to).for_each(one));
-    rest.iter().zip(last).for_each(one);
+    for (from, to) in turns.iter().zip(places) {
+        for (from, to) in from.iter().zip(to) {
+            to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+        }
+    }
+    for (from, to) in rest.iter().zip(last) {
+        to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+    }
 }
 
 /// Stores zeros.
+#[cfg_attr(foreshore_sim, track_caller)]
 pub fn clear(words: &[AtomicU64]) {
     let (turns, rest) = words.as_chunks::<TURN>();
-    let one = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
-    turns.iter().for_each(|turn| turn.iter().for_each(one));
-    rest.iter().for_each(one);
+    for turn in turns {
+        for word in turn {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+    for word in rest {
+        word.store(0, Ordering::Relaxed);
+    }
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_sim))))]

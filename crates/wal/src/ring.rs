@@ -80,7 +80,9 @@ impl Ring {
         self.written.store(to, Ordering::Release);
         // Pairs with the fence in `read`: who reads a word that is cleared below knows that it came too late.
         fence(Ordering::Release);
-        self.runs(from, to).into_iter().for_each(words::clear);
+        for run in self.runs(from, to) {
+            words::clear(run);
+        }
         // Pairs with the acquire in `taken`.
         self.reclaimed.store(to, Ordering::Release);
     }
