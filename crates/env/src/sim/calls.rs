@@ -81,11 +81,7 @@ pub(super) fn fence_cost(ordering: Ordering) {
 /// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before the
 /// next access.
 pub fn pause() {
-    let paused = with(|kernel| {
-        let pause = kernel.scheduler.pause();
-        kernel.spend(Spent::Spinning, pause);
-    });
-    match paused {
+    match with(|kernel| kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause)) {
         Some(()) => give_way(),
         None => std::hint::spin_loop(),
     }

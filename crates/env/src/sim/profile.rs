@@ -57,8 +57,8 @@
 //! has a patent on that (US 10,095,637: what is behind a lock instruction retires before it, unless somebody interferes).
 //! Elsewhere nothing overlaps with them, as in Schweizer's measurements.
 //!
-//! 255 pauses took 6,279 ns there, 24.6 each. Of series of 32 the middle 98 % lay within 4 %, of 128 the middle 80 % within 8; so pauses differ as
-//! transfers do.
+//! 255 pauses took 6,279 ns there, 24.6 each. Of series of 32 the middle 98 % lay within 4 %, of 128 the middle 80 % within 8; here all are alike, so
+//! that who sleeps while he spins comes to the same times as who runs each round.
 //!
 //! How fast lines move under contention follows for B's machine from Table 3: 40 threads that read under reader-writer locks take
 //! 80 to 99 cycles for each line that moves (4,531 cycles for 1.2 lines, 5,135 for 1.3, 9,583 for 3.0, by 40 threads at a time), half
@@ -120,7 +120,7 @@ pub struct Profile {
     pub migrates: bool,
     /// Percent of a transfer during which the old owner still hits.
     pub retention_percent: u64,
-    /// By how many percent at most a transfer or a pause takes more or less than what stands here; evenly drawn.
+    /// By how many percent at most a transfer takes more or less than what stands here; evenly drawn.
     pub spread_percent: u64,
     /// Percent of a transfer that are left for an access which has waited for the line at least as long as the rest takes.
     pub queued_percent: u64,

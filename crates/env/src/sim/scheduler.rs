@@ -120,15 +120,6 @@ impl Scheduler {
         }
     }
 
-    /// How long one pause takes.
-    #[inline]
-    pub(super) fn pause(&mut self) -> u64 {
-        match self {
-            Scheduler::Machine(machine) => machine.pause(),
-            Scheduler::Explorer(explorer) => explorer.costs.pause,
-        }
-    }
-
     /// Who runs has found a pointer in memory.
     #[inline]
     pub(super) fn learned(&mut self, pointer: usize) {

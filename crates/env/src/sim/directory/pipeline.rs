@@ -93,7 +93,7 @@ impl Directory {
     }
 
     /// A time near to this one, evenly drawn.
-    pub(in crate::sim) fn about(&mut self, latency: u64) -> u64 {
+    pub(super) fn about(&mut self, latency: u64) -> u64 {
         let most = latency * self.profile.spread_percent / 100;
         latency - most + self.random.below(2 * most + 1)
     }

@@ -61,12 +61,6 @@ impl Machine {
         self.directory.drained(self.here, clock)
     }
 
-    /// A pause, none of which takes exactly as long as the one before.
-    #[inline]
-    pub(in crate::sim) fn pause(&mut self) -> u64 {
-        self.directory.about(self.costs.pause)
-    }
-
     /// The core that runs has loaded a pointer.
     #[inline]
     pub(in crate::sim) fn learned(&mut self, pointer: usize) {
