@@ -6,8 +6,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 pub const WORD_BYTES: usize = size_of::<u64>();
-/// Words that are copied in one turn where there are many: a compiler unrolls no loop of atomic accesses, and one word a turn takes
-/// twice as many instructions.
+/// Words that are copied in one turn where there are many: a compiler unrolls no loop of atomic accesses of which it does not know how
+/// many they are, and one word a turn takes twice as many instructions.
 const TURN: usize = 8;
 /// So many are many. Fewer are copied where they are wanted, without a call.
 const MANY: usize = 64;
@@ -30,14 +30,10 @@ fn load_many(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
     let count = from.len().min(to.len());
     let (turns, rest) = from[..count].as_chunks::<TURN>();
     let (places, last) = to[..count].as_chunks_mut::<TURN>();
-    for (to, from) in places.iter_mut().zip(turns) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = from.load(Ordering::Relaxed).to_le_bytes();
-        }
+    for (from, to) in turns.iter().zip(places) {
+        load(from, to);
     }
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = from.load(Ordering::Relaxed).to_le_bytes();
-    }
+    load(rest, last);
 }
 
 /// Stores the words of `from` to `to`, as many as both have.
@@ -59,13 +55,9 @@ fn store_many(from: &[[u8; WORD_BYTES]], to: &[AtomicU64]) {
     let (turns, rest) = from[..count].as_chunks::<TURN>();
     let (places, last) = to[..count].as_chunks::<TURN>();
     for (from, to) in turns.iter().zip(places) {
-        for (from, to) in from.iter().zip(to) {
-            to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
-        }
+        store(from, to);
     }
-    for (from, to) in rest.iter().zip(last) {
-        to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
-    }
+    store(rest, last);
 }
 
 /// Stores zeros.

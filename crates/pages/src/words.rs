@@ -273,9 +273,7 @@ impl PageWords {
         let (all, _) = self.0.as_chunks::<LINE_WORDS>();
         let (Some(from), Some(to)) = (all.get(lines.clone()), target.get_mut(lines)) else { return };
         for (to, from) in to.iter_mut().zip(from) {
-            for (to, from) in to.iter_mut().zip(from) {
-                *to = from.load(Ordering::Relaxed).to_le_bytes();
-            }
+            words::load(from, to);
         }
     }
 

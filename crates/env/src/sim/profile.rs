@@ -51,7 +51,7 @@
 //!
 //! How far a core looks ahead (`window`) is the size of its buffer of begun instructions at four a cycle: 128 of them for Westmere and 168 for
 //! Ivy Bridge (measured at blog.stuffedcow.net/2013/05/measuring-rob-capacity), 320 for Zen 4, 448 for Zen 5 and 512 for Granite Rapids by
-//! their manufacturers (from memory); processors that work in order do not. On Zen 4 atomic changes and fences let misses overlap
+//! their manufacturers (not looked up); processors that work in order do not. On Zen 4 atomic changes and fences let misses overlap
 //! (2026-11-26, one thread, any of 128 MiB of lines, where one line after another takes 231 ns): loads take 29 ns each, changes 32, a load and a
 //! change 38, two changes 39, a load and a fence 33, a store and a change 37; among 4 MiB, 16 ns one after another, a change takes 4.6. AMD
 //! has a patent on that (US 10,095,637: what is behind a lock instruction retires before it, unless somebody interferes).
