@@ -93,9 +93,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// As [`DiskFile::write_all_at`], for a stream that nobody will read soon: past the system's cache, where the file allows it. That
-    /// spares the processor a copy, and memory. Whole blocks of [`BLOCK_BYTES`] go that way, if there are enough of them to be worth it
-    /// and `bytes` lies in memory as its place in the file does, modulo the block; the rest goes as usual.
+    /// As [`DiskFile::write_all_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares the
+    /// processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`] go that way if they lie in memory as
+    /// in the file, at multiples of the block; anything else goes as usual.
     fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
     }

@@ -67,8 +67,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads agree on where their records go in the log. Default: fetch_add.
     pub log_insert: LogInsert,
-    /// Whether the log is written past the system's cache (`O_DIRECT`), where a quarter of a megabyte or more is to be written at once and
-    /// the file system allows it: nobody reads it again, and a copy of it would cost memory and processor time. False for a
+    /// Whether the log is written past the system's cache (`O_DIRECT`), where the file system allows it: hardly anybody reads it again, and a
+    /// copy of it would cost memory and processor time, and each sync a search for it. False for a
     /// disk that is slow beside what is written, if commits are [`Durability::Lazy`]: the cache takes what the disk cannot, for a
     /// while. Default: true.
     pub log_past_cache: bool,

@@ -33,7 +33,7 @@ pub struct LogOptions {
     pub flush_interval: Duration,
     /// How those who append agree on where their records go.
     pub insert: LogInsert,
-    /// Whether large pieces go past the system's cache, where the file system allows it.
+    /// Whether what is written goes past the system's cache, where the file system allows it.
     pub past_cache: bool,
 }
 

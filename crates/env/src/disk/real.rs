@@ -29,9 +29,6 @@ const FILE_MODE: u32 = 0o600;
 /// Permission bits of directories: the owner alone.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Less than this is not worth the wait for the disk: the cache takes it at once.
-const LEAST_PAST_CACHE: usize = 256 << 10;
-
 /// Lock files held by this process, by device and inode: locks of the operating system do not all keep a process
 /// from itself; and who took them, because a fork has a copy. Guarded by the mutex.
 static HELD_HERE: Mutex<Option<HeldHere>> = Mutex::new(None);
@@ -248,22 +245,13 @@ impl DiskFile for RealFile {
         self.own()?.write_all_at(bytes, offset)
     }
 
-    /// What lies before and behind the whole blocks goes through the cache. So no block goes both ways, as long as each stream begins
-    /// where the one before ended.
     fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let file = self.own()?;
-        let lead = offset.next_multiple_of(BLOCK_BYTES as u64) - offset;
-        let (lead, blocks) = bytes.split_at(bytes.len().min(lead as usize));
-        let (blocks, rest) = blocks.as_chunks::<BLOCK_BYTES>();
-        let blocks = blocks.as_flattened();
-        if blocks.len() < LEAST_PAST_CACHE || !blocks.as_ptr().addr().is_multiple_of(BLOCK_BYTES) {
-            return file.write_all_at(bytes, offset);
-        }
-        let begin = offset + lead.len() as u64;
-        let done = self.write_past_cache(blocks, begin)?;
-        file.write_all_at(lead, offset)?;
-        file.write_all_at(&blocks[done..], begin + done as u64)?;
-        file.write_all_at(rest, begin + blocks.len() as u64)
+        let whole = [bytes.as_ptr().addr() as u64, bytes.len() as u64, offset]
+            .iter()
+            .all(|place| place.is_multiple_of(BLOCK_BYTES as u64));
+        let done = if whole { self.write_past_cache(bytes, offset)? } else { 0 };
+        file.write_all_at(&bytes[done..], offset + done as u64)
     }
 
     fn sync(&self) -> io::Result<()> {

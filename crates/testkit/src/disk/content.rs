@@ -105,6 +105,13 @@ impl Content {
         self.cached.blocks.contains_key(&block)
     }
 
+    /// The first place from `offset` on that is no zero; by the block.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
+        let blocks = self.cached.blocks.range(offset / BLOCK_BYTES as u64..);
+        let mut written = blocks.filter(|(_, block)| block.iter().any(|&byte| byte != 0));
+        written.next().map(|(block, _)| offset.max(block * BLOCK_BYTES as u64))
+    }
+
     /// Takes space for a block, without changing what is read.
     pub(super) fn reserve_block(&mut self, block: u64) {
         self.cached.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));

@@ -325,6 +325,12 @@ impl DiskFile for OpenFile {
         Ok(state.file_mut(self.file)?.length())
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        let mut state = self.disk.state.lock();
+        state.alive()?;
+        Ok(state.file_mut(self.file)?.next_data(offset))
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.for_writing()?;
         let operation = state.operation(&self.path)?;

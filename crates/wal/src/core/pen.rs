@@ -5,7 +5,7 @@
 //! The pen does not wait for a sync where a segment ends: the next one is prepared, and written under the name of a spare until the
 //! flusher has synced all before it and admits it to the log (WAL-5).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{disk::BLOCK_BYTES, thread, time::Duration};
@@ -21,10 +21,17 @@ use crate::{
 const PIECE_BYTES: u64 = 1 << 20;
 /// Segments that are written to their end before the first of them is durable, at most: what the writer is ahead of the disk.
 const MOST_ENDED: usize = 4;
+/// So much is written with zeros ahead, where a file has only reserved its space so far: there each sync makes the system note durably
+/// which blocks have been written, and so it does that for many at a time.
+const AHEAD_BYTES: u64 = 64 << 10;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 /// How often somebody only yields to who is in the middle of an append, before he sleeps.
 const YIELDS: u32 = 16;
 /// How long he sleeps then.
 const NAP: Duration = Duration::from_micros(50);
+
+// So no piece begins or ends with a part of a block that is not of the log.
+const _: () = assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK) && AHEAD_BYTES.is_multiple_of(BLOCK));
 
 /// Guarded by its mutex, which is held while a piece is written, and while a segment is prepared if none is, but not for a sync.
 #[derive(Debug)]
@@ -36,19 +43,28 @@ pub(super) struct Pen {
     /// Those before it that were written to their end and are not all durable, the oldest first.
     ended: VecDeque<Segment>,
     piece: Piece,
+    /// Up to this offset in the segment nothing has to be written ahead.
+    ready: u64,
 }
 
-/// Bytes on their way from the ring to the file.
+/// Bytes on their way from the ring to the file: whole blocks, the first of which may begin with what was written before. They may go past
+/// the system's cache so, and through it no block has to be read that is not there.
 #[derive(Debug, Default)]
-struct Piece(Vec<u8>);
+struct Piece {
+    /// Room for the blocks, wherever the first may begin in it.
+    room: Vec<u8>,
+    /// What the last block that was written has of the log, if it ended within one.
+    tail: Vec<u8>,
+}
 
 impl Piece {
-    /// Room for so many bytes, whatever they are, that lies in its block as `offset` does: see `DiskFile::stream_all_at`.
-    fn at(&mut self, offset: u64, bytes: usize) -> &mut [u8] {
+    /// Room for so many bytes that begin where a block does, also in memory: see `DiskFile::stream_all_at`.
+    fn blocks(&mut self, bytes: usize) -> &mut [u8] {
         // What it holds is overwritten: no zeros in between.
-        self.0.resize(self.0.len().max(bytes + BLOCK_BYTES), 0);
-        let begin = (offset as usize).wrapping_sub(self.0.as_ptr().addr()) % BLOCK_BYTES;
-        &mut self.0[begin..begin + bytes]
+        self.room.resize(self.room.len().max(bytes + BLOCK_BYTES), 0);
+        let address = self.room.as_ptr().addr();
+        let begin = address.next_multiple_of(BLOCK_BYTES) - address;
+        &mut self.room[begin..begin + bytes]
     }
 }
 
@@ -66,7 +82,7 @@ pub(super) struct Unsynced {
 impl Pen {
     /// A pen that goes on in `segment`.
     pub(super) fn new(segment: Segment) -> Pen {
-        Pen { segment, unsynced: false, ended: VecDeque::new(), piece: Piece::default() }
+        Pen { segment, unsynced: false, ended: VecDeque::new(), piece: Piece::default(), ready: 0 }
     }
 
     /// Whether so much is not durable that the flusher has to come before more is written.
@@ -91,16 +107,10 @@ impl Pen {
         if self.segment.base != base {
             let next = core.store.prepare(base)?;
             self.ended.push_back(std::mem::replace(&mut self.segment, next));
+            self.ready = 0;
         }
         let begin = position.max(base + SEGMENT_HEADER_BYTES);
-        let piece = self.piece.at(begin - base, (end - begin) as usize);
-        core.ring.copy_out(begin, piece);
-        let Segment { file, path, .. } = &self.segment;
-        let written = match core.past_cache {
-            true => file.stream_all_at(piece, begin - base),
-            false => file.write_all_at(piece, begin - base),
-        };
-        written.map_err(StorageError::io("write", path))?;
+        self.write_blocks(core, begin..end)?;
         self.unsynced = true;
 
         core.ring.retire(position, end);
@@ -110,6 +120,39 @@ impl Pen {
             core.want_space();
         }
         Ok(true)
+    }
+
+    /// Writes what the ring has there, and the rest of its blocks.
+    fn write_blocks(&mut self, core: &Core, positions: Range<u64>) -> Result<()> {
+        let Segment { base, file, path } = &self.segment;
+        let (begin, end) = (positions.start - base, positions.end - base);
+        let first = begin / BLOCK * BLOCK;
+        let (from, to) = ((begin - first) as usize, (end - first) as usize);
+        let mut tail = std::mem::take(&mut self.piece.tail);
+        if tail.len() != from {
+            // The log was opened here.
+            tail.resize(from, 0);
+            file.read_exact_at(&mut tail, first).map_err(StorageError::io("read the end of", path))?;
+        }
+        let mut block_end = end.next_multiple_of(BLOCK);
+        if block_end > self.ready && end - begin < AHEAD_BYTES {
+            self.ready = end.next_multiple_of(AHEAD_BYTES);
+            let data = file.next_data(block_end).map_err(StorageError::io("look for a hole in", path))?;
+            block_end = if data == Some(block_end) { block_end } else { self.ready };
+        }
+        let blocks = self.piece.blocks((block_end - first) as usize);
+        blocks[..from].copy_from_slice(&tail);
+        core.ring.copy_out(positions.start, &mut blocks[from..to]);
+        blocks[to..].fill(0);
+        let written = match core.past_cache {
+            true => file.stream_all_at(blocks, first),
+            false => file.write_all_at(blocks, first),
+        };
+        written.map_err(StorageError::io("write", path))?;
+        tail.clear();
+        tail.extend_from_slice(&blocks[to / BLOCK_BYTES * BLOCK_BYTES..to]);
+        self.piece.tail = tail;
+        Ok(())
     }
 
     /// What a sync that begins now has to cover.

@@ -5,6 +5,7 @@ mod copy;
 mod crash;
 mod damage;
 mod faults;
+mod pieces;
 mod records;
 mod space;
 
