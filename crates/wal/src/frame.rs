@@ -15,7 +15,10 @@
 //! id keeps out the records of another database.
 
 use foreshore_base::{Lsn, TxnId};
-use foreshore_env::sabotage::{Fault, planted};
+use foreshore_env::{
+    sabotage::{Fault, planted},
+    words::WORD_BYTES,
+};
 
 /// What a record means. The log does not know; it keeps 0 and 255 for itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -111,7 +114,8 @@ fn head(length: usize, header: &[u64; 3]) -> [u8; HEAD_BYTES] {
 #[derive(Debug)]
 #[repr(align(8))]
 pub(crate) struct Gathered {
-    bytes: [u8; Gathered::BYTES],
+    /// Zeros behind the payload.
+    bytes: [u8; Gathered::BYTES + WORD_BYTES],
     payload_bytes: usize,
 }
 
@@ -126,7 +130,7 @@ impl Gathered {
         if HEAD_BYTES + payload_bytes > Gathered::BYTES {
             return None;
         }
-        let mut bytes = [0; Gathered::BYTES];
+        let mut bytes = [0; Gathered::BYTES + WORD_BYTES];
         bytes[..HEAD_BYTES].copy_from_slice(&head(length, header));
         let mut rest = &mut bytes[HEAD_BYTES..];
         for piece in payload {
@@ -137,9 +141,10 @@ impl Gathered {
         Some(Gathered { bytes, payload_bytes })
     }
 
+    /// The payload as the log has it: whole words.
     #[inline]
-    pub(crate) fn payload(&self) -> &[u8] {
-        &self.bytes[HEAD_BYTES..HEAD_BYTES + self.payload_bytes]
+    pub(crate) fn padded_payload(&self) -> &[u8] {
+        &self.bytes[HEAD_BYTES..][..self.payload_bytes.next_multiple_of(WORD_BYTES)]
     }
 }
 

@@ -17,6 +17,11 @@ use foreshore_env::{
 
 use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES};
 
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
+/// So many lines of a record are fetched at most before it is written: of longer ones the processor sees where they go.
+const MOST_LINES: usize = 4;
+
 /// The circular buffer.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -155,6 +160,16 @@ impl Ring {
         }
         // Pairs with the acquire in `first_word`.
         self.words[start].store(first_word, Ordering::Release);
+    }
+
+    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: whoever cleared them may
+    /// have them in his cache. Those at the ring's beginning are not among them.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: u64, length: usize) {
+        let lines = self.words[self.index(position)..].chunks(LINE_WORDS);
+        lines
+            .take(length.div_ceil(LINE_WORDS * WORD_BYTES).min(MOST_LINES))
+            .for_each(|line| hint::prefetch_for_write(&line[0]));
     }
 
     /// The first word of the record at a position; 0 if it is not published.

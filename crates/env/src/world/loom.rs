@@ -232,6 +232,9 @@ pub mod hint {
     pub fn prefetch<T>(_place: &T) {}
 
     /// Nothing.
+    pub fn prefetch_for_write<T>(_place: &T) {}
+
+    /// Nothing.
     pub fn huge_pages<T>(_elements: &[T]) {}
 
     /// Nothing.

@@ -280,6 +280,19 @@ pub mod hint {
         let _ = place;
     }
 
+    /// As [`prefetch`], for a line that is about to be written.
+    #[inline(always)]
+    pub fn prefetch_for_write<T>(place: &T) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            // SAFETY: as above; a processor that does not know the hint takes it for nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(place).cast()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = place;
+    }
+
     /// Has the system give memory to `elements` now, which they would get when they are touched, one interruption after the other.
     /// Their content stays. Linux only; a refusal is of no consequence.
     pub fn populate<T>(elements: &[T]) {

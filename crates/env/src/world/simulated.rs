@@ -79,6 +79,10 @@ pub mod hint {
     #[inline(always)]
     pub fn prefetch<T>(_place: &T) {}
 
+    /// Nothing.
+    #[inline(always)]
+    pub fn prefetch_for_write<T>(_place: &T) {}
+
     /// Nothing: the simulated machine has no TLB.
     pub fn huge_pages<T>(_elements: &[T]) {}
 

@@ -39,12 +39,13 @@ impl Claim<'_> {
     #[inline]
     pub(super) fn publish(self, header: &[u64; 3], length: usize, payload: &[&[u8]]) {
         let core = self.core;
+        core.ring.prefetch(self.start(), length);
         if let Some(position) = self.claimed.place.segment_end {
             core.end_segment(position);
         }
         if let Some(gathered) = Gathered::new(length, header, payload) {
             let first_word = frame::first_word(length, core.seal.checksum_gathered(&gathered));
-            core.ring.write_whole(self.start(), first_word, header, gathered.payload());
+            core.ring.write_whole(self.start(), first_word, header, gathered.padded_payload());
         } else {
             let first_word = frame::first_word(length, core.seal.checksum(length, header, payload));
             match payload {
