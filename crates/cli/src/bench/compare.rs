@@ -117,7 +117,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
     if args.json {
         json_line(&comparison)?;
     } else {
-        line(table::text(&comparison).trim_end())?;
+        let notes = table::notes(&comparison);
+        if !notes.is_empty() {
+            line(notes)?;
+        }
     }
     Ok(match () {
         () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
@@ -126,6 +129,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
     })
 }
 
+/// Measures everything, and prints what is known as soon as it is.
 fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     let engines: Vec<EngineKind> = match args.engines.is_empty() {
         true => EngineKind::built().filter(|kind| *kind != EngineKind::BTreeMap).collect(),
@@ -134,7 +138,23 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
     directory.remove_when_interrupted()?;
     let bar = progress(args, engines.len());
-    let mut results = Vec::new();
+    let tell = |text: String| if args.json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
+    let mut comparison = Comparison {
+        experiment: "compare",
+        version: env!("CARGO_PKG_VERSION"),
+        processors: thread::available_parallelism(),
+        seconds: args.seconds.as_secs_f64(),
+        rounds: args.rounds,
+        durability: args.durability.name(),
+        cache: args.cache.clone(),
+        workloads: args
+            .workloads
+            .iter()
+            .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
+            .collect::<BTreeMap<_, _>>(),
+        results: Vec::new(),
+    };
+    tell(table::head(&comparison))?;
     for preset in &args.workloads {
         for &threads in &args.threads {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
@@ -156,25 +176,12 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
             }
             let combination =
                 |engine: EngineKind| Combination { workload: preset.name, threads, engine: engine.name() };
-            results.extend(result::of(&engines, combination, &rounds, failures));
+            comparison.results.extend(result::of(&engines, combination, &rounds, failures));
+            tell(table::newest(&comparison))?;
         }
     }
     bar.finish_and_clear();
-    Ok(Comparison {
-        experiment: "compare",
-        version: env!("CARGO_PKG_VERSION"),
-        processors: thread::available_parallelism(),
-        seconds: args.seconds.as_secs_f64(),
-        rounds: args.rounds,
-        durability: args.durability.name(),
-        cache: args.cache.clone(),
-        workloads: args
-            .workloads
-            .iter()
-            .map(|preset| (preset.name, preset.arguments(args.small).join(" ")))
-            .collect::<BTreeMap<_, _>>(),
-        results,
-    })
+    Ok(comparison)
 }
 
 /// What a child is told.

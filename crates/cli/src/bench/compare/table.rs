@@ -1,54 +1,54 @@
-//! The comparison for people.
+//! The comparison for people: piece by piece, as it goes.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write},
+};
 
 use super::result::{Comparison, EngineResult};
 
-/// A table for each workload, and what the engines do not promise.
-pub(super) fn text(comparison: &Comparison) -> String {
+/// What all runs have in common.
+pub(super) fn head(comparison: &Comparison) -> String {
+    let Comparison { processors, rounds, seconds, durability, cache, .. } = comparison;
+    format!(
+        "{processors} processors, {rounds} rounds of {seconds} s in turn, {durability}, caches of {cache}; medians"
+    )
+}
+
+/// The newest results: those of a workload by one number of threads. They have a heading if they are the workload's first.
+pub(super) fn newest(comparison: &Comparison) -> String {
+    let results = &comparison.results;
+    let Some(newest) = results.last() else { return String::new() };
+    let of_workload = results.iter().filter(|result| result.workload == newest.workload);
+    let first = of_workload.clone().all(|result| result.threads == newest.threads);
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = write_all(&mut out, comparison);
+    let _ = if first { write_heading(&mut out, comparison, newest.workload) } else { writeln!(out) };
+    for result in of_workload.filter(|result| result.threads == newest.threads) {
+        let _ = write_row(&mut out, result);
+    }
     out
 }
 
-fn write_all(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
-    let Comparison { processors, rounds, seconds, durability, cache, .. } = comparison;
-    writeln!(
-        out,
-        "{processors} processors, {rounds} rounds of {seconds} s in turn, {durability}, caches of {cache}; medians"
-    )?;
-    let mut workload = "";
-    let mut threads = 0;
-    for result in &comparison.results {
-        if result.workload != workload {
-            workload = result.workload;
-            writeln!(out, "\n{workload}: bench {}", comparison.workloads[workload])?;
-            let first = format!("{} is", comparison.results[0].engine);
-            writeln!(
-                out,
-                "  {:>7}  {:<10}{:>12}{first:>15}{:>12}{:>10}{:>12}{:>11}{:>10}",
-                "threads", "engine", "commits/s", "CPU µs", "aborts", "p99 µs", "max ms", "peak MiB"
-            )?;
-        } else if result.threads != threads {
-            writeln!(out)?;
-        }
-        threads = result.threads;
-        write_row(out, result)?;
-    }
-    let caveats: BTreeMap<(&str, &str), ()> = (comparison.results.iter())
-        .flat_map(|result| result.caveats.iter().map(|caveat| ((result.engine, caveat.as_str()), ())))
+/// What the engines do not promise.
+pub(super) fn notes(comparison: &Comparison) -> String {
+    let caveats: BTreeSet<(&str, &str)> = (comparison.results.iter())
+        .flat_map(|result| result.caveats.iter().map(|caveat| (result.engine, caveat.as_str())))
         .collect();
-    if !caveats.is_empty() {
-        writeln!(out)?;
-    }
-    for (engine, caveat) in caveats.keys() {
-        writeln!(out, "note on {engine}: {caveat}")?;
-    }
-    Ok(())
+    caveats.iter().map(|(engine, caveat)| format!("\nnote on {engine}: {caveat}")).collect()
 }
 
-fn write_row(out: &mut String, result: &EngineResult) -> std::fmt::Result {
+fn write_heading(out: &mut String, comparison: &Comparison, workload: &str) -> fmt::Result {
+    writeln!(out, "\n{workload}: bench {}", comparison.workloads[workload])?;
+    let first = format!("{} is", comparison.results[0].engine);
+    writeln!(
+        out,
+        "  {:>7}  {:<10}{:>12}{first:>15}{:>12}{:>10}{:>12}{:>11}{:>10}",
+        "threads", "engine", "commits/s", "CPU µs", "aborts", "p99 µs", "max ms", "peak MiB"
+    )
+}
+
+fn write_row(out: &mut String, result: &EngineResult) -> fmt::Result {
     let known = |value: Option<String>| value.unwrap_or_else(|| "?".to_owned());
     writeln!(
         out,
@@ -81,6 +81,8 @@ fn write_row(out: &mut String, result: &EngineResult) -> std::fmt::Result {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::bench::compare::result::tests::results;
 
@@ -101,17 +103,24 @@ pub(super) mod tests {
     #[test]
     fn a_row_for_each_combination() {
         let mut comparison = comparison();
+        let of_eight = comparison.results.split_off(comparison.results.len() / 2);
         comparison.results[0].consistent = false;
-        let text = text(&comparison);
+        let text = newest(&comparison);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[2], ["tpcb:", "bench", "tpcb", "--branches", "20"]);
-        assert_eq!(rows[4][..6], ["1", "foreshore", "200", "1.00", "×", "it"]);
-        assert!(rows[6][0] == "INCONSISTENT:", "{text}");
+        assert_eq!(rows[1], ["tpcb:", "bench", "tpcb", "--branches", "20"]);
+        assert_eq!(rows[3][..6], ["1", "foreshore", "200", "1.00", "×", "it"]);
+        assert!(rows[5][0] == "INCONSISTENT:", "{text}");
         assert_eq!(
-            rows[7],
+            rows[6],
             ["1", "redb", "75", "3.00", "×", "it", "15000.0", "1.00", "%", "20.0", "0.0", "0"]
         );
         assert!(text.contains("FAILED: the disk is full") && text.contains("gave up 3 transactions"));
-        assert_eq!(text.matches("note on redb: it has no log").count(), 1);
+
+        comparison.results.extend(of_eight);
+        let text = newest(&comparison);
+        let first: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(first[..3], ["8", "foreshore", "200"]);
+        assert!(!text.contains("tpcb") && !text.contains("INCONSISTENT"), "{text}");
+        assert_eq!(notes(&comparison).matches("note on redb: it has no log").count(), 1);
     }
 }
