@@ -93,12 +93,18 @@ impl PageWords {
         hint::prefetch(&self.0[PAGE_WORDS - 1]);
     }
 
-    /// Asks for the line of `offset` and the one behind it.
+    /// Asks for the line of `offset`.
     #[inline]
-    pub(crate) fn prefetch_at(&self, offset: usize) {
+    pub(crate) fn prefetch_line(&self, offset: usize) {
         if let Some(word) = self.0.get(offset / WORD_BYTES) {
             hint::prefetch(word);
         }
+    }
+
+    /// Asks for the line of `offset` and the one behind it.
+    #[inline]
+    pub(crate) fn prefetch_at(&self, offset: usize) {
+        self.prefetch_line(offset);
         self.prefetch_behind(offset);
     }
 

@@ -109,9 +109,27 @@ impl SlottedView<'_> {
         // Without a prefix all slots have the same head, often.
         let all = count > 0 && self.slot(SlotIndex(count - 1)).head() == head;
         let high = if all { count } else { self.first_slot(low, count, |slot| slot.head() <= head) };
+        self.prefetch_probes(low, high);
         let low = self.first_slot(low, high, |slot| self.compare_sought(slot, sought).is_lt());
         let found = low < high && self.compare_sought(self.slot(SlotIndex(low)), sought).is_eq();
         if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
+    }
+
+    /// Asks for the keys that the first three steps of a search among these slots may look at, so that their misses overlap.
+    #[inline]
+    fn prefetch_probes(&self, low: u16, high: u16) {
+        let count = high.saturating_sub(low);
+        if count < 8 {
+            return;
+        }
+        let first = count / 2;
+        let second = (count - first) / 2;
+        let third = (count - first - second) / 2;
+        for probe in
+            [first, second, first + second, third, second + third, first + third, first + second + third]
+        {
+            self.words.prefetch_line(self.slot(SlotIndex(low + probe)).offset());
+        }
     }
 
     /// How the key of `slot` compares to what is sought, behind the prefix that they share.
