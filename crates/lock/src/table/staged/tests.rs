@@ -22,6 +22,35 @@ use crate::{Age, KeyRef, LockError, LockManager, WaitPolicy};
 
 const BUCKETS: usize = 64;
 
+/// Where scenes with threads run: outside of a simulation the simulated world has no threads, and its clock stands still.
+mod worlds {
+    #[cfg(not(foreshore_sim))]
+    pub(super) fn run(scene: fn()) {
+        scene();
+    }
+
+    /// A machine with a core for each thread, one with a core for all, and schedules that machines rarely show.
+    #[cfg(foreshore_sim)]
+    pub(super) fn run(scene: fn()) {
+        use foreshore_env::sim::{Device, Profile, Schedule, Settings, World, simulate};
+        use foreshore_env::time::Duration;
+
+        const SEEDS: u64 = 6;
+        let profile = Profile::named("westmere8x10").expect("a machine of this name");
+        let machine = |cores| (1, World::Machine { profile: Box::new(profile.clone()), cores });
+        let schedules = [Schedule::Random, Schedule::Priorities { changes: 3, within_steps: 1 << 20 }];
+        let explorers =
+            (1..=SEEDS).flat_map(|seed| schedules.clone().map(|schedule| (seed, World::Explorer(schedule))));
+        let device = Device::named("plp").expect("a device of this name");
+        for (seed, world) in [machine(1), machine(4)].into_iter().chain(explorers) {
+            let settings = Settings { seed, world, device, limit: Duration::from_secs(600) };
+            if let Err(failed) = simulate(&settings, scene) {
+                panic!("{:?}, seed {seed}: {failed}", settings.world);
+            }
+        }
+    }
+}
+
 fn staged(max_locks: usize) -> LockTable {
     let table = LockTableKind::Staged;
     LockTable::new(&LockOptions { buckets: BUCKETS, table, max_locks, ..LockOptions::default() })
@@ -174,6 +203,10 @@ fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
 /// Whatever is recycled meanwhile, a lock is exclusive.
 #[test]
 fn recycling_beside_looks_loses_no_lock() {
+    worlds::run(recycling_beside_looks);
+}
+
+fn recycling_beside_looks() {
     const THREADS: u16 = 4;
     const NAMES: u64 = 12;
     let table =
@@ -241,6 +274,10 @@ fn the_preallocator_sweeps_when_it_is_due() {
 /// With no processor to itself it may come late; but it comes, and it ends with its manager.
 #[test]
 fn the_preallocator_works_and_ends_with_its_manager() {
+    worlds::run(preallocator_works_and_ends);
+}
+
+fn preallocator_works_and_ends() {
     let options = LockOptions { buckets: BUCKETS, table: LockTableKind::Staged, ..LockOptions::default() };
     let manager = LockManager::new(&options);
     let until_ready = |segments| {
