@@ -25,7 +25,7 @@ pub(crate) fn check_binding(threads: usize) -> Result<(), BenchError> {
     });
     if !binds {
         return Err(BenchError::invalid(
-            "threads cannot be bound to processors here: that takes Linux, and a real machine",
+            "threads cannot be bound to processors here: that takes Linux, or a simulated machine",
         ));
     }
     if threads > processors {

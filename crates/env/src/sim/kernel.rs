@@ -203,6 +203,16 @@ impl Kernel {
         self.scheduler.processors()
     }
 
+    /// On how many processors who runs may run.
+    pub(super) fn processors_here(&mut self) -> usize {
+        self.scheduler.processors_of(self.current)
+    }
+
+    /// See [`Scheduler::pin`].
+    pub(super) fn pin(&mut self, number: usize) -> bool {
+        self.scheduler.pin(self.current, number)
+    }
+
     /// What who runs has done.
     #[inline]
     pub(super) fn tally(&mut self) -> &mut Tally {

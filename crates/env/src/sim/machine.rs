@@ -3,7 +3,7 @@
 //! The core with the smallest clock runs. More threads than cores share them in slices: each core has a queue, a thread
 //! goes on after its slice when nobody else waits, and a core without work takes it from the longest queue. A woken
 //! thread goes to the core it ran on last if that is idle, otherwise to any idle one, otherwise into its old queue, unless
-//! another is shorter by two and more.
+//! another is shorter by two and more. A thread that was told to stay on a core waits for that one, and nobody takes it away.
 
 mod core;
 mod memory;
@@ -64,6 +64,8 @@ pub(super) struct Machine {
     idle: usize,
     /// Where each thread ran last.
     homes: Vec<usize>,
+    /// Where each thread stays, if it was told to.
+    pins: Vec<Option<usize>>,
     /// Rounds of each thread's last spin that passed while it saw the same.
     spun: Vec<u64>,
     /// How long each thread has had a core, but for what it has had of one since it was last given it.
@@ -116,6 +118,7 @@ impl Machine {
             here: 0,
             idle: cores,
             homes: Vec::new(),
+            pins: Vec::new(),
             spun: Vec::new(),
             ran: Vec::new(),
             spent: [0; SPENT_KINDS],
@@ -141,11 +144,15 @@ impl Machine {
             let home = (0..self.cores.len()).min_by_key(|&core| self.cores[core].residents).unwrap_or(0);
             self.cores[home].residents += 1;
             self.homes.push(home);
+            self.pins.push(None);
             self.spun.push(0);
             self.ran.push(0);
         }
         let home = self.homes[thread];
-        let place = if self.idle == 0 {
+        let pin = self.pins[thread];
+        let place = if let Some(core) = pin {
+            self.is_idle(core).then_some(core)
+        } else if self.idle == 0 {
             None
         } else if self.is_idle(home) {
             Some(home)
@@ -165,6 +172,7 @@ impl Machine {
                 let waiting = |core: usize| self.cores[core].waiting;
                 let shortest = (0..self.cores.len()).min_by_key(|&core| waiting(core)).unwrap_or(home);
                 let place = if waiting(home) > waiting(shortest) + 1 { shortest } else { home };
+                let place = pin.unwrap_or(place);
                 self.settle_in(place, thread);
                 let core = &mut self.cores[place];
                 core.push(thread);
@@ -320,13 +328,26 @@ impl Machine {
         }
     }
 
-    /// A thread for this core: from its own queue, or from the longest.
+    /// A thread for this core: from its own queue, or from the longest, of those that may leave it.
     fn waiting(&mut self) -> Option<ThreadNumber> {
         if let Some(thread) = self.cores[self.here].pop() {
             return Some(thread);
         }
-        let longest = (0..self.cores.len()).max_by_key(|&core| (self.cores[core].waiting, Reverse(core)))?;
-        self.cores[longest].pop()
+        let Machine { cores, pins, .. } = self;
+        let may_leave = |thread: ThreadNumber| pins[thread].is_none();
+        let longest =
+            (0..cores.len()).max_by_key(|&core| (cores[core].waiting_for(may_leave), Reverse(core)))?;
+        cores[longest].pop_one(may_leave)
+    }
+
+    /// The thread stays on this core when it goes on the next time; the number is taken modulo how many there are.
+    pub(super) fn pin(&mut self, thread: ThreadNumber, number: usize) {
+        self.pins[thread] = Some(number % self.cores.len());
+    }
+
+    /// On how many cores the thread may run.
+    pub(super) fn processors_of(&self, thread: ThreadNumber) -> usize {
+        if self.pins[thread].is_some() { 1 } else { self.cores.len() }
     }
 
     /// Accesses cost something from here on, or nothing that depends on where lines are.

@@ -71,6 +71,25 @@ impl Scheduler {
         }
     }
 
+    /// On how many of them the thread may run.
+    pub(super) fn processors_of(&self, thread: ThreadNumber) -> usize {
+        match self {
+            Scheduler::Machine(machine) => machine.processors_of(thread),
+            Scheduler::Explorer(explorer) => explorer.processors(),
+        }
+    }
+
+    /// Keeps the thread on one core from its next turn on; whether it does. A world without costs has no cores.
+    pub(super) fn pin(&mut self, thread: ThreadNumber, number: usize) -> bool {
+        match self {
+            Scheduler::Machine(machine) => {
+                machine.pin(thread, number);
+                true
+            }
+            Scheduler::Explorer(_) => false,
+        }
+    }
+
     /// Notes what the time of who runs went to.
     #[inline]
     pub(super) fn tally(&mut self, spent: Spent, picoseconds: u64) {

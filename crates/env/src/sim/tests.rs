@@ -392,6 +392,81 @@ fn more_threads_than_cores_share_them() {
     assert!((10..12).contains(&took(8)), "{}", took(8));
 }
 
+/// Who was told to stay on a core comes back to it after each sleep, though others are idle, and nobody takes it away.
+#[test]
+fn pinned_threads_stay_on_their_core() {
+    const THREADS: usize = 4;
+    const CORES: usize = THREADS + 1;
+    let took = |core_of: fn(usize) -> Option<usize>| {
+        let program = || {
+            let (began, turns) = (Instant::now(), AtomicU64::new(0));
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    let turns = &turns;
+                    scope.spawn(move || {
+                        if let Some(core) = core_of(number) {
+                            assert!(thread::pin(core));
+                        }
+                        let processors = if core_of(number).is_some() { 1 } else { CORES };
+                        assert_eq!(thread::processors(), processors);
+                        for _ in 0..10 {
+                            hint::work(1_000_000);
+                            // Until the others are as far.
+                            turns.fetch_add(1, SeqCst);
+                            thread::sleep(Duration::from_micros(10));
+                        }
+                    });
+                }
+                // Its core is idle now and then, and looks for somebody to run.
+                (0..400).for_each(|_| thread::sleep(Duration::from_micros(10)));
+            });
+            began.elapsed().as_micros()
+        };
+        simulate(&machine(CORES), program).unwrap().result
+    };
+    let anywhere = took(|_| None);
+    assert!((10_000..11_000).contains(&anywhere), "{anywhere} us");
+    // The numbers of cores are taken modulo how many there are.
+    let apart = took(|number| Some(number + 7 * CORES));
+    assert!((10_000..11_000).contains(&apart), "{apart} us");
+    let together = took(|_| Some(2));
+    assert!((40_000..41_000).contains(&together), "{together} us");
+}
+
+/// Which cores those are: the first ten of this machine are one socket's.
+#[test]
+fn pinned_threads_are_as_far_apart_as_their_cores() {
+    let moves = |cores: [usize; 2]| {
+        let program = || {
+            let [word, there] = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+            thread::scope(|scope| {
+                for core in cores {
+                    let (word, there) = (&word, &there);
+                    scope.spawn(move || {
+                        assert!(thread::pin(core));
+                        there.fetch_add(1, SeqCst);
+                        assert!(hint::spin_until(1_000_000, || there.load(SeqCst) == 2));
+                        (0..1000).for_each(|_| _ = word.fetch_add(1, SeqCst));
+                    });
+                }
+            });
+            let report = report().unwrap();
+            (report.lines_from_socket, report.lines_from_elsewhere)
+        };
+        simulate(&machine(20), program).unwrap().result
+    };
+    let (near, far) = (moves([3, 9]), moves([3, 10]));
+    assert!(near.0 > 20 * near.1.max(1), "{near:?}");
+    assert!(far.1 > 20 * far.0.max(1), "{far:?}");
+}
+
+/// The explorer's world has no cores.
+#[test]
+fn nobody_is_pinned_where_there_are_no_cores() {
+    let run = simulate(&explorer(1, Schedule::Random), || (thread::pin(0), thread::processors()));
+    assert_eq!(run.unwrap().result, (false, 4));
+}
+
 #[test]
 fn impossible_machines_are_refused() {
     for cores in [0, 1025] {

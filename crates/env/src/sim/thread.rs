@@ -17,7 +17,6 @@ use super::{
     kernel,
     time::{Duration, Instant},
 };
-
 pub use super::{
     calls::yield_now,
     local::{AccessError, LocalKey},
@@ -99,14 +98,20 @@ pub fn available_parallelism() -> usize {
     kernel::with(|kernel| kernel.processors()).unwrap_or(1)
 }
 
-/// On how many cores the calling thread may run: on all.
+/// On how many cores the calling thread may run: on all, or on the one where it stays.
 pub fn processors() -> usize {
-    available_parallelism()
+    kernel::with(|kernel| kernel.processors_here()).unwrap_or(1)
 }
 
-/// The simulated scheduler leaves threads where they are while every core has one: nothing changes, and that is said.
-pub fn pin(_number: usize) -> bool {
-    false
+/// Keeps the calling thread on one core: the one of this number, modulo how many there are. It is taken off its own at once and woken
+/// there, beside whoever runs there. Whether it was: the explorer's world has no cores, and nothing changes.
+#[track_caller]
+pub fn pin(number: usize) -> bool {
+    let pinned = kernel::with(|kernel| kernel.pin(number)) == Some(true);
+    if pinned {
+        calls::sleep_until(Instant::now());
+    }
+    pinned
 }
 
 /// What a thread leaves behind.

@@ -39,6 +39,18 @@ impl Core {
         Some(thread)
     }
 
+    /// How many of those wait that are such.
+    pub(super) fn waiting_for(&self, such: impl Fn(ThreadNumber) -> bool) -> usize {
+        if self.waiting == 0 { 0 } else { self.queue.iter().filter(|&&thread| such(thread)).count() }
+    }
+
+    /// The first of those.
+    pub(super) fn pop_one(&mut self, such: impl Fn(ThreadNumber) -> bool) -> Option<ThreadNumber> {
+        let place = self.queue.iter().position(|&thread| such(thread))?;
+        self.waiting -= 1;
+        self.queue.remove(place)
+    }
+
     pub(super) fn set_spin(&mut self, spin: Spin) {
         self.spin = Some(spin);
         self.spins = true;
