@@ -13,9 +13,13 @@ const SLEEPERS_HOLD: &str = "who waits for a lock sleeps here, and a lock that i
 const DEAD_PAUSE: &str = "who dies pauses before it runs again, the longer the more often it has died: 80 cores have 1.7 deaths for each commit, and do 248,000 \
                           commits/s, 20 cores 197,000";
 /// Why it makes no difference to those who lock first which of their records are hot.
-const HELD_THROUGHOUT: &str = "deadlock-free locking asks for locks in the order of their hashed names, and holds what is hot throughout, wherever it comes: one \
-                               hot record first, last, anywhere: 408,000, 412,000, 416,000 commits/s; two: 154,000, 147,000, 163,000. Who locks as it goes \
-                               holds what comes last only briefly, and deadlocks are few: 31 for 1,549 commits";
+const HELD_THROUGHOUT: &str = "deadlock-free locking asks for locks in the order of their hashed names, and holds what is hot throughout, wherever it comes: two \
+                               hot records first, last, anywhere: 197,000, 183,000, 197,000 commits/s. Who locks as it goes \
+                               holds what comes last only briefly, and deadlocks are few: 20 for 2,065 commits";
+/// Why nobody is far ahead where locks are waited for little: the paper's systems have no log.
+const TAIL_OF_THE_LOG: &str = "ten updates change the log's tail twelve times, and its line moves six times in a microsecond: nobody does more than 507,000 commits/s. \
+                               One hot record first, last, anywhere: deadlock-free 489,000, 496,000, 495,000, the best 2PL 507,000, 505,000, 446,000. With the \
+                               hot one last Dreadlocks wait for that line for 42 % of their time, and deadlock-free for 8 %. The paper's systems have no log";
 /// Why one partition is not ahead of locking where nobody waits.
 pub(super) const LOCKS_ARE_CHEAP: &str = "a shared lock is two atomic changes here, where the paper's are latches and lists: a store \
                                without any locks is 3 % ahead of locking, and for that a fifth of the cores is given up \
@@ -254,7 +258,7 @@ pub(super) fn positions(scale: Scale) -> Experiment {
             )
             .because(Cause::Technique, SLEEPERS_HOLD),
             Claim::times("one hot first: 1.4 times", free("1 hot first"), best("1 hot first"), 1.4, 1.4)
-                .because(Cause::Experiment, HELD_THROUGHOUT),
+                .because(Cause::Technique, TAIL_OF_THE_LOG),
             Claim::at_least(
                 "two hot last, of 1,024: 2PL is ahead",
                 Quantity::Best(systems[1..].iter().map(|&system| last(system, 1024.0)).collect()),
@@ -262,8 +266,8 @@ pub(super) fn positions(scale: Scale) -> Experiment {
                 1.05,
                 0.97,
                 "ahead at first",
-            ).because(Cause::Technique, "who locks first waits for locks for 31 % of its time, who locks as it goes for 14 %, but spends 57 % on lines of memory that others had, in place of 38: \
-                 both do 504,000 commits/s"),
+            ).because(Cause::Technique, "both do what the log's tail gives, 505,000 commits/s: who locks first waits for locks for 13 % of its time and for that line for 30 %, who locks as it goes for 4 % \
+                 and 51 %"),
             Claim::at_least(
                 "of 64: deadlock-free is",
                 free("2 hot last"),
@@ -279,14 +283,16 @@ pub(super) fn positions(scale: Scale) -> Experiment {
                 free("1 hot last"),
                 1.5,
                 1.4,
-            ),
+            )
+            .because(Cause::Technique, TAIL_OF_THE_LOG),
             Claim::times(
                 "the wait-for graph is 1.3 times deadlock-free",
                 at("1 hot last", GRAPH),
                 free("1 hot last"),
                 1.3,
                 1.4,
-            ),
+            )
+            .because(Cause::Technique, TAIL_OF_THE_LOG),
             Claim::at_least(
                 "two hot anywhere: deadlock-free is ahead",
                 free("2 hot random"),
