@@ -373,8 +373,8 @@ fn the_simulators_own_speed_is_measured() {
 }
 
 /// Where one role has too much to do and the other too little, threads move, what is to be done goes to them, and more gets done:
-/// to execution, with no more procedures than one thread has room for; and to control, from the one thread that locks by default. That
-/// on a machine whose cores are all in one socket: elsewhere it depends on where the threads are that move.
+/// to execution, with no more procedures than one thread has room for; and to control, from the one thread that locks by default,
+/// where cores are all in one socket or threads are pinned: else it depends on where the threads are that move.
 #[cfg(foreshore_sim)]
 #[test]
 fn threads_move_to_the_role_that_has_more_to_do() {

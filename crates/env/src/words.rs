@@ -6,6 +6,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a word.
 pub const WORD_BYTES: usize = size_of::<u64>();
+/// Words in a cache line.
+pub const LINE_WORDS: usize = 8;
 /// Words that are copied in one turn where there are many: a compiler unrolls no loop of atomic accesses of which it does not know how
 /// many they are, and one word a turn takes twice as many instructions.
 const TURN: usize = 8;

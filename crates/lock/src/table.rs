@@ -286,8 +286,8 @@ impl LockTable {
     #[inline]
     pub(crate) fn prefetch(&self, name: LockName) {
         match &self.queues {
-            Queues::Latched(latched) => hint::prefetch(latched.buckets.of(name)),
-            Queues::Staged(staged) => hint::prefetch(staged.buckets.of(name)),
+            Queues::Latched(latched) => hint::prefetch(latched.buckets.of(name), hint::Access::Read),
+            Queues::Staged(staged) => hint::prefetch(staged.buckets.of(name), hint::Access::Read),
             Queues::Guarded(_) => {}
         }
     }

@@ -15,7 +15,7 @@ use foreshore_base::limits::PAGE_BYTES;
 use foreshore_env::{
     hint,
     sync::atomic::{AtomicU64, Ordering},
-    words::{self, WORD_BYTES},
+    words::{self, LINE_WORDS, WORD_BYTES},
 };
 
 pub use buffer::PageBuffer;
@@ -23,8 +23,6 @@ pub use buffer::PageBuffer;
 /// Words in a page.
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
-/// Words in a cache line.
-const LINE_WORDS: usize = 8;
 /// Bytes in a cache line.
 pub(crate) const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
 /// Lines at a page's beginning that are asked for at once: the header and 64 slots, which is most of what a leaf with values of
@@ -88,16 +86,16 @@ impl PageWords {
     #[inline]
     pub(crate) fn prefetch(&self) {
         for line in 0..FIRST_LINES {
-            hint::prefetch(&self.0[line * LINE_WORDS]);
+            hint::prefetch(&self.0[line * LINE_WORDS], hint::Access::Read);
         }
-        hint::prefetch(&self.0[PAGE_WORDS - 1]);
+        hint::prefetch(&self.0[PAGE_WORDS - 1], hint::Access::Read);
     }
 
     /// Asks for the line of `offset`.
     #[inline]
     pub(crate) fn prefetch_line(&self, offset: usize) {
         if let Some(word) = self.0.get(offset / WORD_BYTES) {
-            hint::prefetch(word);
+            hint::prefetch(word, hint::Access::Read);
         }
     }
 
@@ -111,9 +109,7 @@ impl PageWords {
     /// Asks for the line behind the one of `offset`.
     #[inline]
     pub(crate) fn prefetch_behind(&self, offset: usize) {
-        if let Some(word) = self.0.get(offset / WORD_BYTES + LINE_WORDS) {
-            hint::prefetch(word);
-        }
+        self.prefetch_line(offset + LINE_BYTES);
     }
 
     #[inline]

@@ -12,13 +12,11 @@ use std::slice;
 use foreshore_env::{
     CachePadded, hint,
     sync::atomic::{AtomicU64, Ordering, fence},
-    words::{self, WORD_BYTES},
+    words::{self, LINE_WORDS, WORD_BYTES},
 };
 
 use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES};
 
-/// Words in a cache line.
-const LINE_WORDS: usize = 8;
 /// So many lines of a record are fetched at most before it is written: of longer ones the processor sees where they go.
 const MOST_LINES: usize = 4;
 
@@ -169,7 +167,7 @@ impl Ring {
         let lines = self.words[self.index(position)..].chunks(LINE_WORDS);
         lines
             .take(length.div_ceil(LINE_WORDS * WORD_BYTES).min(MOST_LINES))
-            .for_each(|line| hint::prefetch_for_write(&line[0]));
+            .for_each(|line| hint::prefetch(&line[0], hint::Access::Write));
     }
 
     /// The first word of the record at a position; 0 if it is not published.

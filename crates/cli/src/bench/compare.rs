@@ -176,8 +176,9 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
             }
             let combination =
                 |engine: EngineKind| Combination { workload: preset.name, threads, engine: engine.name() };
+            let known = comparison.results.len();
             comparison.results.extend(result::of(&engines, combination, &rounds, failures));
-            tell(table::newest(&comparison))?;
+            tell(table::newest(&comparison, known))?;
         }
     }
     bar.finish_and_clear();

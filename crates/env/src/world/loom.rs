@@ -197,7 +197,7 @@ pub mod time {
 
 /// Hints.
 pub mod hint {
-    /// How plain memory was touched.
+    /// How plain memory is touched.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Access {
         /// Read.
@@ -229,10 +229,7 @@ pub mod hint {
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
     /// Nothing.
-    pub fn prefetch<T>(_place: &T) {}
-
-    /// Nothing.
-    pub fn prefetch_for_write<T>(_place: &T) {}
+    pub fn prefetch<T>(_place: &T, _access: Access) {}
 
     /// Nothing.
     pub fn huge_pages<T>(_elements: &[T]) {}

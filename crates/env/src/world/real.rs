@@ -248,7 +248,7 @@ pub mod hint {
         false
     }
 
-    /// How plain memory was touched.
+    /// How plain memory is touched.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Access {
         /// Read.
@@ -266,31 +266,23 @@ pub mod hint {
     #[inline(always)]
     pub fn name<T>(_elements: &[T], _name: &'static str) {}
 
-    /// Asks the processor to fetch the cache line of `place`, so that several misses overlap. x86-64 only; in the simulated world
-    /// misses are charged where memory is read.
+    /// Asks the processor to fetch the cache line of `place`, to be read or written, so that several misses overlap. x86-64 only; in
+    /// the simulated world misses are charged where memory is accessed.
     #[inline(always)]
-    pub fn prefetch<T>(place: &T) {
+    pub fn prefetch<T>(place: &T, access: Access) {
         #[cfg(target_arch = "x86_64")]
         {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: x86-64 has SSE, and a prefetch changes nothing that a program could see.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
+            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+            let place = std::ptr::from_ref(place).cast();
+            match access {
+                // SAFETY: x86-64 has SSE, and a prefetch changes nothing that a program could see.
+                Access::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(place) },
+                // SAFETY: as above; a processor that does not know this hint takes it for nothing.
+                Access::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(place) },
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = place;
-    }
-
-    /// As [`prefetch`], for a line that is about to be written.
-    #[inline(always)]
-    pub fn prefetch_for_write<T>(place: &T) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            // SAFETY: as above; a processor that does not know the hint takes it for nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(place).cast()) }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = place;
+        let _ = (place, access);
     }
 
     /// Has the system give memory to `elements` now, which they would get when they are touched, one interruption after the other.

@@ -58,7 +58,7 @@ pub mod time {
 pub mod hint {
     pub use crate::sim::{Mark, latched, spin_loop, spin_until, work};
 
-    /// How plain memory was touched.
+    /// How plain memory is touched.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Access {
         /// Read.
@@ -75,13 +75,9 @@ pub mod hint {
         crate::sim::charge(place, size_of_val(range), access == Access::Write);
     }
 
-    /// Nothing: a line is charged when it is read.
+    /// Nothing: a line is charged when it is accessed.
     #[inline(always)]
-    pub fn prefetch<T>(_place: &T) {}
-
-    /// Nothing.
-    #[inline(always)]
-    pub fn prefetch_for_write<T>(_place: &T) {}
+    pub fn prefetch<T>(_place: &T, _access: Access) {}
 
     /// Nothing: the simulated machine has no TLB.
     pub fn huge_pages<T>(_elements: &[T]) {}

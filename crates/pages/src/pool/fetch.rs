@@ -45,7 +45,7 @@ impl BufferPool {
     pub fn prefetch(&self, id: PageId) -> bool {
         let place = self.resident(id).filter(|_| id.is_some());
         if let Some(place) = place {
-            hint::prefetch(place.frame);
+            hint::prefetch(place.frame, hint::Access::Read);
             place.words.prefetch();
         }
         place.is_some()

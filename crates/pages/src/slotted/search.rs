@@ -115,7 +115,8 @@ impl SlottedView<'_> {
         if found { Ok(SlotIndex(low)) } else { Err(SlotIndex(low)) }
     }
 
-    /// Asks for the keys that the first three steps of a search among these slots may look at, so that their misses overlap.
+    /// Asks for the keys that the first three steps of a search among these slots may look at, by halves as `partition_point` takes
+    /// them, so that their misses overlap.
     #[inline]
     fn prefetch_probes(&self, low: u16, high: u16) {
         let count = high.saturating_sub(low);

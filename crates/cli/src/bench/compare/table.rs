@@ -15,16 +15,15 @@ pub(super) fn head(comparison: &Comparison) -> String {
     )
 }
 
-/// The newest results: those of a workload by one number of threads. They have a heading if they are the workload's first.
-pub(super) fn newest(comparison: &Comparison) -> String {
-    let results = &comparison.results;
-    let Some(newest) = results.last() else { return String::new() };
-    let of_workload = results.iter().filter(|result| result.workload == newest.workload);
-    let first = of_workload.clone().all(|result| result.threads == newest.threads);
+/// The results from place `first` on: those of a workload by one number of threads. They have a heading if they are its first.
+pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
+    let (before, newest) = comparison.results.split_at(first);
+    let Some(EngineResult { workload, .. }) = newest.first() else { return String::new() };
+    let begun = before.last().is_some_and(|result| result.workload == *workload);
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = if first { write_heading(&mut out, comparison, newest.workload) } else { writeln!(out) };
-    for result in of_workload.filter(|result| result.threads == newest.threads) {
+    let _ = if begun { writeln!(out) } else { write_heading(&mut out, comparison, workload) };
+    for result in newest {
         let _ = write_row(&mut out, result);
     }
     out
@@ -105,7 +104,7 @@ pub(super) mod tests {
         let mut comparison = comparison();
         let of_eight = comparison.results.split_off(comparison.results.len() / 2);
         comparison.results[0].consistent = false;
-        let text = newest(&comparison);
+        let text = newest(&comparison, 0);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["tpcb:", "bench", "tpcb", "--branches", "20"]);
         assert_eq!(rows[3][..6], ["1", "foreshore", "200", "1.00", "×", "it"]);
@@ -116,8 +115,9 @@ pub(super) mod tests {
         );
         assert!(text.contains("FAILED: the disk is full") && text.contains("gave up 3 transactions"));
 
+        let of_one = comparison.results.len();
         comparison.results.extend(of_eight);
-        let text = newest(&comparison);
+        let text = newest(&comparison, of_one);
         let first: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(first[..3], ["8", "foreshore", "200"]);
         assert!(!text.contains("tpcb") && !text.contains("INCONSISTENT"), "{text}");
