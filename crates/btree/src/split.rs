@@ -134,8 +134,12 @@ fn halves(view: SlottedView<'_>, key: &[u8]) -> Option<Halves> {
             Cut { kept: position, moved: position, separator, leftmost: PageId::NONE },
         );
     }
-    // Ascending keys fill their nodes: only the last record moves.
-    let best = if position == count { last } else { middle(view, count) };
+    // Ascending keys fill their nodes: what moves is what they will not come to, or the last record.
+    let best = match position {
+        _ if position == count => last,
+        _ if view.ascends_to(SlotIndex(position)) => position,
+        _ => middle(view, count),
+    };
     let least = if view.level() > 0 { 0 } else { 1 };
     // The last cut always fits (README, "Where to split").
     (best.clamp(least, last)..=last).find_map(|at| fit(view, &outline, Cut::at(view, SlotIndex(at))))

@@ -182,6 +182,27 @@ fn pages_are_well_filled() {
     }
 }
 
+/// Sixteen runs of ascending keys, each in the middle of the table, turn by turn: the orders of districts, the rows of devices.
+#[test]
+fn runs_of_ascending_keys_fill_their_leaves() {
+    for a_turn in [1_u32, 7] {
+        let rig = Rig::new(usize::MAX);
+        let mut session = session();
+        for turn in 0..2_000 / a_turn {
+            for run in 0..16_u32 {
+                for number in (turn * a_turn..).take(a_turn as usize) {
+                    let key = [run.to_be_bytes(), number.to_be_bytes()].concat();
+                    assert!(rig.tree.insert(&mut session, &key, &[5; 100]).unwrap());
+                }
+            }
+        }
+        let report = rig.verify();
+        let percent = report.bytes_used * 100 / (report.bytes_used + report.bytes_free);
+        println!("{a_turn} a turn: {percent} % of {} pages", report.pages);
+        assert!(percent >= 85, "{percent} %");
+    }
+}
+
 /// A cursor that is left early has locked little more than it gave, and one that is not has locked each key once.
 #[test]
 fn cursors_lock_what_they_give() {

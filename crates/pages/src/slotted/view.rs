@@ -208,6 +208,15 @@ impl<'a> SlottedView<'a> {
         offset != 0 && offset == self.heap_start()
     }
 
+    /// Whether the two records before `slot` came to the page last, in this order: ascending keys are on their way there. The heap grows
+    /// downwards, so the newest record is its first. Said wrongly of a few others; a hint.
+    pub fn ascends_to(&self, slot: SlotIndex) -> bool {
+        let Some(before) = slot.0.checked_sub(2) else { return false };
+        let (older, newer) = (self.slot(SlotIndex(before)), self.slot(SlotIndex(before + 1)));
+        let (value, length) = self.value_of(newer);
+        newer.offset() == self.heap_start() && older.offset() == value + length
+    }
+
     /// How `key` compares to the low fence.
     #[inline]
     pub fn compare_low(&self, key: &[u8]) -> Ordering {
