@@ -135,10 +135,12 @@ fn halves(view: SlottedView<'_>, key: &[u8]) -> Option<Halves> {
         );
     }
     // Ascending keys fill their nodes: what moves is what they will not come to, or the last record.
-    let best = match position {
-        _ if position == count => last,
-        _ if view.ascends_to(SlotIndex(position)) => position,
-        _ => middle(view, count),
+    let best = if position == count {
+        last
+    } else if view.ascends_to(SlotIndex(position)) {
+        position
+    } else {
+        middle(view, count)
     };
     let least = if view.level() > 0 { 0 } else { 1 };
     // The last cut always fits (README, "Where to split").

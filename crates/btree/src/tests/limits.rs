@@ -182,7 +182,7 @@ fn pages_are_well_filled() {
     }
 }
 
-/// Sixteen runs of ascending keys, each in the middle of the table, turn by turn: the orders of districts, the rows of devices.
+/// Sixteen runs of ascending keys, all but the last in the middle of the table, turn by turn: the orders of districts, the rows of devices.
 #[test]
 fn runs_of_ascending_keys_fill_their_leaves() {
     for a_turn in [1_u32, 7] {
