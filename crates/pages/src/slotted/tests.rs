@@ -446,6 +446,27 @@ fn the_high_key_shrinks_without_losing_space() {
     page.view().inspect().unwrap();
 }
 
+/// The newest two tell, in their order, and only before the slot behind them.
+#[test]
+fn a_run_of_ascending_keys_is_seen_where_it_ends() {
+    let words = node(None, None);
+    let expected = |key: &[u8], run_ends_at: Option<u16>| {
+        let (Ok(slot) | Err(slot)) = SlottedView::new(&words).find(key);
+        SlottedMut::new(&words).insert(slot, key, b"value", RecordFlags::default()).unwrap();
+        let view = SlottedView::new(&words);
+        let ends = (0..=view.slot_count()).find(|slot| view.ascends_to(SlotIndex(*slot)));
+        assert_eq!(ends, run_ends_at, "{}", key.escape_ascii());
+    };
+    expected(b"z", None);
+    expected(b"a", None);
+    expected(b"b", Some(2));
+    expected(b"c", Some(3));
+    expected(b"y", Some(4));
+    // Keys that descend are none.
+    expected(b"x", None);
+    expected(b"w", None);
+}
+
 /// A page that got its high key last holds the same as one that had it from the beginning, and its garbage is what that has less.
 #[test]
 fn narrowing_leaves_out_what_the_fences_share() {
