@@ -8,7 +8,8 @@
 //! And it forms convoys (Blasgen, Gray, Mitoma, Price 1979). When more threads wait for locks than there are processors, a lock that is
 //! released goes to a thread that sleeps, and all behind it wait until it has been woken and has run: each wait costs two switches of
 //! threads, and finds cold caches. So when waits for locks add up to more than [`CONVOY`](convoy::CONVOY) threads for each processor, and processors are
-//! busy, no more transactions are let in than there are processors. That limit rises when these have time to spare.
+//! busy, no more transactions are let in than there are processors. That limit rises while these have time to spare, and falls
+//! again when they have none.
 //!
 //! Threads that are let in have *turns*: one runs its transactions one after another for [`TURN`], and then lets in the next.
 //! As long as nobody is in the way there is no limit and nothing is counted: a transaction reads one word that nobody writes.
@@ -205,7 +206,7 @@ impl Admission {
     /// Waits until `turn` begins.
     fn ask(&self, turn: &Arc<Turn>, age: u64, now: Instant, deadline: Option<Instant>) {
         let mut state = self.state.lock();
-        state.let_in(now);
+        wake(&state.let_in(now));
         if state.has_room() {
             return state.begin(turn, now);
         }
@@ -226,7 +227,7 @@ impl Admission {
             let until = end(&state).min(looked + state.expectation(&seat));
             state = seat.vacancy.wait_until(state, until);
             looked = Instant::now();
-            state.let_in(looked);
+            wake(&state.let_in(looked));
         }
         // It may have taken a while until its thread had a processor.
         if let Some(granted) = state.turns.iter_mut().find(|granted| Arc::ptr_eq(&granted.turn, turn)) {
@@ -237,7 +238,7 @@ impl Admission {
     /// Forgets the limit if the crowd has gone.
     fn forget_if_over(&self, now: Instant) {
         let mut state = self.state.lock();
-        state.let_in(now);
+        wake(&state.let_in(now));
         if state.turns.is_empty()
             && state.waiting.is_empty()
             && now.saturating_duration_since(state.last_leave) >= MEMORY
@@ -313,20 +314,31 @@ impl Admission {
             // The thread is ending.
             None => Runs { ended: 1, victims: victim.into(), ..Runs::default() },
         };
-        let state = &mut *self.state.lock();
-        turn.end();
-        state.turns.retain(|granted| !Arc::ptr_eq(&granted.turn, turn));
-        state.last_leave = now;
-        let crowded = !state.waiting.is_empty();
-        if let Some(limit) = &mut state.limit {
-            if limit.note(runs, crowded, now) {
-                self.limit.store(limit.value(), Ordering::Relaxed);
-            } else {
-                self.forget_limit(state, now);
+        let next = {
+            let state = &mut *self.state.lock();
+            turn.end();
+            state.turns.retain(|granted| !Arc::ptr_eq(&granted.turn, turn));
+            state.last_leave = now;
+            let crowded = !state.waiting.is_empty();
+            if let Some(limit) = &mut state.limit {
+                if limit.note(runs, crowded, now) {
+                    self.limit.store(limit.value(), Ordering::Relaxed);
+                } else {
+                    self.forget_limit(state, now);
+                }
             }
-        }
-        state.let_in(now);
+            state.let_in(now)
+        };
+        // A thread that is woken may get the processor at once, before this one goes on: were the state locked meanwhile, nobody else
+        // could leave, and the processor of one that wants to would stand idle.
+        wake(&next);
+        with_member(self.number, crowd::Member::left);
     }
+}
+
+/// Wakes those who were let in.
+fn wake(seats: &[Arc<Seat>]) {
+    seats.iter().for_each(|seat| seat.vacancy.notify_one());
 }
 
 impl State {
@@ -334,15 +346,18 @@ impl State {
         self.limit.as_ref().is_none_or(|limit| self.turns.len() < limit.value() as usize)
     }
 
-    /// Ends the turns of threads that have not come back, and lets in as many as there is room for.
-    fn let_in(&mut self, now: Instant) {
+    /// Ends the turns of threads that have not come back, and lets in as many as there is room for; they have to be woken.
+    #[must_use]
+    fn let_in(&mut self, now: Instant) -> Vec<Arc<Seat>> {
         self.turns.retain(|granted| granted.until > now || !granted.turn.end_at_rest());
+        let mut seats = Vec::new();
         while self.has_room()
             && let Some(seat) = self.waiting.pop_front()
         {
             self.begin(&seat.turn, now);
-            seat.vacancy.notify_one();
+            seats.push(seat);
         }
+        seats
     }
 
     fn begin(&mut self, turn: &Arc<Turn>, now: Instant) {

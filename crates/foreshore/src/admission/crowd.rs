@@ -155,6 +155,11 @@ impl Member {
         self.untold.computed = computed.map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
         Some(std::mem::take(&mut self.untold))
     }
+
+    /// It has let in the next. Who was woken may have had its processor meanwhile: that is not its own time.
+    pub(super) fn left(&mut self) {
+        self.ended = Instant::now();
+    }
 }
 
 /// Changes what this thread knows of its crowds; `None`: the thread is ending and knows nothing any more.

@@ -31,13 +31,24 @@ pub(super) struct Runs {
     pub(super) computed: Duration,
 }
 
+/// How much of the processors' time the crowd uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// It leaves them idle, or to others, for three quarters of the time.
+    Little,
+    /// Something between, or nobody knows yet.
+    Some,
+    /// It uses three quarters, or more.
+    Most,
+}
+
 /// A limit and what is known of it.
 #[derive(Debug)]
 pub(super) struct Limit {
     value: u32,
     /// It is never lower.
     least: u32,
-    /// It rises to this, and beyond only when processors have time to spare.
+    /// It rises to this, and beyond only while processors have time to spare.
     enough: u32,
     /// Of this window.
     ended: u32,
@@ -46,8 +57,8 @@ pub(super) struct Limit {
     /// What was computed in this spell, and since when that is.
     computed: Duration,
     spell: Instant,
-    /// In the last spell the crowd has left processors idle, or to others, for three quarters of the time.
-    leaves_time: bool,
+    /// What the last spell says, until the limit is changed for it.
+    share: Share,
     /// Windows since the last change.
     passed: u32,
     /// Windows that must pass before the limit rises.
@@ -71,7 +82,7 @@ impl Limit {
             began: now,
             computed: Duration::ZERO,
             spell: now,
-            leaves_time: false,
+            share: Share::Some,
             passed: 0,
             rest: 1,
             on_trial: false,
@@ -104,12 +115,14 @@ impl Limit {
             }
             self.passed = self.passed.saturating_add(1);
             let rested = self.passed >= self.rest || stayed >= LONGEST_STAY;
-            if rested && (self.value < self.enough || self.leaves_time) {
+            if rested && (self.value < self.enough || self.share == Share::Little) {
                 if self.value >= MOST {
                     return false;
                 }
                 self.change(self.value + (self.value / 4).max(1), now);
                 self.on_trial = true;
+            } else if self.value > self.enough && self.share == Share::Most {
+                self.change((self.value - (self.value / 4).max(1)).max(self.enough), now);
             }
         }
         true
@@ -121,7 +134,13 @@ impl Limit {
         let spell = now.saturating_duration_since(self.spell);
         if spell >= SPELL {
             let has_settled = now.saturating_duration_since(self.began) >= SHORTEST_STAY;
-            self.leaves_time = has_settled && self.computed * 4 <= spell * self.enough;
+            let all = spell * self.enough;
+            self.share = match self.computed * 4 {
+                _ if !has_settled => Share::Some,
+                used if used <= all => Share::Little,
+                used if used >= all * 3 => Share::Most,
+                _ => Share::Some,
+            };
             (self.computed, self.spell) = (Duration::ZERO, now);
         }
     }
@@ -129,7 +148,8 @@ impl Limit {
     fn change(&mut self, value: u32, now: Instant) {
         self.value = value.max(self.least);
         (self.ended, self.victims, self.passed) = (0, 0, 0);
-        (self.on_trial, self.since) = (false, now);
+        // One spell, one step: all may have stood still for once, for the log say.
+        (self.on_trial, self.since, self.share) = (false, now, Share::Some);
     }
 }
 
@@ -215,6 +235,26 @@ mod tests {
         assert!(value_after(Duration::from_millis(1)) > 16);
         // Where nobody counts that.
         assert!(value_after(Duration::ZERO) > 16);
+    }
+
+    /// Where one spell without work sufficed for many steps the limit was gone before the next one was over.
+    #[test]
+    fn it_comes_back_when_they_were_idle_for_a_moment_only() {
+        let mut limit = Limit::new(2, 1, Instant::now());
+        let mut now = limit.since + SHORTEST_STAY;
+        let mut highest = 0;
+        for round in 0..50 {
+            // All stand still, and then go on: in turns of a hundred runs.
+            now += if round == 10 { 2 * SPELL } else { Duration::ZERO };
+            for _ in 0..40 {
+                now += Duration::from_millis(1);
+                let runs = Runs { ended: 100, computed: Duration::from_millis(2), ..Runs::default() };
+                assert!(limit.note(runs, true, now));
+                highest = highest.max(limit.value());
+            }
+        }
+        assert_eq!(highest, 3);
+        assert_eq!(limit.value(), 2);
     }
 
     #[test]

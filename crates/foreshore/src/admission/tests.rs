@@ -20,7 +20,7 @@ fn limited() -> Admission {
 
 /// Ends the turns of those who are between two transactions.
 fn end_rests(admission: &Admission) {
-    admission.state.lock().let_in(Instant::now() + TURN);
+    wake(&admission.state.lock().let_in(Instant::now() + TURN));
 }
 
 #[test]
