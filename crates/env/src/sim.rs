@@ -23,6 +23,7 @@ mod local;
 pub(crate) mod lock;
 mod machine;
 mod mark;
+mod place;
 mod profile;
 pub(crate) mod rwlock;
 mod scheduler;

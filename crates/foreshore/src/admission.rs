@@ -28,19 +28,19 @@
 //! [`PATIENCE`], all who wait go in, whatever the limit says: who is inside may be waiting for one of them.
 //!
 //! Those who wait have places in the order of their ages, and those who run for the first time come after all others, in the order
-//! in which they came. So whoever gave way once does not wait behind those who came later, and nobody is passed for ever.
+//! in which they came, or nearly so (`queue.rs`). So whoever gave way once does not wait behind those who came later, and nobody is
+//! passed for ever.
 
 mod convoy;
 mod crowd;
 mod limit;
+mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
 use foreshore_env::{
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
@@ -51,6 +51,7 @@ use crate::DeadlockPolicy;
 use convoy::{Pace, Watch};
 use crowd::{Arrival, MEMORY, TURN, Turn, join, with_member};
 use limit::{Limit, Runs, TOLERANCE};
+use queue::{NEW, Queue, Seat};
 
 /// Nobody left for so long: those who wait go in.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -93,8 +94,8 @@ struct State {
     /// Turns that are not over, with those of threads that were let in and have not looked yet, and those at rest of threads
     /// that will not come back.
     turns: Vec<Granted>,
-    /// Those who wait and have not been let in, the oldest first.
-    waiting: VecDeque<Arc<Seat>>,
+    /// Those who wait and have not been let in.
+    waiting: Queue,
     /// When somebody's turn last ended.
     last_leave: Instant,
     /// Without a limit: victims since `commits`.
@@ -110,17 +111,6 @@ struct State {
 struct Granted {
     turn: Arc<Turn>,
     until: Instant,
-}
-
-/// The place of one who waits.
-#[derive(Debug)]
-struct Seat {
-    /// Of its transaction; `u64::MAX` if that has never run.
-    age: u64,
-    /// Begins when it is let in, under the mutex of [`Admission::state`].
-    turn: Arc<Turn>,
-    /// It may come in.
-    vacancy: Condvar,
 }
 
 /// The right to run a transaction. Given back on drop, or with [`Permit::end`].
@@ -146,7 +136,7 @@ impl Admission {
             state: Mutex::new(State {
                 limit: None,
                 turns: Vec::new(),
-                waiting: VecDeque::new(),
+                waiting: Queue::default(),
                 last_leave: now,
                 victims: 0,
                 commits: 0,
@@ -179,7 +169,7 @@ impl Admission {
     /// the transaction, if it has run before.
     pub(crate) fn enter(&self, age: Option<u64>, deadline: Option<Instant>) -> Option<Permit<'_>> {
         self.limit()?;
-        self.enter_limited(age.unwrap_or(u64::MAX), deadline)
+        self.enter_limited(age.unwrap_or(NEW), deadline)
     }
 
     #[cold]
@@ -216,11 +206,11 @@ impl Admission {
             let patience = state.last_leave.max(now) + PATIENCE;
             deadline.map_or(patience, |deadline| deadline.min(patience))
         };
-        let seat = state.take_seat(age, turn);
+        let seat = state.waiting.sit_down(age, turn);
         let mut looked = now;
         while !turn.runs() {
             if looked >= end(&state) {
-                state.waiting.retain(|other| !Arc::ptr_eq(other, &seat));
+                state.waiting.stand_up(&seat);
                 state.begin(turn, looked);
                 break;
             }
@@ -352,7 +342,7 @@ impl State {
         self.turns.retain(|granted| granted.until > now || !granted.turn.end_at_rest());
         let mut seats = Vec::new();
         while self.has_room()
-            && let Some(seat) = self.waiting.pop_front()
+            && let Some(seat) = self.waiting.next(thread::processor())
         {
             self.begin(&seat.turn, now);
             seats.push(seat);
@@ -365,17 +355,9 @@ impl State {
         self.turns.push(Granted { turn: Arc::clone(turn), until: now + TURN });
     }
 
-    /// Before those who are younger, and behind those as old.
-    fn take_seat(&mut self, age: u64, turn: &Arc<Turn>) -> Arc<Seat> {
-        let seat = Arc::new(Seat { age, turn: Arc::clone(turn), vacancy: Condvar::new() });
-        let place = self.waiting.partition_point(|other| other.age <= age);
-        self.waiting.insert(place, Arc::clone(&seat));
-        seat
-    }
-
     /// When its time should have come, twice over. If all whose turn it is stay away, those who wait must look after themselves.
     fn expectation(&self, seat: &Arc<Seat>) -> Duration {
-        let before = self.waiting.iter().position(|other| Arc::ptr_eq(other, seat)).unwrap_or(0);
+        let before = self.waiting.before(seat).unwrap_or(0);
         let limit = self.limit.as_ref().map_or(1, |limit| limit.value() as usize);
         2 * TURN * u32::try_from(before / limit + 1).unwrap_or(u32::MAX)
     }

@@ -199,18 +199,9 @@ impl Kernel {
         self.current
     }
 
-    pub(super) fn processors(&mut self) -> usize {
-        self.scheduler.processors()
-    }
-
-    /// On how many processors who runs may run.
-    pub(super) fn processors_here(&mut self) -> usize {
-        self.scheduler.processors_of(self.current)
-    }
-
-    /// See [`Scheduler::pin`].
-    pub(super) fn pin(&mut self, number: usize) -> bool {
-        self.scheduler.pin(self.current, number)
+    /// What decides who runs where, and who does.
+    pub(super) fn scheduled(&mut self) -> (&mut Scheduler, ThreadNumber) {
+        (&mut self.scheduler, self.current)
     }
 
     /// What who runs has done.

@@ -345,6 +345,11 @@ impl Machine {
         self.pins[thread] = Some(number % self.cores.len());
     }
 
+    /// The core that the thread runs on, or was on last.
+    pub(super) fn processor_of(&self, thread: ThreadNumber) -> usize {
+        self.homes[thread]
+    }
+
     /// On how many cores the thread may run.
     pub(super) fn processors_of(&self, thread: ThreadNumber) -> usize {
         if self.pins[thread].is_some() { 1 } else { self.cores.len() }

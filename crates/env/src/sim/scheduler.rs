@@ -79,6 +79,14 @@ impl Scheduler {
         }
     }
 
+    /// Which of them the thread runs on. A world without costs has no cores.
+    pub(super) fn processor_of(&self, thread: ThreadNumber) -> Option<usize> {
+        match self {
+            Scheduler::Machine(machine) => Some(machine.processor_of(thread)),
+            Scheduler::Explorer(_) => None,
+        }
+    }
+
     /// Keeps the thread on one core from its next turn on; whether it does. A world without costs has no cores.
     pub(super) fn pin(&mut self, thread: ThreadNumber, number: usize) -> bool {
         match self {

@@ -406,6 +406,7 @@ fn pinned_threads_stay_on_their_core() {
                     scope.spawn(move || {
                         if let Some(core) = core_of(number) {
                             assert!(thread::pin(core));
+                            assert_eq!(thread::processor(), Some(core % CORES));
                         }
                         let processors = if core_of(number).is_some() { 1 } else { CORES };
                         assert_eq!(thread::processors(), processors);
@@ -463,8 +464,10 @@ fn pinned_threads_are_as_far_apart_as_their_cores() {
 /// The explorer's world has no cores.
 #[test]
 fn nobody_is_pinned_where_there_are_no_cores() {
-    let run = simulate(&explorer(1, Schedule::Random), || (thread::pin(0), thread::processors()));
-    assert_eq!(run.unwrap().result, (false, 4));
+    let run = simulate(&explorer(1, Schedule::Random), || {
+        (thread::pin(0), thread::processors(), thread::processor())
+    });
+    assert_eq!(run.unwrap().result, (false, 4, None));
 }
 
 #[test]

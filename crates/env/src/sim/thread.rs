@@ -20,6 +20,7 @@ use super::{
 pub use super::{
     calls::yield_now,
     local::{AccessError, LocalKey},
+    place::{available_parallelism, pin, processor, processors},
 };
 
 /// Bytes of stack of a thread that asks for nothing else.
@@ -91,27 +92,6 @@ pub fn sleep(duration: Duration) {
     if let Some(until) = Instant::now().checked_add(duration) {
         calls::sleep_until(until);
     }
-}
-
-/// How many cores there are.
-pub fn available_parallelism() -> usize {
-    kernel::with(|kernel| kernel.processors()).unwrap_or(1)
-}
-
-/// On how many cores the calling thread may run: on all, or on the one where it stays.
-pub fn processors() -> usize {
-    kernel::with(|kernel| kernel.processors_here()).unwrap_or(1)
-}
-
-/// Keeps the calling thread on one core: the one of this number, modulo how many there are. It is taken off its own at once and woken
-/// there, beside whoever runs there. Whether it was: the explorer's world has no cores, and nothing changes.
-#[track_caller]
-pub fn pin(number: usize) -> bool {
-    let pinned = kernel::with(|kernel| kernel.pin(number)) == Some(true);
-    if pinned {
-        calls::sleep_until(Instant::now());
-    }
-    pinned
 }
 
 /// What a thread leaves behind.

@@ -141,6 +141,11 @@ pub mod thread {
     }
 
     /// Models have no processors.
+    pub fn processor() -> Option<usize> {
+        None
+    }
+
+    /// Models have no processors.
     pub fn pin(_number: usize) -> bool {
         false
     }

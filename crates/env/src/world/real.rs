@@ -182,6 +182,16 @@ pub mod thread {
         0
     }
 
+    /// The processor that the calling thread runs on, and may have left by the time that the caller looks at it; `None` where nobody
+    /// knows.
+    #[inline]
+    pub fn processor() -> Option<usize> {
+        #[cfg(target_os = "linux")]
+        return Some(rustix::thread::sched_getcpu());
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
     /// Keeps the calling thread on one processor: the one of this number, modulo how many there are, among those that it may
     /// run on. Whether it did: elsewhere than on Linux, or where the system does not allow it, nothing changes.
     pub fn pin(number: usize) -> bool {

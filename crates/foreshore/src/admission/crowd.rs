@@ -49,8 +49,8 @@ pub(super) struct Member {
     untold: Runs,
 }
 
-/// The right of a thread to run its transactions, one at a time and after another.
-#[derive(Debug)]
+/// The right of a thread to run its transactions, one at a time and after another. At first it is over.
+#[derive(Debug, Default)]
 pub(super) struct Turn {
     /// [`OVER`], [`RUNS`] or [`RESTS`]. From [`RESTS`] it is taken by the thread, or by those who want to end it; the other changes
     /// are the thread's own, or made for one that waits. Relaxed: nothing is handed over with it.
@@ -106,7 +106,7 @@ impl Member {
     fn new(number: u64, now: Instant) -> Member {
         Member {
             number,
-            turn: Arc::new(Turn { state: AtomicU32::new(OVER) }),
+            turn: Arc::default(),
             runs: 0,
             met_at: now,
             began: now,

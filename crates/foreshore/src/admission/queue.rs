@@ -1,0 +1,125 @@
+//! Those who wait to be let in.
+
+use std::collections::VecDeque;
+
+use foreshore_env::{
+    sync::{Arc, Condvar},
+    thread,
+};
+
+use super::crowd::Turn;
+
+/// The age of a transaction that has never run.
+pub(super) const NEW: u64 = u64::MAX;
+/// Among so many of the first one is chosen who was last on the processor that becomes free.
+const NEAR: usize = 8;
+/// So often others are let in before the first of those who have never run.
+const PASSED: u32 = 8;
+
+/// The place of one who waits.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// Of its transaction, or [`NEW`].
+    age: u64,
+    /// Begins when it is let in, under the mutex of [`Admission::state`](super::Admission).
+    pub(super) turn: Arc<Turn>,
+    /// Where its thread was when it sat down, and where the system will wake it, as a rule.
+    processor: Option<usize>,
+    /// It may come in.
+    pub(super) vacancy: Condvar,
+}
+
+/// Those who wait and have not been let in, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    seats: VecDeque<Arc<Seat>>,
+    /// How often others were let in before who is first now.
+    passed: u32,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    /// The calling thread sits down, before those who are younger, and behind those as old.
+    pub(super) fn sit_down(&mut self, age: u64, turn: &Arc<Turn>) -> Arc<Seat> {
+        self.sit_down_at(thread::processor(), age, turn)
+    }
+
+    fn sit_down_at(&mut self, processor: Option<usize>, age: u64, turn: &Arc<Turn>) -> Arc<Seat> {
+        let seat = Arc::new(Seat { age, turn: Arc::clone(turn), processor, vacancy: Condvar::new() });
+        let place = self.seats.partition_point(|other| other.age <= age);
+        self.seats.insert(place, Arc::clone(&seat));
+        seat
+    }
+
+    /// How many are before it.
+    pub(super) fn before(&self, seat: &Arc<Seat>) -> Option<usize> {
+        self.seats.iter().position(|other| Arc::ptr_eq(other, seat))
+    }
+
+    /// It waits no longer.
+    pub(super) fn stand_up(&mut self, seat: &Arc<Seat>) {
+        self.seats.retain(|other| !Arc::ptr_eq(other, seat));
+    }
+
+    /// The next to be let in by a thread that runs on this processor and is about to sleep: the first, but of those who have never run
+    /// rather one whose thread was last there. It goes on at once, in a cache that may still know it; another would be woken behind
+    /// whoever runs where it was, while this processor stands idle.
+    pub(super) fn next(&mut self, processor: Option<usize>) -> Option<Arc<Seat>> {
+        let first = self.seats.front()?;
+        let may_pass = first.age == NEW && self.passed < PASSED && processor.is_some();
+        let near = |seat: &Arc<Seat>| !may_pass || seat.processor == processor;
+        let place = self.seats.iter().take(NEAR).position(near).unwrap_or(0);
+        self.passed = if place == 0 { 0 } else { self.passed + 1 };
+        self.seats.remove(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In which order those are let in who wait at these places with these ages, by a thread at `here`.
+    fn order(waiting: &[(u64, Option<usize>)], here: Option<usize>) -> Vec<usize> {
+        let (mut queue, turn) = (Queue::default(), Arc::new(Turn::default()));
+        let seats: Vec<_> = waiting.iter().map(|&(age, at)| queue.sit_down_at(at, age, &turn)).collect();
+        std::iter::from_fn(|| queue.next(here))
+            .map(|next| seats.iter().position(|seat| Arc::ptr_eq(seat, &next)).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn those_who_have_run_go_by_age_wherever_they_are() {
+        let waiting = [(9, Some(0)), (NEW, Some(0)), (3, Some(1)), (5, Some(0)), (3, Some(0))];
+        assert_eq!(order(&waiting, Some(0)), [2, 4, 3, 0, 1]);
+    }
+
+    #[test]
+    fn of_the_new_ones_those_who_are_near_go_first() {
+        let waiting = [1, 0, 1, 0].map(|processor| (NEW, Some(processor)));
+        assert_eq!(order(&waiting, Some(0)), [1, 3, 0, 2]);
+        assert_eq!(order(&waiting, Some(1)), [0, 2, 1, 3]);
+        // Where nobody knows, or nobody is near, they go as they came.
+        assert_eq!(order(&waiting, None), [0, 1, 2, 3]);
+        assert_eq!(order(&waiting, Some(2)), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn nobody_is_passed_for_ever() {
+        let mut waiting = vec![(NEW, Some(1)); 2];
+        waiting.resize(100, (NEW, Some(0)));
+        let went = order(&waiting, Some(0));
+        assert_eq!(went.iter().position(|&seat| seat == 0), Some(PASSED as usize));
+        assert_eq!(went.iter().position(|&seat| seat == 1), Some(2 * PASSED as usize + 1));
+        // Nobody comes from far behind.
+        let mut waiting = vec![(NEW, Some(1)); NEAR];
+        waiting.push((NEW, Some(0)));
+        assert_eq!(order(&waiting, Some(0))[0], 0);
+    }
+}
