@@ -105,7 +105,7 @@ fn modes(scale: Scale) -> Experiment {
 
 fn anomaly(scale: Scale) -> Experiment {
     const FOUND: &str = "runs with a result that no serial order gives";
-    let seeds = scale.pick("300..450", "0..1000");
+    let seeds = scale.pick("0..400", "0..1000");
     let run = |plant: &str, x: u32| {
         let found = Take::whole(FOUND, "runs", x, Value::Count("/failures"));
         Run::simulated(format!("--seeds {seeds} {plant}").trim_end(), [found]).that_may_fail()
@@ -137,8 +137,7 @@ fn anomaly(scale: Scale) -> Experiment {
             ),
         ],
         remark: "Simulated databases with random schedules and power failures, each judged by replay; the fault leaves out the tags that early \
-                 released locks leave behind. When quick, the seeds are some among which two find it: three of the first 417 do, so that the run with tags says little \
-                 by itself; the campaign of `simulate` says more.",
+                 released locks leave behind. One seed in ninety finds it (nine of the first 823), and which do changes with the program, so that 400 are tried when quick.",
     }
 }
 

@@ -14,11 +14,11 @@ const DEAD_PAUSE: &str = "who dies pauses before it runs again, the longer the m
                           commits/s, 20 cores 197,000";
 /// Why it makes no difference to those who lock first which of their records are hot.
 const HELD_THROUGHOUT: &str = "deadlock-free locking asks for locks in the order of their hashed names, and holds what is hot throughout, wherever it comes: two \
-                               hot records first, last, anywhere: 197,000, 183,000, 197,000 commits/s. Who locks as it goes \
+                               hot records first, last, anywhere: 177,000, 183,000, 209,000 commits/s. Who locks as it goes \
                                holds what comes last only briefly, and deadlocks are few: 20 for 2,065 commits";
 /// Why nobody is far ahead where locks are waited for little: the paper's systems have no log.
-const TAIL_OF_THE_LOG: &str = "ten updates change the log's tail twelve times, and its line moves six times in a microsecond: nobody does more than 507,000 commits/s. \
-                               One hot record first, last, anywhere: deadlock-free 489,000, 496,000, 495,000, the best 2PL 507,000, 505,000, 446,000. With the \
+const TAIL_OF_THE_LOG: &str = "ten updates change the log's tail twelve times, and its line moves six times in a microsecond: nobody does more than 508,000 commits/s. \
+                               One hot record first, last, anywhere: deadlock-free 489,000, 482,000, 495,000, the best 2PL 506,000, 505,000, 446,000. With the \
                                hot one last Dreadlocks wait for that line for 42 % of their time, and deadlock-free for 8 %. The paper's systems have no log";
 /// Why one partition is not ahead of locking where nobody waits.
 pub(super) const LOCKS_ARE_CHEAP: &str = "a shared lock is two atomic changes here, where the paper's are latches and lists: a store \
