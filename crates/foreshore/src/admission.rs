@@ -304,25 +304,24 @@ impl Admission {
             // The thread is ending.
             None => Runs { ended: 1, victims: victim.into(), ..Runs::default() },
         };
-        let next = {
-            let state = &mut *self.state.lock();
-            turn.end();
-            state.turns.retain(|granted| !Arc::ptr_eq(&granted.turn, turn));
-            state.last_leave = now;
-            let crowded = !state.waiting.is_empty();
-            if let Some(limit) = &mut state.limit {
-                if limit.note(runs, crowded, now) {
-                    self.limit.store(limit.value(), Ordering::Relaxed);
-                } else {
-                    self.forget_limit(state, now);
-                }
+        let mut state = self.state.lock();
+        turn.end();
+        state.turns.retain(|granted| !Arc::ptr_eq(&granted.turn, turn));
+        state.last_leave = now;
+        let crowded = !state.waiting.is_empty();
+        if let Some(limit) = &mut state.limit {
+            if limit.note(runs, crowded, now) {
+                self.limit.store(limit.value(), Ordering::Relaxed);
+            } else {
+                self.forget_limit(&mut state, now);
             }
-            state.let_in(now)
-        };
+        }
+        let next = state.let_in(now);
+        drop(state);
         // A thread that is woken may get the processor at once, before this one goes on: were the state locked meanwhile, nobody else
         // could leave, and the processor of one that wants to would stand idle.
         wake(&next);
-        with_member(self.number, crowd::Member::left);
+        with_member(self.number, |member| member.left(Instant::now()));
     }
 }
 

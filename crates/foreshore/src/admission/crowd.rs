@@ -157,8 +157,8 @@ impl Member {
     }
 
     /// It has let in the next. Who was woken may have had its processor meanwhile: that is not its own time.
-    pub(super) fn left(&mut self) {
-        self.ended = Instant::now();
+    pub(super) fn left(&mut self, now: Instant) {
+        self.ended = now;
     }
 }
 
@@ -183,5 +183,27 @@ pub(super) fn join(number: u64) {
             }
             crowds.push(Member::new(number, now));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As it was, who had let in another got a turn of a single run the next time.
+    #[test]
+    fn the_way_out_does_not_count_as_being_away() {
+        let goes_on_after = |on_the_way: Duration, away: Duration| {
+            let now = Instant::now();
+            let mut member = Member::new(0, now);
+            member.end_run(false, now).expect("its turn is over");
+            member.left(now + on_the_way);
+            assert!(matches!(member.arrive(now + on_the_way + away), Arrival::Asks(_)));
+            member.begin();
+            member.end_run(false, member.began).is_none()
+        };
+        assert!(goes_on_after(10 * TURN, AT_ONCE / 2));
+        assert!(!goes_on_after(10 * TURN, 2 * AT_ONCE));
+        assert!(!goes_on_after(Duration::ZERO, 2 * AT_ONCE));
     }
 }

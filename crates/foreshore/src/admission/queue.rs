@@ -13,37 +13,41 @@ use super::crowd::Turn;
 pub(super) const NEW: u64 = u64::MAX;
 /// Among so many of the first one is chosen who was last on the processor that becomes free.
 const NEAR: usize = 8;
-/// So often others are let in before the first of those who have never run.
+/// So often another is let in before the first of those who have never run.
 const PASSED: u32 = 8;
 
-/// The place of one who waits.
+/// Where one waits.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// Of its transaction, or [`NEW`].
-    age: u64,
     /// Begins when it is let in, under the mutex of [`Admission::state`](super::Admission).
     pub(super) turn: Arc<Turn>,
-    /// Where its thread was when it sat down, and where the system will wake it, as a rule.
-    processor: Option<usize>,
     /// It may come in.
     pub(super) vacancy: Condvar,
 }
 
-/// Those who wait and have not been let in, the oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    seats: VecDeque<Arc<Seat>>,
-    /// How often others were let in before who is first now.
+/// A seat, and what decides when its turn comes.
+#[derive(Debug)]
+struct Place {
+    seat: Arc<Seat>,
+    /// Of its transaction, or [`NEW`].
+    age: u64,
+    /// Where its thread was when it sat down, and where the system will wake it, as a rule.
+    processor: Option<usize>,
+    /// How often another was let in while it was the first.
     passed: u32,
 }
 
+/// Those who wait and have not been let in, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Queue(VecDeque<Place>);
+
 impl Queue {
     pub(super) fn len(&self) -> usize {
-        self.seats.len()
+        self.0.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.0.is_empty()
     }
 
     /// The calling thread sits down, before those who are younger, and behind those as old.
@@ -52,32 +56,34 @@ impl Queue {
     }
 
     fn sit_down_at(&mut self, processor: Option<usize>, age: u64, turn: &Arc<Turn>) -> Arc<Seat> {
-        let seat = Arc::new(Seat { age, turn: Arc::clone(turn), processor, vacancy: Condvar::new() });
-        let place = self.seats.partition_point(|other| other.age <= age);
-        self.seats.insert(place, Arc::clone(&seat));
+        let seat = Arc::new(Seat { turn: Arc::clone(turn), vacancy: Condvar::new() });
+        let behind = self.0.partition_point(|other| other.age <= age);
+        self.0.insert(behind, Place { seat: Arc::clone(&seat), age, processor, passed: 0 });
         seat
     }
 
     /// How many are before it.
     pub(super) fn before(&self, seat: &Arc<Seat>) -> Option<usize> {
-        self.seats.iter().position(|other| Arc::ptr_eq(other, seat))
+        self.0.iter().position(|other| Arc::ptr_eq(&other.seat, seat))
     }
 
     /// It waits no longer.
     pub(super) fn stand_up(&mut self, seat: &Arc<Seat>) {
-        self.seats.retain(|other| !Arc::ptr_eq(other, seat));
+        self.0.retain(|other| !Arc::ptr_eq(&other.seat, seat));
     }
 
     /// The next to be let in by a thread that runs on this processor and is about to sleep: the first, but of those who have never run
     /// rather one whose thread was last there. It goes on at once, in a cache that may still know it; another would be woken behind
     /// whoever runs where it was, while this processor stands idle.
     pub(super) fn next(&mut self, processor: Option<usize>) -> Option<Arc<Seat>> {
-        let first = self.seats.front()?;
-        let may_pass = first.age == NEW && self.passed < PASSED && processor.is_some();
-        let near = |seat: &Arc<Seat>| !may_pass || seat.processor == processor;
-        let place = self.seats.iter().take(NEAR).position(near).unwrap_or(0);
-        self.passed = if place == 0 { 0 } else { self.passed + 1 };
-        self.seats.remove(place)
+        let first = self.0.front()?;
+        let may_pass = first.age == NEW && first.passed < PASSED && processor.is_some();
+        let near = |place: &Place| !may_pass || place.processor == processor;
+        let chosen = self.0.iter().take(NEAR).position(near).unwrap_or(0);
+        if chosen > 0 {
+            self.0[0].passed += 1;
+        }
+        Some(self.0.remove(chosen)?.seat)
     }
 }
 
@@ -108,6 +114,28 @@ mod tests {
         // Where nobody knows, or nobody is near, they go as they came.
         assert_eq!(order(&waiting, None), [0, 1, 2, 3]);
         assert_eq!(order(&waiting, Some(2)), [0, 1, 2, 3]);
+    }
+
+    /// Neither by those who are near, nor because somebody older comes in between, or gives up.
+    #[test]
+    fn nobody_is_passed_more_often_when_others_come_and_go() {
+        let (mut queue, turn) = (Queue::default(), Arc::new(Turn::default()));
+        let first = queue.sit_down_at(Some(1), NEW, &turn);
+        let mut passed = 0;
+        for age in 0.. {
+            queue.sit_down_at(Some(0), NEW, &turn);
+            let older = queue.sit_down_at(Some(1), age, &turn);
+            if age % 2 == 0 {
+                assert!(Arc::ptr_eq(&queue.next(Some(0)).unwrap(), &older));
+            } else {
+                queue.stand_up(&older);
+            }
+            if Arc::ptr_eq(&queue.next(Some(0)).unwrap(), &first) {
+                break;
+            }
+            passed += 1;
+        }
+        assert_eq!(passed, PASSED);
     }
 
     #[test]
