@@ -128,9 +128,9 @@ pub(crate) struct CachedTable {
     pub(crate) info: TableInfo,
     key_type: String,
     value_type: String,
-    /// Address of the `type_name` function of the value type that was first found to be the table's, 0 before: equal functions give
-    /// equal names, so that the usual check compares no text. Written by whoever finds that, relaxed: it orders nothing.
-    value_type_fn: AtomicUsize,
+    /// What [`types_of`] said of the types that were first found to be the table's, 0 before, so that the usual check compares no
+    /// text. Written by whoever finds that, relaxed: it orders nothing.
+    types: AtomicUsize,
 }
 
 impl Clone for CachedTable {
@@ -139,7 +139,7 @@ impl Clone for CachedTable {
             info: self.info.clone(),
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
-            value_type_fn: AtomicUsize::new(self.value_type_fn.load(Ordering::Relaxed)),
+            types: AtomicUsize::new(self.types.load(Ordering::Relaxed)),
         }
     }
 }
@@ -147,37 +147,45 @@ impl Clone for CachedTable {
 impl CachedTable {
     fn new(info: TableInfo) -> CachedTable {
         let (key_type, value_type) = split_type_names(info.meta());
-        CachedTable { info, key_type, value_type, value_type_fn: AtomicUsize::new(0) }
+        CachedTable { info, key_type, value_type, types: AtomicUsize::new(0) }
+    }
+
+    /// Whether it has this name, and still is there.
+    #[inline]
+    fn is(&self, name: &str) -> bool {
+        self.info.name() == name && !self.info.is_dropped()
     }
 
     #[inline]
     fn check<K: Key, V: Value>(&self, definition: &TableDefinition<'_, K, V>) -> Result<()> {
-        let same_key = self.key_type == K::NAME;
-        let known = self.value_type_fn.load(Ordering::Relaxed);
-        if same_key && known == type_name_address::<V>() || definition.encoded {
-            return Ok(());
-        }
-        self.check_names::<K, V>()
+        let known = self.types.load(Ordering::Relaxed) == types_of::<K, V>();
+        if known || definition.encoded { Ok(()) } else { self.check_names::<K, V>() }
     }
 
     #[cold]
     fn check_names<K: Key, V: Value>(&self) -> Result<()> {
-        if self.key_type == K::NAME && self.value_type == V::type_name() {
+        let (key_type, value_type) = names::<K, V>();
+        if self.key_type == key_type && self.value_type == value_type {
             // Once: a program may have several functions for one type, and whoever used them in turn would write here for each
             // operation, and all others would have to fetch the line.
-            if self.value_type_fn.load(Ordering::Relaxed) == 0 {
-                self.value_type_fn.store(type_name_address::<V>(), Ordering::Relaxed);
+            if self.types.load(Ordering::Relaxed) == 0 {
+                self.types.store(types_of::<K, V>(), Ordering::Relaxed);
             }
             return Ok(());
         }
         let stored = (&*self.key_type, &*self.value_type);
-        Err(mismatch(self.info.name(), stored, (K::NAME, &V::type_name())))
+        Err(mismatch(self.info.name(), stored, (key_type, &value_type)))
     }
 }
 
+fn names<K: Key, V: Value>() -> (&'static str, Cow<'static, str>) {
+    (K::NAME, V::type_name())
+}
+
+/// A number that only types of the same names have: the address of the function that gives them, of which a program may have several.
 #[inline]
-fn type_name_address<V: Value>() -> usize {
-    V::type_name as fn() -> Cow<'static, str> as usize
+fn types_of<K: Key, V: Value>() -> usize {
+    names::<K, V> as fn() -> (&'static str, Cow<'static, str>) as usize
 }
 
 /// The upper half into the lower one: of a product the upper bits depend on all of both factors.
@@ -208,12 +216,13 @@ impl TableCache {
         (0..PROBES).map(move |probe| (hash as usize + probe) % REMEMBERED)
     }
 
+    /// The table of this name, and where it is remembered.
     #[inline]
-    fn find(&self, name: &str) -> Option<&CachedTable> {
+    fn find(&self, name: &str) -> Option<(usize, &CachedTable)> {
         for place in TableCache::places(name) {
             let table = self.entries[place].get()?;
-            if table.info.name() == name && !table.info.is_dropped() {
-                return Some(table);
+            if table.is(name) {
+                return Some((place, table));
             }
         }
         None
@@ -227,11 +236,28 @@ impl TableCache {
     fn remember(&self, table: CachedTable) -> Cow<'_, CachedTable> {
         for place in TableCache::places(table.info.name()) {
             let entry = self.entries[place].get_or_init(|| table.clone());
-            if entry.info.name() == table.info.name() && !entry.info.is_dropped() {
+            if entry.is(table.info.name()) {
                 return Cow::Borrowed(entry);
             }
         }
         Cow::Owned(table)
+    }
+}
+
+/// Where an operation found its table, and by which types: the next one on it by the same finds it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recent {
+    place: usize,
+    /// See [`types_of`].
+    types: usize,
+    /// Nobody looked at the types.
+    encoded: bool,
+}
+
+impl Recent {
+    #[inline]
+    fn new<K: Key, V: Value>(place: usize, definition: &TableDefinition<'_, K, V>) -> Recent {
+        Recent { place, types: types_of::<K, V>(), encoded: definition.encoded }
     }
 }
 
@@ -243,11 +269,29 @@ impl Inner {
         &self,
         definition: &TableDefinition<'_, K, V>,
     ) -> Result<Cow<'_, CachedTable>> {
-        let table = match self.tables.find(definition.name) {
-            Some(table) => Cow::Borrowed(table),
-            None => self.open_table(definition)?,
+        self.table_again(definition, &mut None)
+    }
+
+    /// The same for somebody who keeps in mind what it found.
+    #[inline]
+    pub(crate) fn table_again<K: Key, V: Value>(
+        &self,
+        definition: &TableDefinition<'_, K, V>,
+        recent: &mut Option<Recent>,
+    ) -> Result<Cow<'_, CachedTable>> {
+        if let Some(last) = *recent
+            && last == Recent::new(last.place, definition)
+            && let Some(table) = self.tables.entries[last.place].get()
+            && table.is(definition.name)
+        {
+            return Ok(Cow::Borrowed(table));
+        }
+        let (place, table) = match self.tables.find(definition.name) {
+            Some((place, table)) => (Some(place), Cow::Borrowed(table)),
+            None => (None, self.open_table(definition)?),
         };
         table.check(definition)?;
+        *recent = place.map(|place| Recent::new(place, definition));
         Ok(table)
     }
 

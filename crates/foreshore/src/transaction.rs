@@ -19,7 +19,7 @@ use crate::{
     Durability, Isolation,
     database::Inner,
     error::{Error, Result, Victim},
-    table::{TableDefinition, TableLock, undecodable},
+    table::{Recent, TableDefinition, TableLock, undecodable},
     value::{Value, ValueDecodeError},
 };
 
@@ -53,6 +53,8 @@ pub struct Transaction {
     cancel: Option<CancelToken>,
     /// Whether a deadlock ended this transaction, whatever the caller made of that error.
     victim: Option<Arc<Victim>>,
+    /// Where the last operation found its table.
+    recent: Option<Recent>,
     /// Scratch for the key of the operation at hand.
     key: Vec<u8>,
     /// Scratch for the value of the operation at hand.
@@ -97,6 +99,7 @@ impl Transaction {
             durability,
             cancel: None,
             victim: None,
+            recent: None,
             key: Vec::new(),
             value: Vec::new(),
         }
@@ -135,7 +138,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table(&table)?;
+        let table = self.database.table_again(&table, &mut self.recent)?;
         self.txn
             .get(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -150,7 +153,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table(&table)?;
+        let table = self.database.table_again(&table, &mut self.recent)?;
         self.txn
             .get_for_update(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -210,7 +213,7 @@ impl Transaction {
     ) -> Result<bool> {
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
-        let table = self.database.table(&table)?;
+        let table = self.database.table_again(&table, &mut self.recent)?;
         operation(&mut self.txn, &table.info, &self.key, &self.value)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -219,7 +222,7 @@ impl Transaction {
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table(&table)?;
+        let table = self.database.table_again(&table, &mut self.recent)?;
         self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
@@ -229,7 +232,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        let table = self.database.table(&table)?;
+        let table = self.database.table_again(&table, &mut self.recent)?;
         self.txn
             .lock_table(&table.info, lock.mode())
             .map_err(|error| fail(&self.database, &mut self.victim, error))

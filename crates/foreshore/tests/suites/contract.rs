@@ -297,6 +297,16 @@ fn types_are_compared(tx: &mut Transaction) -> Result<(), Error> {
     let error = tx.put(OTHER_VALUE, 1, &b"x"[..]).unwrap_err();
     assert!(matches!(&error, Error::TypeMismatch { .. }), "{error}");
     assert_eq!(tx.get(NUMBERS, 1)?.as_deref(), Some("one"), "the transaction goes on");
+    // Whatever was asked for just before.
+    const BYTES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("numbers");
+    const ENCODED: TableDefinition<&[u8], &[u8]> = TableDefinition::encoded("numbers");
+    for _ in 0..2 {
+        assert!(tx.get(NUMBERS, 1)?.is_some());
+        assert!(matches!(tx.get(OTHER_KEY, 1), Err(Error::TypeMismatch { .. })));
+        assert_eq!(tx.get(ENCODED, &1_u32.to_be_bytes()[..])?.as_deref(), Some(&b"one"[..]));
+        assert!(matches!(tx.get(BYTES, &[0, 0, 0, 1][..]), Err(Error::TypeMismatch { .. })));
+        assert!(matches!(tx.get(OTHER_VALUE, 1), Err(Error::TypeMismatch { .. })));
+    }
 
     let encoded = TableDefinition::encoded("numbers");
     assert_eq!(tx.get(encoded, &[0, 0, 0, 1])?, Some(b"one".to_vec()));
