@@ -45,22 +45,52 @@ impl SlottedView<'_> {
     }
 
     /// As [`SlottedView::find`], for a key between the fences: it begins with what they share, which is not looked at again. On the way
-    /// down; who is led astray by a page of nonsense finds that out in the leaf.
-    #[inline]
+    /// down; who is led astray by a page of nonsense finds that out in the leaf. In inner nodes heads tell, as a rule.
+    #[inline(always)]
     pub(super) fn find_enclosed(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let extent = self.extent();
-        self.find_behind(self.prefix_in(extent).1, extent.slot_count(), key)
+        let (prefix, count) = (self.prefix_in(extent).1, extent.slot_count());
+        let sought = Sought::new(key, prefix, self.skipped());
+        let low = self.first_by_head(count, sought);
+        let slot = self.slot(SlotIndex(low));
+        let told = (low >= count || slot.head() != sought.head())
+            && (sought.skipped == 0 || self.begins_with_skipped(low, prefix, key, sought.skipped));
+        if told { Err(SlotIndex(low)) } else { self.find_from(low, prefix, count, key, sought) }
+    }
+
+    /// Whether `key`, behind the prefix, has the few bytes that all records share; false also when that is not easily told.
+    #[inline]
+    fn begins_with_skipped(&self, near: u16, prefix: usize, key: &[u8], skipped: usize) -> bool {
+        let own = key.get(prefix..).and_then(<[_]>::first_chunk);
+        let record = self.slot(SlotIndex(near.saturating_sub(1)));
+        own.is_some_and(|own| skipped <= own.len() && self.words.agree(record.offset(), own, skipped))
     }
 
     /// The search among all `count` slots, for a key that begins with the node's `prefix` bytes.
     #[inline]
     fn find_behind(&self, prefix: usize, count: u16, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
-        let skipped = self.skipped();
-        let sought = Sought::new(key, prefix, skipped);
+        let sought = Sought::new(key, prefix, self.skipped());
+        self.find_from(self.first_by_head(count, sought), prefix, count, key, sought)
+    }
+
+    /// The first slot whose head is not below that of what is sought.
+    #[inline(always)]
+    fn first_by_head(&self, count: u16, sought: Sought<'_>) -> u16 {
         let head = sought.head();
-        let low = self.first_slot(0, count, |slot| slot.head() < head);
-        let slot = self.slot(SlotIndex(low));
-        let same_head = low < count && slot.head() == head;
+        self.first_slot(0, count, |slot| slot.head() < head)
+    }
+
+    /// The rest of a search that heads led to `low`.
+    fn find_from(
+        &self,
+        low: u16,
+        prefix: usize,
+        count: u16,
+        key: &[u8],
+        sought: Sought<'_>,
+    ) -> Result<SlotIndex, SlotIndex> {
+        let (slot, skipped) = (self.slot(SlotIndex(low)), sought.skipped);
+        let same_head = low < count && slot.head() == sought.head();
         if skipped > 0 && count > 0 {
             // Of records that all share these bytes any tells, best one that is needed in any case.
             let beside = if same_head { slot } else { self.slot(SlotIndex(low.saturating_sub(1))) };
@@ -88,8 +118,8 @@ impl SlottedView<'_> {
     #[inline]
     pub fn approach(&self, key: &[u8]) -> SlotIndex {
         let extent = self.extent();
-        let head = Sought::new(key, self.prefix_in(extent).1, self.skipped()).head();
-        let low = SlotIndex(self.first_slot(0, extent.slot_count(), |slot| slot.head() < head));
+        let sought = Sought::new(key, self.prefix_in(extent).1, self.skipped());
+        let low = SlotIndex(self.first_by_head(extent.slot_count(), sought));
         self.words.prefetch_at(self.slot(low).offset());
         low
     }

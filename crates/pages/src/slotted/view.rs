@@ -341,13 +341,17 @@ impl<'a> SlottedView<'a> {
     /// The child page that the value of `slot` names; [`PageId::NONE`] when it is no child's.
     #[inline]
     pub fn child(&self, slot: SlotIndex) -> PageId {
-        let (offset, length) = self.value_place(slot);
-        if length == size_of::<u32>() { PageId(self.words.u32(offset)) } else { PageId::NONE }
+        const CHILD_BYTES: usize = size_of::<u32>();
+        let offset = self.slot(slot).value_offset();
+        // Its length and itself, in one word.
+        let word = self.words.u64(offset - RECORD_LENGTH_BYTES);
+        let whole = word as u16 == CHILD_BYTES as u16 && offset <= PAGE_BYTES - CHILD_BYTES;
+        if whole { PageId((word >> u16::BITS) as u32) } else { PageId::NONE }
     }
 
     /// The child of an inner node that `key`, which lies between its fences, belongs to, and the slot that names it (`None`: the
     /// leftmost).
-    #[inline]
+    #[inline(always)]
     pub fn child_for(&self, key: &[u8]) -> (Option<SlotIndex>, PageId) {
         let below = match self.find_enclosed(key) {
             Ok(slot) => slot.0 + 1,
