@@ -1,29 +1,51 @@
 //! Short byte strings without allocation, and what differs between two.
 
-/// Bytes kept in place.
-const INLINE_BYTES: usize = 256;
+use foreshore_env::words::WORD_BYTES;
+use foreshore_pages::PageWords;
 
-/// A byte string on the stack; a long one goes to the heap. For keys and values that are copied out of a page.
+/// A value, of which 256 bytes are kept in place.
+pub(crate) type SmallValue = SmallBytes<33>;
+/// A key, of which 128 are.
+pub(crate) type SmallKey = SmallBytes<17>;
+
+/// A byte string on the stack; a long one goes to the heap. For what is copied out of a page. So many words are kept in place, one
+/// more than the bytes need, for they may begin within a word.
 #[derive(Debug)]
-pub(crate) struct SmallBytes {
+pub(crate) struct SmallBytes<const WORDS: usize> {
+    /// Where it begins in `inline`.
+    start: usize,
     length: usize,
-    inline: [u8; INLINE_BYTES],
+    inline: [[u8; WORD_BYTES]; WORDS],
     /// Holds the bytes when they are more than `inline` holds.
     spill: Vec<u8>,
 }
 
-impl SmallBytes {
+impl<const WORDS: usize> SmallBytes<WORDS> {
+    const INLINE_BYTES: usize = (WORDS - 1) * WORD_BYTES;
+
     #[inline]
-    pub(crate) fn new() -> SmallBytes {
-        SmallBytes { length: 0, inline: [0; INLINE_BYTES], spill: Vec::new() }
+    pub(crate) fn new() -> SmallBytes<WORDS> {
+        SmallBytes { start: 0, length: 0, inline: [[0; WORD_BYTES]; WORDS], spill: Vec::new() }
+    }
+
+    /// Becomes the `length` bytes at `offset`, all of which lie in the page; where they do not, some of them are others.
+    #[inline]
+    pub(crate) fn copy(&mut self, words: &PageWords, offset: usize, length: usize) {
+        if length > Self::INLINE_BYTES {
+            return words.copy_to(offset, self.resize(length));
+        }
+        // Whole words, with what is before and behind it in the first and the last: none is shifted.
+        (self.start, self.length) = (offset % WORD_BYTES, length);
+        let count = (self.start + length).div_ceil(WORD_BYTES);
+        words.copy_words_at(offset, &mut self.inline[..count]);
     }
 
     /// Sets the length and gives the bytes, whatever they are, to be overwritten.
     #[inline]
     pub(crate) fn resize(&mut self, length: usize) -> &mut [u8] {
-        self.length = length;
-        if length <= INLINE_BYTES {
-            return &mut self.inline[..length];
+        (self.start, self.length) = (0, length);
+        if length <= Self::INLINE_BYTES {
+            return &mut self.inline.as_flattened_mut()[..length];
         }
         self.spill.resize(length, 0);
         &mut self.spill[..length]
@@ -31,16 +53,20 @@ impl SmallBytes {
 
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
-        if self.length <= INLINE_BYTES { &self.inline[..self.length] } else { &self.spill[..self.length] }
+        if self.length <= Self::INLINE_BYTES {
+            &self.inline.as_flattened()[self.start..self.start + self.length]
+        } else {
+            &self.spill[..self.length]
+        }
     }
 
     /// Lets `fill` put the bytes into a vector.
     pub(crate) fn set_with(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
         self.spill.clear();
         fill(&mut self.spill);
-        self.length = self.spill.len();
-        if self.length <= INLINE_BYTES {
-            self.inline[..self.length].copy_from_slice(&self.spill);
+        (self.start, self.length) = (0, self.spill.len());
+        if self.length <= Self::INLINE_BYTES {
+            self.inline.as_flattened_mut()[..self.length].copy_from_slice(&self.spill);
         }
     }
 }
@@ -64,7 +90,26 @@ pub(crate) fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::difference;
+    use foreshore_pages::PageWords;
+
+    use super::{SmallValue, difference};
+
+    #[test]
+    fn bytes_are_those_of_the_page() {
+        let page = PageWords::default();
+        let content: Vec<u8> =
+            (0..foreshore_base::limits::PAGE_BYTES).map(|at| (at * 7 % 251) as u8).collect();
+        page.write(0, &content);
+        let mut bytes = SmallValue::new();
+        for offset in (64..80).chain(content.len() - 80..content.len()) {
+            for length in (0..20).chain(SmallValue::INLINE_BYTES - 9..SmallValue::INLINE_BYTES + 9) {
+                if let Some(expected) = content.get(offset..offset + length) {
+                    bytes.copy(&page, offset, length);
+                    assert_eq!(bytes.as_slice(), expected, "{length} at {offset}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_difference_is_as_narrow_as_it_can_be() {

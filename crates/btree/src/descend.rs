@@ -34,8 +34,8 @@ pub(crate) struct Landing<'a> {
 }
 
 /// How an optimistic descent ended.
-enum Descent<'a> {
-    Landed(Landing<'a>),
+enum Descent<'a, T> {
+    Landed(Landing<'a>, T),
     /// The tree has no such level.
     TooHigh,
     /// Something changed on the way.
@@ -46,8 +46,20 @@ impl<'a> Tree<'a> {
     /// The leaf of `target`.
     #[inline]
     pub(crate) fn leaf(&self, patience: Patience<'_>, target: Target<'_>) -> Result<Landing<'a>> {
-        match self.descend(patience, target, 0)? {
-            Some(landing) => Ok(landing),
+        Ok(self.leaf_seen(patience, target, |_| ())?.0)
+    }
+
+    /// The leaf of `target` and what `look` saw there, at the leaf's version. It looks before the fences are, which lie in lines of their
+    /// own: so a search need not wait for them, and what it saw of a page of nonsense is not given.
+    #[inline]
+    pub(crate) fn leaf_seen<T>(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        look: impl Fn(SlottedView<'_>) -> T,
+    ) -> Result<(Landing<'a>, T)> {
+        match self.descend_seen(patience, target, 0, look)? {
+            Some(landed) => Ok(landed),
             None => Err(damaged(self.root, "the tree has no leaves")),
         }
     }
@@ -103,21 +115,41 @@ impl<'a> Tree<'a> {
         target: Target<'_>,
         level: u8,
     ) -> Result<Option<Landing<'a>>> {
+        Ok(self.descend_seen(patience, target, level, |_| ())?.map(|(landing, ())| landing))
+    }
+
+    #[inline]
+    fn descend_seen<T>(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+        look: impl Fn(SlottedView<'_>) -> T,
+    ) -> Result<Option<(Landing<'a>, T)>> {
         if self.is_optimistic() {
             for _ in 0..RESTARTS {
-                match self.descend_once(patience, target, level)? {
-                    Descent::Landed(landing) => return Ok(Some(landing)),
+                match self.descend_once(patience, target, level, &look)? {
+                    Descent::Landed(landing, seen) => return Ok(Some((landing, seen))),
                     Descent::TooHigh => return Ok(None),
                     Descent::Restart => {}
                 }
             }
         }
         let held = self.descend_held(patience, target, level)?;
-        Ok(held.map(|HeldNode { page, foster }| Landing { page: page.release(), foster }))
+        Ok(held.map(|HeldNode { page, foster }| {
+            let seen = look(page.view());
+            (Landing { page: page.release(), foster }, seen)
+        }))
     }
 
     #[inline]
-    fn descend_once(&self, patience: Patience<'_>, target: Target<'_>, level: u8) -> Result<Descent<'a>> {
+    fn descend_once<T>(
+        &self,
+        patience: Patience<'_>,
+        target: Target<'_>,
+        level: u8,
+        look: impl Fn(SlottedView<'_>) -> T,
+    ) -> Result<Descent<'a, T>> {
         let mut page = self.env.pool.optimistic_within(self.root, patience)?;
         let mut at = page.view().level();
         if at < level {
@@ -134,6 +166,7 @@ impl<'a> Tree<'a> {
             }
             let (next, next_level) = match node::hop(view, target, at == level) {
                 Hop::Here => {
+                    let seen = look(view);
                     let found = target.lies_in(view);
                     if !page.validate() {
                         return Ok(Descent::Restart);
@@ -141,7 +174,7 @@ impl<'a> Tree<'a> {
                     if !found {
                         return Err(damaged(page.id(), "its fences do not enclose what its parent says"));
                     }
-                    return Ok(Descent::Landed(Landing { page, foster }));
+                    return Ok(Descent::Landed(Landing { page, foster }, seen));
                 }
                 Hop::Foster(next) => {
                     foster = Some(at);

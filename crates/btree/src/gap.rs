@@ -5,19 +5,19 @@ use foreshore_base::SlotIndex;
 use foreshore_lock::KeyRef;
 use foreshore_pages::{Fence, SlottedView};
 
-use crate::bytes::SmallBytes;
+use crate::bytes::SmallKey;
 
 /// The name of a lock, copied out of a leaf.
 #[derive(Debug)]
 pub(crate) struct Name {
     infinite: bool,
-    bytes: SmallBytes,
+    bytes: SmallKey,
 }
 
 impl Name {
     #[inline]
     pub(crate) fn new() -> Name {
-        Name { infinite: true, bytes: SmallBytes::new() }
+        Name { infinite: true, bytes: SmallKey::new() }
     }
 
     #[inline]

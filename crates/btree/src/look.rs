@@ -6,7 +6,7 @@ use foreshore_lock::{KeyRef, Mode};
 use foreshore_pages::{OptimisticPage, SlottedView};
 
 use crate::{
-    bytes::SmallBytes,
+    bytes::SmallValue,
     descend::{Landing, RESTARTS},
     error::Result,
     gap::Name,
@@ -110,7 +110,7 @@ impl<'a> Tree<'a> {
         seen: Option<Seen<'a>>,
         mut read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let mut value = SmallBytes::new();
+        let mut value = SmallValue::new();
         let mut overflow = false;
         let mut copy = |view: SlottedView<'_>, slot| {
             overflow = view.is_overflow(slot);
@@ -141,7 +141,7 @@ impl<'a> Tree<'a> {
         key: &[u8],
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let mut value = SmallBytes::new();
+        let mut value = SmallValue::new();
         let live = self.look(session, key, Mode::SN, Isolation::ReadCommitted, &mut |view, slot| {
             node::copy_value(view, slot, &mut value);
         })?;
@@ -180,8 +180,7 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
         for _ in 0..if self.is_optimistic() { RESTARTS } else { 0 } {
-            let landing = self.leaf(session.patience(), Target::Key(key))?;
-            let seen = (landing, Place::of(landing.page.view(), key));
+            let seen = self.leaf_seen(session.patience(), Target::Key(key), |view| Place::of(view, key))?;
             if let Some(live) = self.look_at(session, seen, key, mode, isolation, copy)? {
                 return Ok(live);
             }

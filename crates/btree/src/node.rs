@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use foreshore_base::{PageId, SlotIndex, StorageError, TableId};
 use foreshore_pages::{Fence, RECORD_OVERHEAD_BYTES, SlottedView};
 
-use crate::bytes::SmallBytes;
+use crate::bytes::SmallValue;
 
 /// Node flag: the page was merged away. It is set under the page's exclusive latch and written like any change, so that
 /// whoever still knows the page id finds no node there (BTREE-6).
@@ -153,9 +153,9 @@ pub(crate) fn key_of(view: SlottedView<'_>, slot: SlotIndex) -> Vec<u8> {
 
 /// Copies a value. On a page that is not latched it may be nonsense until validated, at most a page long.
 #[inline]
-pub(crate) fn copy_value(view: SlottedView<'_>, slot: SlotIndex, target: &mut SmallBytes) {
+pub(crate) fn copy_value(view: SlottedView<'_>, slot: SlotIndex, target: &mut SmallValue) {
     let (offset, length) = view.value_place(slot);
-    view.words().copy_to(offset, target.resize(length));
+    target.copy(view.words(), offset, length);
 }
 
 /// Bytes that a record with this key takes in the node.

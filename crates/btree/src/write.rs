@@ -10,7 +10,7 @@ use foreshore_wal::RecordKind;
 
 pub(crate) use self::verb::{Value, Verb, Written};
 use crate::{
-    bytes::{SmallBytes, difference},
+    bytes::{SmallValue, difference},
     env::Urgency,
     error::Result,
     gap::Name,
@@ -266,7 +266,7 @@ impl<'a> Tree<'a> {
             self.finish(page, lsn, done)?;
             return Ok(Written::nothing(false));
         }
-        let mut old = SmallBytes::new();
+        let mut old = SmallValue::new();
         node::copy_value(view, slot, &mut old);
         let old = old.as_slice();
         let written = Written { existed: true, replaced: Reference::of(old, old_flags) };
@@ -299,7 +299,7 @@ impl<'a> Tree<'a> {
         key: &[u8],
     ) -> Result<Attempt> {
         let flags = page.view().slot(slot).flags();
-        let mut old = SmallBytes::new();
+        let mut old = SmallValue::new();
         node::copy_value(page.view(), slot, &mut old);
         let change = self.change(&page, slot, key, if flags.overflow { record::OLD_OVERFLOW } else { 0 }, 0);
         page.prepare()?;
