@@ -32,12 +32,17 @@ impl<const WORDS: usize> SmallBytes<WORDS> {
     #[inline]
     pub(crate) fn copy(&mut self, words: &PageWords, offset: usize, length: usize) {
         if length > Self::INLINE_BYTES {
-            return words.copy_to(offset, self.resize(length));
+            return self.copy_long(words, offset, length);
         }
         // Whole words, with what is before and behind it in the first and the last: none is shifted.
         (self.start, self.length) = (offset % WORD_BYTES, length);
         let count = (self.start + length).div_ceil(WORD_BYTES);
         words.copy_words_at(offset, &mut self.inline[..count]);
+    }
+
+    #[inline(never)]
+    fn copy_long(&mut self, words: &PageWords, offset: usize, length: usize) {
+        words.copy_to(offset, self.resize(length));
     }
 
     /// Sets the length and gives the bytes, whatever they are, to be overwritten.

@@ -87,7 +87,7 @@ pub(crate) enum Hop {
 }
 
 /// Where a descent goes on from a node; `landed`: the node has the level that is looked for.
-#[inline]
+#[inline(always)]
 pub(crate) fn hop(view: SlottedView<'_>, target: Target<'_>, landed: bool) -> Hop {
     let foster = view.foster_child();
     if foster.is_some() && target.is_beyond(view) {

@@ -19,7 +19,7 @@ impl BufferPool {
 
     /// As [`BufferPool::optimistic`], for somebody who may not wait for a latch for ever:
     /// [`StorageError::WaitEnded`] then, also while there is no frame for the page. A read from the file is waited for all the same.
-    #[inline]
+    #[inline(always)]
     pub fn optimistic_within(&self, id: PageId, patience: Patience<'_>) -> Result<OptimisticPage<'_>> {
         match self.optimistic_now(id) {
             Some(page) => Ok(page),

@@ -55,7 +55,7 @@ impl SlottedView<'_> {
         let slot = self.slot(SlotIndex(low));
         let told = (low >= count || slot.head() != sought.head())
             && (sought.skipped == 0 || self.begins_with_skipped(low, prefix, key, sought.skipped));
-        if told { Err(SlotIndex(low)) } else { self.find_from(low, prefix, count, key, sought) }
+        if told { Err(SlotIndex(low)) } else { self.find_from_elsewhere(low, prefix, count, key, sought) }
     }
 
     /// Whether `key`, behind the prefix, has the few bytes that all records share; false also when that is not easily told.
@@ -80,7 +80,21 @@ impl SlottedView<'_> {
         self.first_slot(0, count, |slot| slot.head() < head)
     }
 
+    /// The same, where it is rarely due.
+    #[cold]
+    fn find_from_elsewhere(
+        &self,
+        low: u16,
+        prefix: usize,
+        count: u16,
+        key: &[u8],
+        sought: Sought<'_>,
+    ) -> Result<SlotIndex, SlotIndex> {
+        self.find_from(low, prefix, count, key, sought)
+    }
+
     /// The rest of a search that heads led to `low`.
+    #[inline]
     fn find_from(
         &self,
         low: u16,
