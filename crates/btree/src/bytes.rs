@@ -64,16 +64,6 @@ impl<const WORDS: usize> SmallBytes<WORDS> {
             &self.spill[..self.length]
         }
     }
-
-    /// Lets `fill` put the bytes into a vector.
-    pub(crate) fn set_with(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.spill.clear();
-        fill(&mut self.spill);
-        (self.start, self.length) = (0, self.spill.len());
-        if self.length <= Self::INLINE_BYTES {
-            self.inline.as_flattened_mut()[..self.length].copy_from_slice(&self.spill);
-        }
-    }
 }
 
 /// The first place where two values of equal length differ, and the end of the last; eight bytes at a time.

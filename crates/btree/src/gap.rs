@@ -7,7 +7,7 @@ use foreshore_pages::{Fence, SlottedView};
 
 use crate::bytes::SmallKey;
 
-/// The name of a lock, copied out of a leaf.
+/// The name of a gap, copied out of a leaf.
 #[derive(Debug)]
 pub(crate) struct Name {
     infinite: bool,
@@ -45,9 +45,10 @@ impl Name {
         view.words().copy_to(slot.offset(), &mut target[prefix.len()..]);
     }
 
+    #[cold]
     fn set_low_fence(&mut self, view: SlottedView<'_>) {
-        let mut fence = Fence::Infinite;
-        self.bytes.set_with(|bytes| fence = view.low_fence(bytes));
-        self.infinite = fence == Fence::Infinite;
+        let mut bytes = Vec::new();
+        self.infinite = view.low_fence(&mut bytes) == Fence::Infinite;
+        self.bytes.resize(bytes.len()).copy_from_slice(&bytes);
     }
 }

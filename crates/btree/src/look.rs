@@ -56,12 +56,6 @@ impl Place {
         Place::found(view, view.find(key))
     }
 
-    /// The same for a key that may well come after all others of the leaf.
-    #[inline]
-    pub(crate) fn from_end(view: SlottedView<'_>, key: &[u8]) -> Place {
-        Place::found(view, view.find_from_end(key))
-    }
-
     #[inline]
     fn found(view: SlottedView<'_>, found: std::result::Result<SlotIndex, SlotIndex>) -> Place {
         match found {
@@ -199,13 +193,13 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<Option<bool>> {
-        let mut gap = Name::new();
         let (page, view) = (landing.page, landing.page.view());
         session.point(self.table, place.finger(page));
+        let mut gap = None;
         if let Place::Absent(slot) = place
             && isolation.locks_gaps()
         {
-            gap.set_below(view, slot, key);
+            gap.insert(Name::new()).set_below(view, slot, key);
         }
         // Before nonsense is locked.
         if !page.validate() {
@@ -213,7 +207,7 @@ impl<'a> Tree<'a> {
         }
         if mode == Mode::SN && session.reads_unlocked(self.table) {
             let foster = landing.foster.filter(|_| !session.has_remembered());
-            match self.look_unlocked(session, page, place, key, &gap, isolation, copy)? {
+            match self.look_unlocked(session, page, place, key, gap.as_ref(), copy)? {
                 Unlocked::Done => {
                     self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
                     return Ok(Some(matches!(place, Place::Live(_))));
@@ -222,10 +216,10 @@ impl<'a> Tree<'a> {
                 Unlocked::Locked => {}
             }
         }
-        match place {
-            Place::Live(_) | Place::Ghost(_) => session.acquire(self.table, KeyRef::Key(key), mode)?,
-            Place::Absent(_) if isolation.locks_gaps() => session.acquire(self.table, gap.key(), Mode::NS)?,
-            Place::Absent(_) => {}
+        match (place, &gap) {
+            (Place::Live(_) | Place::Ghost(_), _) => session.acquire(self.table, KeyRef::Key(key), mode)?,
+            (Place::Absent(_), Some(gap)) => session.acquire(self.table, gap.key(), Mode::NS)?,
+            (Place::Absent(_), None) => {}
         }
         if let Place::Live(slot) = place {
             copy(view, slot);
@@ -240,22 +234,20 @@ impl<'a> Tree<'a> {
     /// The same without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
     /// its chunks lie in other leaves.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "a key, its place, the gap there, and what is to be done")]
     fn look_unlocked(
         &self,
         session: &mut impl Session,
         page: OptimisticPage<'a>,
         place: Place,
         key: &[u8],
-        gap: &Name,
-        isolation: Isolation,
+        gap: Option<&Name>,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<Unlocked> {
-        let name = match place {
-            Place::Live(slot) if page.view().is_overflow(slot) => return Ok(Unlocked::Locked),
-            Place::Live(_) | Place::Ghost(_) => KeyRef::Key(key),
-            Place::Absent(_) if isolation.locks_gaps() => gap.key(),
-            Place::Absent(_) => return Ok(Unlocked::Locked),
+        let name = match (place, gap) {
+            (Place::Live(slot), _) if page.view().is_overflow(slot) => return Ok(Unlocked::Locked),
+            (Place::Live(_) | Place::Ghost(_), _) => KeyRef::Key(key),
+            (Place::Absent(_), Some(gap)) => gap.key(),
+            (Place::Absent(_), None) => return Ok(Unlocked::Locked),
         };
         if !session.is_settled(page.lsn()) && !session.probe(self.table, name) {
             return Ok(Unlocked::Locked);
@@ -281,11 +273,11 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
-        let mut gap = Name::new();
         loop {
             let HeldNode { page, foster } = self.leaf_held(session.patience(), Target::Key(key))?;
             let view = page.view();
             let place = Place::of(view, key);
+            let mut gap = Name::new();
             let (name, mode) = match place {
                 Place::Live(_) | Place::Ghost(_) => (KeyRef::Key(key), mode),
                 Place::Absent(slot) => {
