@@ -5,7 +5,7 @@
 //! is written to shared memory. When validations keep failing the descent couples shared latches instead; so it does at
 //! once, or couples exclusive ones, in the other modes (`hold.rs`).
 
-use foreshore_base::{PageId, Result, SlotIndex, StorageError, limits::MAX_TREE_LEVELS};
+use foreshore_base::{PageId, Result, StorageError, limits::MAX_TREE_LEVELS};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, OptimisticPage, SlottedView};
 
@@ -98,12 +98,10 @@ impl<'a> Tree<'a> {
         let place = match read_before {
             // The fences were looked at when it was found. Other records lie between them on sound pages only.
             Some(place) if found == Some(page.at_version()) => place,
-            // Who adds record after record does it in ascending order, as a rule. What lies behind a record is above the low fence, too.
-            None if verb.may_add() && view.is_behind_all(key) && view.compare_high(key).is_lt() => {
-                Place::Absent(SlotIndex(view.slot_count()))
-            }
             _ if !view.encloses(key) => return None,
             Some(place) => place,
+            // Who adds record after record does it in ascending order, as a rule.
+            None if verb.may_add() => Place::from_end(view, key),
             None => Place::of(view, key),
         };
         page.validate().then_some((Landing { page, foster: None }, place))

@@ -56,6 +56,12 @@ impl Place {
         Place::found(view, view.find(key))
     }
 
+    /// The same for a key that may well come after all others of the leaf.
+    #[inline]
+    pub(crate) fn from_end(view: SlottedView<'_>, key: &[u8]) -> Place {
+        Place::found(view, view.find_from_end(key))
+    }
+
     #[inline]
     fn found(view: SlottedView<'_>, found: std::result::Result<SlotIndex, SlotIndex>) -> Place {
         match found {

@@ -190,6 +190,15 @@ fn a_finger_may_point_anywhere() {
     rig.verify();
 }
 
+/// A leaf with fences on both sides.
+fn bounded_leaf(rig: &Rig) -> PageId {
+    let is_bounded = |page: &PageId| {
+        let outline = Outline::of(rig.env.pool.shared(*page).unwrap().view());
+        outline.level == 0 && outline.low.is_some() && outline.high.is_some()
+    };
+    rig.pages().into_iter().find(is_bounded).unwrap()
+}
+
 /// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond the leaf's
 /// fences. Who wrote its key changed that one, and readers, who descend, did not see it.
 #[test]
@@ -200,11 +209,7 @@ fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
         for number in 0..KEYS {
             rig.tree.insert(&mut writer, &[number], &[0; 9]).unwrap();
         }
-        let is_inner = |page: &PageId| {
-            let outline = Outline::of(rig.env.pool.shared(*page).unwrap().view());
-            outline.level == 0 && outline.low.is_some() && outline.high.is_some()
-        };
-        let leaf = rig.pages().into_iter().find(is_inner).unwrap();
+        let leaf = bounded_leaf(&rig);
         let mut page = rig.env.pool.exclusive(leaf).unwrap();
         let (slot, key) = match beyond {
             true => (SlotIndex(page.view().slot_count()), KEYS - 1),
@@ -220,4 +225,26 @@ fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
         assert_eq!(read, b"new", "beyond the high fence: {beyond}");
         assert!(rig.tree.verify(&mut VerifyReport::default()).is_err());
     }
+}
+
+/// Nor is a new key added to the leaf behind such a record.
+#[test]
+fn a_finger_to_a_leaf_with_a_misplaced_record_does_not_bring_new_keys_there() {
+    let rig = Rig::new(4);
+    let mut writer = NoLocks::new(TxnId(1));
+    for number in 0..KEYS {
+        rig.tree.insert(&mut writer, &[number], &[0; 9]).unwrap();
+    }
+    let leaf = bounded_leaf(&rig);
+    let mut page = rig.env.pool.exclusive(leaf).unwrap();
+    while page.view().slot_count() > 0 {
+        page.edit().remove(SlotIndex(0));
+    }
+    page.edit().insert(SlotIndex(0), &[0], &[0; 9], RecordFlags::default()).unwrap();
+    drop(page);
+    let finger = Finger { leaf, slot: SlotIndex(0), found: None };
+    let mut session = Misled { session: NoLocks::new(TxnId(2)), finger };
+    assert!(rig.tree.insert(&mut session, &[0, 1], b"new").unwrap());
+    let read = rig.tree.get(&mut writer, &[0, 1], Isolation::Serializable, <[u8]>::to_vec).unwrap();
+    assert_eq!(read.as_deref(), Some(&b"new"[..]));
 }

@@ -138,10 +138,13 @@ impl SlottedView<'_> {
         low
     }
 
-    /// Whether there are records, and `key` comes behind all of them, as ascending ones do.
+    /// As [`SlottedView::find`], for a key that may well come after all others, as ascending ones do: one comparison tells.
     #[inline]
-    pub fn is_behind_all(&self, key: &[u8]) -> bool {
-        self.slot_count().checked_sub(1).is_some_and(|last| self.compare_key(SlotIndex(last), key).is_lt())
+    pub fn find_from_end(&self, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
+        match self.slot_count() {
+            count @ 1.. if self.compare_key(SlotIndex(count - 1), key).is_lt() => Err(SlotIndex(count)),
+            _ => self.find(key),
+        }
     }
 
     /// The rest of a search among `low..count`, whose first slots may have the same head.

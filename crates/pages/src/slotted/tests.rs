@@ -145,7 +145,7 @@ fn run(words: &PageWords, model: &mut Model, step: &Step) {
             let found = view.find(key);
             assert_eq!(found.unwrap_or_else(|slot| slot), SlotIndex(expected));
             assert_eq!(found.is_ok(), model.contains_key(key));
-            assert_eq!(view.is_behind_all(key), model.keys().next_back().is_some_and(|last| last < key));
+            assert_eq!(view.find_from_end(key), found);
         }
         Step::Compact => page.compact(),
     }
