@@ -80,19 +80,6 @@ impl SlottedView<'_> {
         self.first_slot(0, count, |slot| slot.head() < head)
     }
 
-    /// The same, where it is rarely due.
-    #[cold]
-    fn find_from_elsewhere(
-        &self,
-        low: u16,
-        prefix: usize,
-        count: u16,
-        key: &[u8],
-        sought: Sought<'_>,
-    ) -> Result<SlotIndex, SlotIndex> {
-        self.find_from(low, prefix, count, key, sought)
-    }
-
     /// The rest of a search that heads led to `low`.
     #[inline]
     fn find_from(
@@ -125,6 +112,19 @@ impl SlottedView<'_> {
             Ordering::Greater => Err(SlotIndex(low)),
             Ordering::Less => self.find_beside(low + 1, count, sought),
         }
+    }
+
+    /// The same where it is rarely due: a call.
+    #[cold]
+    fn find_from_elsewhere(
+        &self,
+        low: u16,
+        prefix: usize,
+        count: u16,
+        key: &[u8],
+        sought: Sought<'_>,
+    ) -> Result<SlotIndex, SlotIndex> {
+        self.find_from(low, prefix, count, key, sought)
     }
 
     /// Where [`SlottedView::find`] would look first, for somebody who comes back a moment later: asks for the lines of the record there,
