@@ -279,11 +279,11 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
+        let mut gap = Name::new();
         loop {
             let HeldNode { page, foster } = self.leaf_held(session.patience(), Target::Key(key))?;
             let view = page.view();
             let place = Place::of(view, key);
-            let mut gap = Name::new();
             let (name, mode) = match place {
                 Place::Live(_) | Place::Ghost(_) => (KeyRef::Key(key), mode),
                 Place::Absent(slot) => {

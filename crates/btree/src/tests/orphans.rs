@@ -190,13 +190,18 @@ fn a_finger_may_point_anywhere() {
     rig.verify();
 }
 
-/// A leaf with fences on both sides.
-fn bounded_leaf(rig: &Rig) -> PageId {
+/// A tree of all keys, and a leaf of it with fences on both sides.
+fn with_bounded_leaf(writer: &mut NoLocks) -> (Rig, PageId) {
+    let rig = Rig::new(4);
+    for number in 0..KEYS {
+        rig.tree.insert(writer, &[number], &[0; 9]).unwrap();
+    }
     let is_bounded = |page: &PageId| {
         let outline = Outline::of(rig.env.pool.shared(*page).unwrap().view());
         outline.level == 0 && outline.low.is_some() && outline.high.is_some()
     };
-    rig.pages().into_iter().find(is_bounded).unwrap()
+    let leaf = rig.pages().into_iter().find(is_bounded).unwrap();
+    (rig, leaf)
 }
 
 /// On a page that is damaged behind a right checksum the finger of an absent key may point to a record that lies beyond the leaf's
@@ -204,12 +209,8 @@ fn bounded_leaf(rig: &Rig) -> PageId {
 #[test]
 fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
     for beyond in [true, false] {
-        let rig = Rig::new(4);
         let mut writer = NoLocks::new(TxnId(1));
-        for number in 0..KEYS {
-            rig.tree.insert(&mut writer, &[number], &[0; 9]).unwrap();
-        }
-        let leaf = bounded_leaf(&rig);
+        let (rig, leaf) = with_bounded_leaf(&mut writer);
         let mut page = rig.env.pool.exclusive(leaf).unwrap();
         let (slot, key) = match beyond {
             true => (SlotIndex(page.view().slot_count()), KEYS - 1),
@@ -230,12 +231,8 @@ fn a_finger_that_points_to_a_misplaced_record_does_not_move_its_key() {
 /// Nor is a new key added to the leaf behind such a record.
 #[test]
 fn a_finger_to_a_leaf_with_a_misplaced_record_does_not_bring_new_keys_there() {
-    let rig = Rig::new(4);
     let mut writer = NoLocks::new(TxnId(1));
-    for number in 0..KEYS {
-        rig.tree.insert(&mut writer, &[number], &[0; 9]).unwrap();
-    }
-    let leaf = bounded_leaf(&rig);
+    let (rig, leaf) = with_bounded_leaf(&mut writer);
     let mut page = rig.env.pool.exclusive(leaf).unwrap();
     while page.view().slot_count() > 0 {
         page.edit().remove(SlotIndex(0));

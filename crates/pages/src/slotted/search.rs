@@ -11,7 +11,8 @@ use super::{SLOT_BYTES, Slot, SlottedView, slot_offset, sort_key_of};
 struct Sought<'k> {
     /// Its first eight bytes, as a number that sorts as they do.
     first: u64,
-    rest: &'k [u8],
+    /// The key behind the prefix, with the bytes that are skipped.
+    suffix: &'k [u8],
     /// So much of a record's key is skipped.
     skipped: usize,
 }
@@ -21,8 +22,13 @@ impl<'k> Sought<'k> {
     #[inline]
     fn new(key: &'k [u8], prefix: usize, skipped: usize) -> Sought<'k> {
         // Under a torn header there may be more of them than the key has.
-        let shared = prefix + skipped;
-        Sought { first: sort_key_of(key, shared), rest: key.get(shared..).unwrap_or(&[]), skipped }
+        let suffix = key.get(prefix..).unwrap_or(&[]);
+        Sought { first: sort_key_of(key, prefix + skipped), suffix, skipped }
+    }
+
+    #[inline]
+    fn rest(self) -> &'k [u8] {
+        self.suffix.get(self.skipped..).unwrap_or(&[])
     }
 
     #[inline]
@@ -54,23 +60,24 @@ impl SlottedView<'_> {
         let low = self.first_by_head(count, sought);
         let slot = self.slot(SlotIndex(low));
         let told = (low >= count || slot.head() != sought.head())
-            && (sought.skipped == 0 || self.begins_with_skipped(low, prefix, key, sought.skipped));
-        if told { Err(SlotIndex(low)) } else { self.find_from_elsewhere(low, prefix, count, key, sought) }
+            && (sought.skipped == 0 || self.begins_with_skipped(low, sought));
+        if told { Err(SlotIndex(low)) } else { self.find_from_elsewhere(low, count, sought) }
     }
 
-    /// Whether `key`, behind the prefix, has the few bytes that all records share; false also when that is not easily told.
+    /// Whether what is sought has the few bytes that all records share; false also when that is not easily told.
     #[inline]
-    fn begins_with_skipped(&self, near: u16, prefix: usize, key: &[u8], skipped: usize) -> bool {
-        let own = key.get(prefix..).and_then(<[_]>::first_chunk);
+    fn begins_with_skipped(&self, near: u16, sought: Sought<'_>) -> bool {
         let record = self.slot(SlotIndex(near.saturating_sub(1)));
-        own.is_some_and(|own| skipped <= own.len() && self.words.agree(record.offset(), own, skipped))
+        sought.suffix.first_chunk().is_some_and(|own| {
+            sought.skipped <= own.len() && self.words.agree(record.offset(), own, sought.skipped)
+        })
     }
 
     /// The search among all `count` slots, for a key that begins with the node's `prefix` bytes.
     #[inline]
     fn find_behind(&self, prefix: usize, count: u16, key: &[u8]) -> Result<SlotIndex, SlotIndex> {
         let sought = Sought::new(key, prefix, self.skipped());
-        self.find_from(self.first_by_head(count, sought), prefix, count, key, sought)
+        self.find_from(self.first_by_head(count, sought), count, sought)
     }
 
     /// The first slot whose head is not below that of what is sought.
@@ -82,21 +89,14 @@ impl SlottedView<'_> {
 
     /// The rest of a search that heads led to `low`.
     #[inline]
-    fn find_from(
-        &self,
-        low: u16,
-        prefix: usize,
-        count: u16,
-        key: &[u8],
-        sought: Sought<'_>,
-    ) -> Result<SlotIndex, SlotIndex> {
+    fn find_from(&self, low: u16, count: u16, sought: Sought<'_>) -> Result<SlotIndex, SlotIndex> {
         let (slot, skipped) = (self.slot(SlotIndex(low)), sought.skipped);
         let same_head = low < count && slot.head() == sought.head();
         if skipped > 0 && count > 0 {
             // Of records that all share these bytes any tells, best one that is needed in any case.
             let beside = if same_head { slot } else { self.slot(SlotIndex(low.saturating_sub(1))) };
-            let own = key.get(prefix..).unwrap_or(&[]);
-            match self.words.compare(beside.offset(), skipped, &own[..skipped.min(own.len())]) {
+            let own = &sought.suffix[..skipped.min(sought.suffix.len())];
+            match self.words.compare(beside.offset(), skipped, own) {
                 Ordering::Greater => return Err(SlotIndex(0)),
                 Ordering::Less => return Err(SlotIndex(count)),
                 Ordering::Equal => {}
@@ -116,15 +116,8 @@ impl SlottedView<'_> {
 
     /// The same where it is rarely due: a call.
     #[cold]
-    fn find_from_elsewhere(
-        &self,
-        low: u16,
-        prefix: usize,
-        count: u16,
-        key: &[u8],
-        sought: Sought<'_>,
-    ) -> Result<SlotIndex, SlotIndex> {
-        self.find_from(low, prefix, count, key, sought)
+    fn find_from_elsewhere(&self, low: u16, count: u16, sought: Sought<'_>) -> Result<SlotIndex, SlotIndex> {
+        self.find_from(low, count, sought)
     }
 
     /// Where [`SlottedView::find`] would look first, for somebody who comes back a moment later: asks for the lines of the record there,
@@ -180,7 +173,7 @@ impl SlottedView<'_> {
     /// How the key of `slot` compares to what is sought, behind the prefix that they share.
     #[inline]
     fn compare_sought(&self, slot: Slot, sought: Sought<'_>) -> Ordering {
-        let (offset, other) = (slot.offset() + sought.skipped, sought.rest.len());
+        let (offset, other) = (slot.offset() + sought.skipped, sought.rest().len());
         let length = slot.suffix_len().saturating_sub(sought.skipped).min(PAGE_BYTES.saturating_sub(offset));
         let first = self.words.sort_key(offset, length);
         first.cmp(&sought.first).then_with(|| {
@@ -188,7 +181,7 @@ impl SlottedView<'_> {
             if length.min(other) <= 8 {
                 length.cmp(&other)
             } else {
-                self.words.compare(offset, length, sought.rest)
+                self.words.compare(offset, length, sought.rest())
             }
         })
     }
