@@ -169,9 +169,13 @@ pub mod thread {
         yield_now,
     };
 
-    /// How many threads can run at the same time; 1 if that is unknown.
+    use super::sync::OnceLock;
+
+    /// How many threads can run at the same time; 1 if that is unknown. The system answers for the thread that asks, so it is asked
+    /// once, and before [`pin`] keeps a thread on one processor.
     pub fn available_parallelism() -> usize {
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+        static FOUND: OnceLock<usize> = OnceLock::new();
+        *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
     }
 
     /// On how many processors the calling thread may run; 0 if that is unknown.
@@ -199,6 +203,7 @@ pub mod thread {
         {
             use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+            let _ = available_parallelism();
             let Ok(allowed) = sched_getaffinity(None) else { return false };
             let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
             let place = number % (allowed.count() as usize).max(1);
@@ -359,4 +364,22 @@ pub use std::thread_local;
 pub(crate) fn entropy() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::thread;
+
+    /// A latch that was first waited for by a thread that stays on one processor never spun again: it took the machine to have one.
+    #[test]
+    fn a_thread_that_stays_on_one_processor_knows_of_the_others() {
+        let processors = thread::processors();
+        let seen = thread::spawn(|| {
+            assert!(thread::pin(0));
+            (thread::processors(), thread::available_parallelism())
+        });
+        let (own, all) = seen.join().expect("the thread must not panic");
+        assert_eq!(own, 1);
+        assert!(all > 1 || processors == 1, "{processors} processors, of which one is seen");
+    }
 }
