@@ -1,5 +1,6 @@
 //! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
 
+mod gathered;
 mod overlay;
 #[cfg(not(foreshore_sim))]
 mod real;
@@ -11,6 +12,7 @@ use std::{
     sync::Arc,
 };
 
+pub use gathered::Gathered;
 pub use overlay::Overlay;
 
 #[cfg(foreshore_sim)]
@@ -93,11 +95,16 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// As [`DiskFile::write_all_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares the
-    /// processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`] go that way if they lie in memory as
-    /// in the file, at multiples of the block; anything else goes as usual.
-    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+    /// As [`DiskFile::write_all_at`], of what lies in several places.
+    fn write_gathered_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+        self.write_all_at(&parts.to_vec(), offset)
+    }
+
+    /// As [`DiskFile::write_gathered_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares
+    /// the processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`] go that way if each part begins
+    /// and ends at a multiple of the block, in memory and in the file; anything else goes as usual.
+    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+        self.write_gathered_at(parts, offset)
     }
 
     /// Makes contents and length durable. After an error nothing may be assumed about what is on the disk, and a

@@ -3,9 +3,9 @@
 //! The positions, ascending (WAL-2): `low water ≤ reclaimed ≤ written` and `durable ≤ written ≤ tail`.
 //!
 //! ```text
-//!   low water        durable          reclaimed  written                 tail
-//!       |    on disk    |  in the file    |  being   |   in the ring only   |   free places of the ring …
-//!       |               |   but unsynced  | cleared  |                      |   up to reclaimed + ring size
+//!   low water        durable          reclaimed   written               tail
+//!       |    on disk    |  in the file    |  its last |  in the ring only   |   free places of the ring …
+//!       |               |   but unsynced  |  block    |                     |   up to reclaimed + ring size
 //! ```
 
 mod append;

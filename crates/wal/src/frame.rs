@@ -70,7 +70,7 @@ pub(crate) const fn padded(length: usize) -> u64 {
     (length as u64).next_multiple_of(8)
 }
 
-/// The second to fourth word of a record; the first, with length and checksum, comes last.
+/// The second to fourth word of a record; the first has length and checksum.
 #[inline]
 pub(crate) fn header_words(header: &RecordHeader) -> [u64; 3] {
     [header.lsn.0, header.prev.0, header.txn.0 | u64::from(header.kind.0) << KIND_SHIFT]
@@ -88,7 +88,7 @@ pub(crate) fn first_word(length: usize, checksum: u32) -> u64 {
     length as u64 | u64::from(checksum) << 32
 }
 
-/// The length in the first word; 0 where no record has been published.
+/// The length in the first word.
 #[inline]
 pub(crate) fn length_of(first_word: u64) -> usize {
     first_word as u32 as usize

@@ -3,32 +3,62 @@
 //! Position `p` of the log has its place at `p` modulo the ring's size. The ring is made of atomic words, so that a
 //! reader that comes too late reads nonsense (which it is told, and which its checksum would tell) but is no data race.
 //!
-//! Protocol (WAL-1): the words of a free place are 0. Who has claimed a place writes the record into it, and its first
-//! word last, with release ordering; a first word that is not 0 so says that the record behind it is whole. The
-//! flusher, which has written records to the file, says so, sets their words to 0, and only then gives the place free.
+//! Protocol (WAL-1): each place of 32 bytes has a mark beside the ring, which is 0 while the place is free. A record takes as much, so no
+//! two begin in one place. Who has claimed a place for a record writes it, and then, with release ordering, the mark of the place where it
+//! begins, which says how long it is: what has a mark is whole. The flusher, which has written records to the file, says so, sets their
+//! marks to 0, and only then gives the places free; the words stay as they are. It keeps what the last block of the file has, because
+//! that block is written again with what follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in
+//! their blocks.
 
-use std::slice;
+use std::{iter, slice};
 
 use foreshore_env::{
-    CachePadded, hint,
-    sync::atomic::{AtomicU64, Ordering, fence},
+    CachePadded,
+    disk::BLOCK_BYTES,
+    hint,
+    sync::atomic::{AtomicU16, AtomicU64, Ordering, fence},
     words::{self, LINE_WORDS, WORD_BYTES},
 };
 
-use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES};
+use crate::frame::{self, HEADER_BYTES, MAX_RECORD_BYTES, RecordKind};
 
 /// So many lines of a record are fetched at most before it is written: of longer ones the processor sees where they go.
 const MOST_LINES: usize = 4;
 
+/// What one mark is for.
+const PLACE_BYTES: usize = HEADER_BYTES;
+/// What is written again with what follows. Models' rings are smaller than that.
+const KEPT_BYTES: usize = if cfg!(foreshore_loom) { WORD_BYTES } else { BLOCK_BYTES };
+/// Of a mark: the record ends its segment. The rest says how many words it takes.
+const ENDS_SEGMENT: u16 = 1 << 15;
+
+const _: () = assert!(MAX_RECORD_BYTES / WORD_BYTES < ENDS_SEGMENT as usize);
+
 /// The circular buffer.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// Written by the one who has claimed the position, until it is published; then, by the flusher, set to 0.
-    words: Box<[AtomicU64]>,
+    /// The ring's words, and as many before and behind them that they can begin where a block would. Written by the one who has claimed the
+    /// position, until it is published.
+    room: Box<[AtomicU64]>,
+    /// Where the ring's words begin.
+    begin: usize,
+    /// As many as the ring has.
+    count: usize,
+    /// One for each place. Written by who publishes a record that begins there; then, by the flusher, set to 0.
+    marks: Box<[AtomicU16]>,
     /// Below this records are in the files. Always between two records. Advanced by the flusher.
     written: CachePadded<AtomicU64>,
     /// Below this places are free. Advanced by the flusher.
     reclaimed: CachePadded<AtomicU64>,
+}
+
+/// A record that has been published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// What it takes of the log.
+    pub(crate) bytes: u64,
+    /// What follows in its segment is void.
+    pub(crate) ends_segment: bool,
 }
 
 /// What a reader found at a position.
@@ -48,22 +78,38 @@ impl Ring {
     /// A ring for a log that ends at `position`. `bytes` is a power of two.
     pub(crate) fn new(bytes: usize, position: u64) -> Ring {
         debug_assert!(bytes.is_power_of_two());
+        let count = bytes / WORD_BYTES;
+        let mut room = Vec::with_capacity(count + KEPT_BYTES / WORD_BYTES - 1);
+        // Before they are touched.
+        hint::huge_pages(room.spare_capacity_mut());
+        room.resize_with(room.capacity(), || AtomicU64::new(0));
+        let address = room.as_ptr().addr();
         Ring {
-            words: (0..bytes / WORD_BYTES).map(|_| AtomicU64::new(0)).collect(),
+            begin: (address.next_multiple_of(KEPT_BYTES) - address) / WORD_BYTES,
+            room: room.into(),
+            count,
+            marks: (0..bytes.div_ceil(PLACE_BYTES)).map(|_| AtomicU16::new(0)).collect(),
             written: CachePadded::new(AtomicU64::new(position)),
-            reclaimed: CachePadded::new(AtomicU64::new(position)),
+            reclaimed: CachePadded::new(AtomicU64::new(kept(position))),
         }
     }
 
     /// Tells the simulator what lies where.
     pub(crate) fn name_for_simulation(&self) {
-        hint::name(&self.words, "log ring word");
+        hint::name(&self.room, "log ring word");
+        hint::name(&self.marks, "log ring mark");
         hint::name(slice::from_ref(&self.written), "log ring written");
         hint::name(slice::from_ref(&self.reclaimed), "log ring reclaimed");
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.words.len() * WORD_BYTES) as u64
+        (self.count * WORD_BYTES) as u64
+    }
+
+    /// The ring's words.
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        &self.room[self.begin..self.begin + self.count]
     }
 
     /// Below this records are in the files.
@@ -74,20 +120,30 @@ impl Ring {
     /// How much of the ring is taken when the log reaches to `end`; more than [`Ring::bytes`] means no room.
     #[inline]
     pub(crate) fn taken(&self, end: u64) -> u64 {
-        // Pairs with the release in `retire`: the words of a free place are seen as 0.
+        // Pairs with the release in `retire`: the marks of a free place are seen as 0.
         end.saturating_sub(self.reclaimed.load(Ordering::Acquire))
     }
 
-    /// The records of `[from, to)` are in the file: gives their places free.
+    /// Fills the ring with what the last block of the file has of the log, before anything is written.
+    pub(crate) fn resume(&self, bytes: &[u8]) {
+        let [run, _] = self.runs(kept(self.written()), self.written());
+        let (chunks, _) = bytes.as_chunks::<WORD_BYTES>();
+        debug_assert_eq!(chunks.len(), run.len());
+        words::store(chunks, run);
+    }
+
+    /// The records of `[from, to)` are in the file: gives their places free, but for what is written again with what follows.
     pub(crate) fn retire(&self, from: u64, to: u64) {
         self.written.store(to, Ordering::Release);
-        // Pairs with the fence in `read`: who reads a word that is cleared below knows that it came too late.
+        // Pairs with the fence in `read`: who finds a mark cleared below knows that it came too late.
         fence(Ordering::Release);
-        for run in self.runs(from, to) {
-            words::clear(run);
+        // Who begins in the place where `to` lies has begun at `to` or behind it: of a record before it the place would have been full.
+        let (first, end) = (from as usize / PLACE_BYTES, to as usize / PLACE_BYTES);
+        for place in first..end {
+            self.marks[place & (self.marks.len() - 1)].store(0, Ordering::Relaxed);
         }
         // Pairs with the acquire in `taken`.
-        self.reclaimed.store(to, Ordering::Release);
+        self.reclaimed.store(kept(to), Ordering::Release);
     }
 
     /// Copies the record at `position`, which is below the tail, to `out`; anything may stand there.
@@ -95,19 +151,20 @@ impl Ring {
         if position < self.written() {
             return Found::Written;
         }
-        let length = frame::length_of(self.first_word(position));
+        let published = self.published(position).is_some();
+        let length = if published { frame::length_of(self.word(position)) } else { 0 };
         let possible = (HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length);
         if possible {
             out.resize(frame::padded(length) as usize, 0);
             self.copy_out(position, out);
         }
-        // Pairs with the fence in `retire`.
+        // Pairs with the fences in `retire` and in `claimed`: who reads what was written to this place later knows that it came too late.
         fence(Ordering::Acquire);
         if position < self.written.load(Ordering::Relaxed) {
             Found::Written
         } else if possible {
             Found::Bytes(length)
-        } else if length == 0 {
+        } else if !published {
             Found::Unpublished
         } else {
             Found::Nothing
@@ -116,15 +173,44 @@ impl Ring {
 
     #[inline]
     fn index(&self, position: u64) -> usize {
-        (position as usize / WORD_BYTES) & (self.words.len() - 1)
+        (position as usize / WORD_BYTES) & (self.count - 1)
+    }
+
+    #[inline]
+    fn mark(&self, position: u64) -> &AtomicU16 {
+        &self.marks[(position as usize / PLACE_BYTES) & (self.marks.len() - 1)]
+    }
+
+    /// What comes before the first store to a place that was claimed. Who claimed it has seen that it is free, and so do all who see what
+    /// is stored from here on.
+    #[inline]
+    fn claimed() {
+        // Pairs with the fence in `read`.
+        fence(Ordering::Release);
+    }
+
+    /// What comes behind the last store: the record is whole.
+    #[inline]
+    fn publish(&self, position: u64, words: usize, kind: RecordKind) {
+        let flag = if kind == RecordKind::SEGMENT_END { ENDS_SEGMENT } else { 0 };
+        // Pairs with the acquire in `published`.
+        self.mark(position).store(words as u16 | flag, Ordering::Release);
+    }
+
+    /// The record at a position, if it is published.
+    #[inline]
+    pub(crate) fn published(&self, position: u64) -> Option<Published> {
+        let mark = self.mark(position).load(Ordering::Acquire);
+        let bytes = u64::from(mark & !ENDS_SEGMENT) * WORD_BYTES as u64;
+        (mark != 0).then_some(Published { bytes, ends_segment: mark & ENDS_SEGMENT != 0 })
     }
 
     /// Writes a record at a claimed position and publishes it.
     #[inline]
     pub(crate) fn write(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[&[u8]]) {
-        let start = self.index(position);
-        let mut writer = Writer { ring: self, index: start, word: 0, filled: 0 };
-        writer.index = writer.after(start);
+        Ring::claimed();
+        let mut writer = Writer { ring: self, index: self.index(position), word: 0, filled: 0, count: 0 };
+        writer.put(first_word);
         for &word in header {
             writer.put(word);
         }
@@ -132,8 +218,7 @@ impl Ring {
             writer.write(piece);
         }
         writer.finish();
-        // Pairs with the acquire in `first_word`.
-        self.words[start].store(first_word, Ordering::Release);
+        self.publish(position, writer.count, frame::kind_of(header[2]));
     }
 
     /// As [`Ring::write`], for a record with its payload in one piece.
@@ -141,13 +226,15 @@ impl Ring {
     pub(crate) fn write_whole(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[u8]) {
         let start = self.index(position);
         let (chunks, rest) = payload.as_chunks::<WORD_BYTES>();
-        let behind = start + 1 + header.len();
-        let places = self.words.get(start + 1..behind + chunks.len() + usize::from(!rest.is_empty()));
+        let count = 1 + header.len() + chunks.len() + usize::from(!rest.is_empty());
         // Around the end of the ring.
-        let Some((head, body)) = places.and_then(|places| places.split_at_checked(header.len())) else {
+        let Some([first, second, third, fourth, body @ ..]) = self.words().get(start..start + count) else {
             return self.write(position, first_word, header, &[payload]);
         };
-        for (place, word) in head.iter().zip(header) {
+        Ring::claimed();
+        for (place, word) in
+            [first, second, third, fourth].into_iter().zip(iter::once(&first_word).chain(header))
+        {
             place.store(*word, Ordering::Relaxed);
         }
         words::store(chunks, body);
@@ -156,37 +243,31 @@ impl Ring {
             last[..rest.len()].copy_from_slice(rest);
             place.store(u64::from_le_bytes(last), Ordering::Relaxed);
         }
-        // Pairs with the acquire in `first_word`.
-        self.words[start].store(first_word, Ordering::Release);
+        self.publish(position, count, frame::kind_of(header[2]));
     }
 
-    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: whoever cleared them may
-    /// have them in his cache. Those at the ring's beginning are not among them.
+    /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: it is long ago that anybody
+    /// had them. Those at the ring's beginning are not among them.
     #[inline]
     pub(crate) fn prefetch(&self, position: u64, length: usize) {
-        let lines = self.words[self.index(position)..].chunks(LINE_WORDS);
+        let lines = self.words()[self.index(position)..].chunks(LINE_WORDS);
         lines
             .take(length.div_ceil(LINE_WORDS * WORD_BYTES).min(MOST_LINES))
             .for_each(|line| hint::prefetch(&line[0], hint::Access::Write));
     }
 
-    /// The first word of the record at a position; 0 if it is not published.
+    /// A word of a published record.
     #[inline]
-    pub(crate) fn first_word(&self, position: u64) -> u64 {
-        self.words[self.index(position)].load(Ordering::Acquire)
-    }
-
-    /// A later word of a published record.
-    #[inline]
-    pub(crate) fn word(&self, position: u64) -> u64 {
-        self.words[self.index(position)].load(Ordering::Relaxed)
+    fn word(&self, position: u64) -> u64 {
+        self.words()[self.index(position)].load(Ordering::Relaxed)
     }
 
     /// The words of `[from, to)`, in at most two runs.
-    fn runs(&self, from: u64, to: u64) -> [&[AtomicU64]; 2] {
-        let (start, count) = (self.index(from), ((to - from) as usize / WORD_BYTES).min(self.words.len()));
-        let first = count.min(self.words.len() - start);
-        [&self.words[start..start + first], &self.words[..count - first]]
+    pub(crate) fn runs(&self, from: u64, to: u64) -> [&[AtomicU64]; 2] {
+        let words = self.words();
+        let (start, count) = (self.index(from), ((to - from) as usize / WORD_BYTES).min(words.len()));
+        let first = count.min(words.len() - start);
+        [&words[start..start + first], &words[..count - first]]
     }
 
     /// Fills `out` with the bytes from `from` on.
@@ -201,11 +282,18 @@ impl Ring {
     }
 }
 
+/// Where what has to be written again begins that reaches to `position`.
+fn kept(position: u64) -> u64 {
+    position / KEPT_BYTES as u64 * KEPT_BYTES as u64
+}
+
 /// Packs bytes into the words of a ring.
 struct Writer<'a> {
     ring: &'a Ring,
     /// The next word.
     index: usize,
+    /// How many were written.
+    count: usize,
     /// Bytes that do not fill a word yet, lowest first.
     word: u64,
     /// How many of them, below 8.
@@ -214,14 +302,10 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     #[inline]
-    fn after(&self, index: usize) -> usize {
-        (index + 1) & (self.ring.words.len() - 1)
-    }
-
-    #[inline]
     fn put(&mut self, word: u64) {
-        self.ring.words[self.index].store(word, Ordering::Relaxed);
-        self.index = self.after(self.index);
+        self.ring.words()[self.index].store(word, Ordering::Relaxed);
+        self.index = (self.index + 1) & (self.ring.count - 1);
+        self.count += 1;
     }
 
     #[inline]
@@ -277,25 +361,33 @@ mod tests {
             start in 0u64..64,
             whole: bool,
         ) {
-            let ring = Ring::new(512, 0);
+            let ring = Ring::new(512, 512);
+            prop_assert!(ring.words().as_ptr().addr().is_multiple_of(BLOCK_BYTES));
             let at = start * 8 + 512;
             let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             let expected = pieces.concat();
             let end = at + 32 + expected.len().next_multiple_of(8) as u64;
             let mut out = vec![0; (end - at) as usize];
+            let header = [1, 2, 3 | 9 << 48];
+            prop_assert_eq!(ring.published(at), None);
             if whole {
-                ring.write_whole(at, 7, &[1, 2, 3], &expected);
+                ring.write_whole(at, 7, &header, &expected);
             } else {
-                ring.write(at, 7, &[1, 2, 3], &slices);
+                ring.write(at, 7, &header, &slices);
             }
             ring.copy_out(at, &mut out);
-            prop_assert_eq!(ring.first_word(at), 7);
-            prop_assert_eq!(out[8..32].to_vec(), [1u64, 2, 3].map(u64::to_le_bytes).concat());
+            prop_assert_eq!(ring.published(at), Some(Published { bytes: end - at, ends_segment: false }));
+            prop_assert_eq!(&out[..32], &[7].into_iter().chain(header).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()[..]);
             prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);
             prop_assert!(out[32 + expected.len()..].iter().all(|&byte| byte == 0));
+            ring.write(end, 8, &[4, 5, 6], &[]);
             ring.retire(at, end);
-            prop_assert_eq!((ring.written(), ring.taken(end)), (end, 0));
-            prop_assert!(ring.words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+            prop_assert_eq!((ring.written(), ring.taken(end)), (end, end % BLOCK_BYTES as u64));
+            prop_assert_eq!(ring.published(end), Some(Published { bytes: 32, ends_segment: true }));
+            ring.retire(end, end + 32);
+            ring.retire(end + 32, end + 64);
+            prop_assert_eq!((ring.published(at + 512), ring.word(at + 512)), (None, 7), "what was there is left there");
+            prop_assert!(ring.marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
         }
     }
 }

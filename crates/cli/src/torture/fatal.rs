@@ -7,7 +7,7 @@ use std::{
 };
 
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode, RealDisk},
+    disk::{BLOCK_BYTES, Disk, DiskFile, Gathered, OpenMode, RealDisk},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -103,18 +103,13 @@ struct FatalFile {
 }
 
 impl FatalFile {
-    fn halves(
-        &self,
-        bytes: &[u8],
-        offset: u64,
-        write: impl Fn(&[u8], u64) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Writes one half and then the other.
+    fn halves<T>(&self, halves: [T; 2], write: impl Fn(T) -> io::Result<()>) -> io::Result<()> {
         self.steps.step();
-        let (first, second) = bytes.split_at(bytes.len() / 2);
-        write(first, offset)?;
-        self.steps.step();
-        write(second, offset + first.len() as u64)?;
-        self.steps.step();
+        for half in halves {
+            write(half)?;
+            self.steps.step();
+        }
         Ok(())
     }
 }
@@ -125,11 +120,21 @@ impl DiskFile for FatalFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.halves(bytes, offset, |bytes, offset| self.file.write_all_at(bytes, offset))
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        self.halves([(first, offset), (second, offset + first.len() as u64)], |(bytes, offset)| {
+            self.file.write_all_at(bytes, offset)
+        })
     }
 
-    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.halves(bytes, offset, |bytes, offset| self.file.stream_all_at(bytes, offset))
+    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+        if parts.len() < 2 * BLOCK_BYTES {
+            // A block, too, may be written in part.
+            return self.write_all_at(&parts.to_vec(), offset);
+        }
+        let (first, second) = parts.split_at(parts.len() / 2 / BLOCK_BYTES * BLOCK_BYTES);
+        self.halves([(first, offset), (second, offset + first.len() as u64)], |(parts, offset)| {
+            self.file.stream_at(parts, offset)
+        })
     }
 
     fn sync(&self) -> io::Result<()> {

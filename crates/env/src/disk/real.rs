@@ -21,7 +21,7 @@ use rustix::{
     io::retry_on_intr,
 };
 
-use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode};
+use super::{BLOCK_BYTES, Disk, DiskFile, Gathered, OpenMode};
 use crate::process::Owner;
 
 /// Permission bits of files: the owner alone.
@@ -245,13 +245,27 @@ impl DiskFile for RealFile {
         self.own()?.write_all_at(bytes, offset)
     }
 
-    fn stream_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_gathered_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
         let file = self.own()?;
-        let whole = [bytes.as_ptr().addr() as u64, bytes.len() as u64, offset]
-            .iter()
-            .all(|place| place.is_multiple_of(BLOCK_BYTES as u64));
-        let done = if whole { self.write_past_cache(bytes, offset)? } else { 0 };
-        file.write_all_at(&bytes[done..], offset + done as u64)
+        let done = match write_parts(file, parts, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            result => result?,
+        };
+        if done == parts.len() {
+            Ok(())
+        } else {
+            file.write_all_at(&parts.to_vec()[done..], offset + done as u64)
+        }
+    }
+
+    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+        self.own()?;
+        let whole = offset.is_multiple_of(BLOCK_BYTES as u64) && are_blocks(parts);
+        let done = if whole { self.write_past_cache(parts, offset)? } else { 0 };
+        if done == parts.len() {
+            return Ok(());
+        }
+        self.write_gathered_at(parts.split_at(done).1, offset + done as u64)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -316,9 +330,9 @@ impl RealFile {
     }
 
     /// Writes whole blocks to where one begins, as far as that goes past the cache; how much that was.
-    fn write_past_cache(&self, blocks: &[u8], offset: u64) -> io::Result<usize> {
+    fn write_past_cache(&self, blocks: Gathered<'_>, offset: u64) -> io::Result<usize> {
         let Some(file) = self.past_cache.get_or_init(|| open_past_cache(&self.file)) else { return Ok(0) };
-        write_blocks(blocks, |done| file.write_at(&blocks[done..], offset + done as u64))
+        write_blocks(blocks.len(), |done| write_parts(file, blocks.split_at(done).1, offset + done as u64))
     }
 
     fn extend(&self, bytes: u64) -> io::Result<()> {
@@ -326,10 +340,30 @@ impl RealFile {
     }
 }
 
-/// Writes whole blocks, as far as `write`, which is told how much is written already, takes them; how much that was.
-fn write_blocks(blocks: &[u8], mut write: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
+/// Writes what lies in several places, or a part of it; how much that was.
+#[cfg(all(target_endian = "little", not(foreshore_loom)))]
+fn write_parts(file: &File, parts: Gathered<'_>, offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::pwritev(file, &parts.places(), offset)?)
+}
+
+#[cfg(any(target_endian = "big", foreshore_loom))]
+fn write_parts(file: &File, parts: Gathered<'_>, offset: u64) -> io::Result<usize> {
+    file.write_at(&parts.to_vec(), offset)
+}
+
+/// Whether all parts begin and end where a block does.
+fn are_blocks(parts: Gathered<'_>) -> bool {
+    let [first, second] = parts.words.map(|run| (run.as_ptr().addr(), size_of_val(run)));
+    [first, second, (parts.bytes.as_ptr().addr(), parts.bytes.len())]
+        .into_iter()
+        .filter(|&(_, bytes)| bytes > 0)
+        .all(|(address, bytes)| address.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES))
+}
+
+/// Writes so many bytes, whole blocks, as far as `write`, which is told how much is written already, takes them; how much that was.
+fn write_blocks(bytes: usize, mut write: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
     let mut done = 0;
-    while done < blocks.len() {
+    while done < bytes {
         match write(done) {
             // What is left of a block that was written in part does not begin where one does, so the block is written again; but who takes
             // only a part of the first would do so for ever.

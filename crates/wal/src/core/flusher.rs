@@ -90,7 +90,7 @@ impl Flusher {
         let mark = if self.marked == durable { None } else { core.append_mark(durable) };
         self.marked = durable;
         let written = core.ring.written();
-        if written == durable && core.published(written, core.tail()) == written {
+        if written == durable && core.published(written, core.tail()).next == written {
             self.stalls.wait();
             return Ok(());
         }

@@ -5,17 +5,17 @@
 //! The pen does not wait for a sync where a segment ends: the next one is prepared, and written under the name of a spare until the
 //! flusher has synced all before it and admits it to the log (WAL-5).
 
-use std::{collections::VecDeque, ops::Range};
+use std::collections::VecDeque;
 
 use foreshore_base::{Result, StorageError};
-use foreshore_env::{disk::BLOCK_BYTES, thread, time::Duration};
+use foreshore_env::{
+    disk::{BLOCK_BYTES, Gathered},
+    thread,
+    time::Duration,
+};
 
 use super::Core;
-use crate::{
-    frame::{self, RecordKind},
-    segment::SEGMENT_HEADER_BYTES,
-    store::Segment,
-};
+use crate::{segment::SEGMENT_HEADER_BYTES, store::Segment};
 
 /// The most that is written at once, but for the last record.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -42,30 +42,21 @@ pub(super) struct Pen {
     unsynced: bool,
     /// Those before it that were written to their end and are not all durable, the oldest first.
     ended: VecDeque<Segment>,
-    piece: Piece,
+    /// Where the log was opened: the ring lacks what the block before has.
+    resumed: bool,
+    /// Room for what does not fill a block, wherever a block may begin in it.
+    room: Vec<u8>,
     /// Up to this offset in the segment nothing has to be written ahead.
     ready: u64,
 }
 
-/// Bytes on their way from the ring to the file: whole blocks, the first of which may begin with what was written before. They may go past
-/// the system's cache so, and through it no block has to be read that is not there.
-#[derive(Debug, Default)]
-struct Piece {
-    /// Room for the blocks, wherever the first may begin in it.
-    room: Vec<u8>,
-    /// What the last block that was written has of the log, if it ended within one.
-    tail: Vec<u8>,
-}
-
-impl Piece {
-    /// Room for so many bytes that begin where a block does, also in memory: see `DiskFile::stream_all_at`.
-    fn blocks(&mut self, bytes: usize) -> &mut [u8] {
-        // What it holds is overwritten: no zeros in between.
-        self.room.resize(self.room.len().max(bytes + BLOCK_BYTES), 0);
-        let address = self.room.as_ptr().addr();
-        let begin = address.next_multiple_of(BLOCK_BYTES) - address;
-        &mut self.room[begin..begin + bytes]
-    }
+/// Published records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Where the last one ends.
+    end: u64,
+    /// Where the next one is looked for: there, or at the end of the segment that the last one ends.
+    pub(super) next: u64,
 }
 
 /// What has to be synced for all that was written to be durable.
@@ -82,7 +73,7 @@ pub(super) struct Unsynced {
 impl Pen {
     /// A pen that goes on in `segment`.
     pub(super) fn new(segment: Segment) -> Pen {
-        Pen { segment, unsynced: false, ended: VecDeque::new(), piece: Piece::default(), ready: 0 }
+        Pen { segment, unsynced: false, ended: VecDeque::new(), resumed: true, room: Vec::new(), ready: 0 }
     }
 
     /// Whether so much is not durable that the flusher has to come before more is written.
@@ -98,8 +89,8 @@ impl Pen {
     /// Writes a piece of what is published below `target`; false: there is nothing, or somebody is in the middle of an append.
     pub(super) fn write_piece(&mut self, core: &Core, target: u64) -> Result<bool> {
         let position = core.ring.written();
-        let end = core.published(position, target);
-        if end == position {
+        let run = core.published(position, target);
+        if run.next == position {
             return Ok(false);
         }
         let geometry = core.geometry;
@@ -110,49 +101,47 @@ impl Pen {
             self.ready = 0;
         }
         let begin = position.max(base + SEGMENT_HEADER_BYTES);
-        self.write_blocks(core, begin..end)?;
+        self.write_run(core, begin, run)?;
         self.unsynced = true;
 
-        core.ring.retire(position, end);
+        core.ring.retire(position, run.next);
         core.room_was_made();
         let half = base + geometry.segment_bytes() / 2;
-        if (position..end).contains(&half) {
+        if (position..run.next).contains(&half) {
             core.want_space();
         }
         Ok(true)
     }
 
-    /// Writes what the ring has there, and the rest of its blocks.
-    fn write_blocks(&mut self, core: &Core, positions: Range<u64>) -> Result<()> {
+    /// Writes what the ring has from `begin` to the end of the run: whole blocks, from the beginning of the one in which the last run
+    /// ended to zeros behind this one. So they may go past the system's cache, and through it no block has to be read that is not there.
+    fn write_run(&mut self, core: &Core, begin: u64, run: Run) -> Result<()> {
         let Segment { base, file, path } = &self.segment;
-        let (begin, end) = (positions.start - base, positions.end - base);
         let first = begin / BLOCK * BLOCK;
-        let (from, to) = ((begin - first) as usize, (end - first) as usize);
-        let mut tail = std::mem::take(&mut self.piece.tail);
-        if tail.len() != from {
-            // The log was opened here.
-            tail.resize(from, 0);
-            file.read_exact_at(&mut tail, first).map_err(StorageError::io("read the end of", path))?;
+        if std::mem::take(&mut self.resumed) && first < begin {
+            let mut before = vec![0; (begin - first) as usize];
+            file.read_exact_at(&mut before, first - base)
+                .map_err(StorageError::io("read the end of", path))?;
+            core.ring.resume(&before);
         }
-        let mut block_end = end.next_multiple_of(BLOCK);
-        if block_end > self.ready && end - begin < AHEAD_BYTES {
+        let mut end = run.next.next_multiple_of(BLOCK) - base;
+        if end > self.ready && run.next - begin < AHEAD_BYTES {
             self.ready = end.next_multiple_of(AHEAD_BYTES);
-            let data = file.next_data(block_end).map_err(StorageError::io("look for a hole in", path))?;
-            block_end = if data == Some(block_end) { block_end } else { self.ready };
+            let data = file.next_data(end).map_err(StorageError::io("look for a hole in", path))?;
+            end = if data == Some(end) { end } else { self.ready };
         }
-        let blocks = self.piece.blocks((block_end - first) as usize);
-        blocks[..from].copy_from_slice(&tail);
-        core.ring.copy_out(positions.start, &mut blocks[from..to]);
-        blocks[to..].fill(0);
+        // Whole blocks are written from where they lie; who appends may be at the rest of the last one.
+        let last = run.end / BLOCK * BLOCK;
+        let rest = blocks(&mut self.room, (base + end - last) as usize);
+        let (records, zeros) = rest.split_at_mut((run.end - last) as usize);
+        core.ring.copy_out(last, records);
+        zeros.fill(0);
+        let parts = Gathered { words: core.ring.runs(first, last), bytes: rest };
         let written = match core.past_cache {
-            true => file.stream_all_at(blocks, first),
-            false => file.write_all_at(blocks, first),
+            true => file.stream_at(parts, first - base),
+            false => file.write_gathered_at(parts, first - base),
         };
-        written.map_err(StorageError::io("write", path))?;
-        tail.clear();
-        tail.extend_from_slice(&blocks[to / BLOCK_BYTES * BLOCK_BYTES..to]);
-        self.piece.tail = tail;
-        Ok(())
+        written.map_err(StorageError::io("write", path))
     }
 
     /// What a sync that begins now has to cover.
@@ -169,28 +158,33 @@ impl Pen {
 }
 
 impl Core {
-    /// The end of the published records from `position` on: within its segment, not much more than a piece, at
-    /// most `target`. Always between two records, or at the end of the segment.
-    pub(super) fn published(&self, position: u64, target: u64) -> u64 {
+    /// The published records from `position` on: within its segment, not much more than a piece, at most up to `target`.
+    pub(super) fn published(&self, position: u64, target: u64) -> Run {
         let Core { ring, geometry, .. } = self;
         let segment_end = geometry.base(position) + geometry.segment_bytes();
         let mut end = position;
         while end < target && end - position < PIECE_BYTES {
             let start = geometry.next_start(end);
             if start >= segment_end {
-                return segment_end;
+                return Run { end, next: segment_end };
             }
-            let first_word = ring.first_word(start);
-            if first_word == 0 {
-                break;
+            let Some(record) = ring.published(start) else { break };
+            end = start + record.bytes;
+            if record.ends_segment {
+                return Run { end, next: segment_end };
             }
-            if frame::kind_of(ring.word(start + 24)) == RecordKind::SEGMENT_END {
-                return segment_end;
-            }
-            end = start + frame::padded(frame::length_of(first_word));
         }
-        end
+        Run { end, next: end }
     }
+}
+
+/// Room for so many bytes that begin where a block does, also in memory: see `DiskFile::stream_at`.
+fn blocks(room: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    // What it holds is overwritten: no zeros in between.
+    room.resize(room.len().max(bytes + BLOCK_BYTES), 0);
+    let address = room.as_ptr().addr();
+    let begin = address.next_multiple_of(BLOCK_BYTES) - address;
+    &mut room[begin..begin + bytes]
 }
 
 /// How often in a row there was nothing to write because somebody was in the middle of an append.

@@ -28,7 +28,7 @@ fn value(bytes: &[u8]) -> u64 {
 
 /// The flusher: takes the record at `position` when it is published.
 fn flush(ring: &Ring, position: u64) -> u64 {
-    while ring.first_word(position) == 0 {
+    while ring.published(position).is_none() {
         thread::yield_now();
     }
     let mut bytes = [0; RING];
@@ -111,5 +111,35 @@ fn a_reader_is_never_given_a_mixture() {
         assert_eq!(ring.read(START, &mut bytes), Found::Written);
         assert_eq!(ring.read(START + RING as u64, &mut bytes), Found::Bytes(RING));
         assert_eq!(value(&bytes), 2);
+    });
+}
+
+/// A reader of what was published gets it, or is told that it is not there any more, whoever has taken the place.
+#[test]
+fn a_reader_that_comes_too_late_is_told() {
+    model(|| {
+        let ring = Arc::new(Ring::new(RING, START));
+        write(&ring, START, 1);
+        let flusher = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || assert_eq!(flush(&ring, START), 1))
+        };
+        let appender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let position = START + RING as u64;
+                while ring.taken(position + RING as u64) > ring.bytes() {
+                    thread::yield_now();
+                }
+                write(&ring, position, 2);
+            })
+        };
+        let mut bytes = Vec::new();
+        match ring.read(START, &mut bytes) {
+            Found::Bytes(length) => assert_eq!((length, value(&bytes)), (RING, 1)),
+            found => assert_eq!(found, Found::Written),
+        }
+        flusher.join().unwrap();
+        appender.join().unwrap();
     });
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types)]
 
 use super::*;
+use crate::{sync::atomic::AtomicU64, words::WORD_BYTES};
 
 #[test]
 fn files_belong_to_their_owner_alone() {
@@ -197,36 +198,83 @@ fn reading_past_the_end_is_an_error() {
 const PIECE: usize = 64 * BLOCK_BYTES;
 
 /// Pieces of whole blocks and others, in memory that lies right or wrong, over what the cache has and not, are what was written.
+/// Bytes that begin where a block does, and words that do; each `shift` words behind it.
+struct Memory {
+    words: Vec<AtomicU64>,
+    bytes: Vec<u8>,
+    shift: usize,
+}
+
+impl Memory {
+    fn new(bytes: usize, shift: usize) -> Memory {
+        let words = (bytes + 2 * BLOCK_BYTES) / WORD_BYTES;
+        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Memory { words, bytes: vec![0; bytes + 2 * BLOCK_BYTES], shift: shift * WORD_BYTES }
+    }
+
+    fn begin(&self, address: usize) -> usize {
+        address.next_multiple_of(BLOCK_BYTES) - address + self.shift
+    }
+
+    /// What `piece` says, the first `counts` words of it in two runs.
+    fn gather(&mut self, piece: &[u8], counts: [usize; 2]) -> Gathered<'_> {
+        let (first, second) = (counts[0] * WORD_BYTES, (counts[0] + counts[1]) * WORD_BYTES);
+        let begin = self.begin(self.words.as_ptr().addr()) / WORD_BYTES;
+        let (words, _) = piece[..second].as_chunks::<WORD_BYTES>();
+        for (place, word) in self.words[begin..].iter_mut().zip(words) {
+            *place.get_mut() = u64::from_le_bytes(*word);
+        }
+        let here = self.begin(self.bytes.as_ptr().addr());
+        let rest = piece.len() - second;
+        self.bytes[here..here + rest].copy_from_slice(&piece[second..]);
+        let run = |range: Range<usize>| {
+            &self.words[begin + range.start / WORD_BYTES..begin + range.end / WORD_BYTES]
+        };
+        Gathered { words: [run(0..first), run(first..second)], bytes: &self.bytes[here..here + rest] }
+    }
+}
+
+/// Each of `pieces` of blocks with its words in two runs, in none, or alone.
 #[test]
 fn a_stream_past_the_cache_is_read_by_all() {
     const BYTES: usize = 3 << 20;
+    const WORDS: usize = BLOCK_BYTES / WORD_BYTES;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
     file.allocate(0..BYTES as u64).unwrap();
     let mut expected = vec![0; BYTES];
-    let mut memory = vec![0; BYTES + 2 * BLOCK_BYTES];
     for (round, (first, shift)) in
-        [(0, 0), (64, 0), (0, 8), (5000, 0), (BLOCK_BYTES, 0)].into_iter().enumerate()
+        [(0, 0), (64, 0), (0, 1), (5000, 0), (BLOCK_BYTES, 0)].into_iter().enumerate()
     {
+        let mut memory = Memory::new(BYTES, shift);
         let mut offset = first;
-        let pieces =
-            [BLOCK_BYTES, 64 * BLOCK_BYTES, 2 * BLOCK_BYTES, 1 << 20, 2 * BLOCK_BYTES - 1, 7, 500_000];
-        for (number, length) in pieces.into_iter().enumerate() {
-            let address = memory.as_ptr().addr();
-            let begin = address.next_multiple_of(BLOCK_BYTES) - address + shift;
-            let piece = &mut memory[begin..begin + length];
-            piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at + number * 31 + round * 7) as u8);
-            file.stream_all_at(piece, offset as u64).unwrap();
-            expected[offset..offset + length].copy_from_slice(piece);
+        let pieces = [
+            (BLOCK_BYTES, [0, 0]),
+            (64 * BLOCK_BYTES, [20 * WORDS, 43 * WORDS]),
+            (2 * BLOCK_BYTES, [WORDS, 0]),
+            (1 << 20, [100 * WORDS, 3]),
+            (2 * BLOCK_BYTES - 1, [0, WORDS]),
+            (7, [0, 0]),
+            (16 * BLOCK_BYTES, [16 * WORDS, 0]),
+            (500_000, [5, 6]),
+        ];
+        for (number, (length, counts)) in pieces.into_iter().enumerate() {
+            let piece: Vec<u8> = (0..length).map(|at| (at + number * 31 + round * 7) as u8).collect();
+            file.stream_at(memory.gather(&piece, counts), offset as u64).unwrap();
+            expected[offset..offset + length].copy_from_slice(&piece);
             if number % 2 == 0 {
                 // Into the cache, as a backup does.
                 let mut some = vec![0; 1000];
                 file.read_exact_at(&mut some, (offset + length / 2) as u64).unwrap();
-                assert_eq!(some, expected[offset + length / 2..][..1000]);
+                let there = (expected.len() - offset - length / 2).min(1000);
+                assert_eq!(some[..there], expected[offset + length / 2..][..there]);
             }
             // As a log does, again the last block.
             offset += (length / BLOCK_BYTES).saturating_sub(1) * BLOCK_BYTES;
+            let piece: Vec<u8> = piece.iter().map(|byte| byte ^ 0x55).collect();
+            file.write_gathered_at(memory.gather(&piece, counts), 0).unwrap();
+            expected[..length].copy_from_slice(&piece);
         }
         file.sync().unwrap();
         assert!(fs::read(&path).unwrap() == expected, "round {round}");
@@ -240,15 +288,15 @@ fn a_stream_goes_through_the_cache_where_there_is_no_way_past_it() {
     let path = directory.path().join("file");
     let opened = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     let file = RealFile { file: opened, owner: Owner::here(), past_cache: OnceLock::from(None) };
-    let memory = vec![7; PIECE + BLOCK_BYTES];
-    let begin = memory.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - memory.as_ptr().addr();
-    file.stream_all_at(&memory[begin..begin + PIECE], 0).unwrap();
-    assert!(fs::read(&path).unwrap() == memory[..PIECE]);
+    let (piece, mut memory) = ([7; PIECE], Memory::new(PIECE, 0));
+    let parts = memory.gather(&piece, [PIECE / WORD_BYTES, 0]);
+    file.stream_at(parts, 0).unwrap();
+    assert!(fs::read(&path).unwrap() == piece);
 
     // What cannot be written is said.
     let read_only = File::open(&path).unwrap();
     let file = RealFile { file: read_only, owner: Owner::here(), past_cache: OnceLock::from(None) };
-    assert!(file.stream_all_at(&memory[begin..begin + PIECE], 0).is_err());
+    assert!(file.stream_at(parts, 0).is_err());
 }
 
 /// A second descriptor, by which the stream goes, must not give what the first was not opened for.
@@ -257,22 +305,36 @@ fn what_is_open_to_be_read_takes_no_stream() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     fs::write(&path, vec![1; PIECE]).unwrap();
-    let memory = vec![7; PIECE + BLOCK_BYTES];
-    let begin = memory.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - memory.as_ptr().addr();
+    let (piece, mut memory) = ([7; PIECE], Memory::new(PIECE, 0));
     let file = RealDisk.open(&path, OpenMode::Read).unwrap();
-    let result = file.stream_all_at(&memory[begin..begin + PIECE], 0);
+    let result = file.stream_at(memory.gather(&piece, [0, 0]), 0);
     assert!(fs::read(&path).unwrap() == vec![1; PIECE], "{result:?}");
     assert!(result.is_err());
+}
+
+/// Parts are what they were, however they are divided.
+#[test]
+fn what_was_gathered_is_divided_at_any_word_and_behind_the_words_at_any_byte() {
+    let piece: Vec<u8> = (0..100).collect();
+    let mut memory = Memory::new(piece.len(), 3);
+    let whole = memory.gather(&piece, [4, 5]);
+    assert_eq!((whole.len(), whole.to_vec()), (piece.len(), piece.clone()));
+    for place in (0..72).step_by(WORD_BYTES).chain(72..=100) {
+        let (before, behind) = whole.split_at(place);
+        assert_eq!((before.to_vec(), behind.to_vec()), (piece[..place].to_vec(), piece[place..].to_vec()));
+    }
+    assert!(whole.split_at(100).1.is_empty());
+    assert!(are_blocks(Gathered { words: [&[], &[]], bytes: &[] }));
 }
 
 /// Of a file system that takes less than is asked for: whole blocks count, parts of one are written again, and where nothing more than a part
 /// of one is taken the rest is left to the cache.
 #[test]
 fn blocks_that_are_written_in_part_end() {
-    let blocks = vec![0; 8 * BLOCK_BYTES];
+    let blocks = 8 * BLOCK_BYTES;
     let write = |counts: &[usize]| {
         let (mut counts, mut asked) = (counts.iter(), Vec::new());
-        let done = write_blocks(&blocks, |done| {
+        let done = write_blocks(blocks, |done| {
             asked.push(done / BLOCK_BYTES);
             assert!(asked.len() < 100, "it does not end");
             Ok(*counts.next().unwrap_or(&(BLOCK_BYTES / 4)))
@@ -285,7 +347,7 @@ fn blocks_that_are_written_in_part_end() {
     assert_eq!(write(&[0]), (0, vec![0]));
     assert_eq!(write(&[]), (0, vec![0]));
 
-    let refused = |errno: Errno| write_blocks(&blocks, |_| Err(errno.into())).map_err(|error| error.kind());
+    let refused = |errno: Errno| write_blocks(blocks, |_| Err(errno.into())).map_err(|error| error.kind());
     assert_eq!(refused(Errno::INVAL), Ok(0));
     assert_eq!(refused(Errno::NOSPC), Err(io::ErrorKind::StorageFull));
 }
