@@ -10,7 +10,7 @@
 //! that block is written again with what follows, from here: whole blocks go to the file as they lie in the ring, at the same offsets in
 //! their blocks.
 
-use std::{iter, slice};
+use std::slice;
 
 use foreshore_env::{
     CachePadded,
@@ -227,15 +227,15 @@ impl Ring {
         let start = self.index(position);
         let (chunks, rest) = payload.as_chunks::<WORD_BYTES>();
         let count = 1 + header.len() + chunks.len() + usize::from(!rest.is_empty());
+        let places = self.words().get(start..start + count);
         // Around the end of the ring.
-        let Some([first, second, third, fourth, body @ ..]) = self.words().get(start..start + count) else {
+        let Some((head, body)) = places.and_then(|places| places.split_first_chunk::<4>()) else {
             return self.write(position, first_word, header, &[payload]);
         };
         Ring::claimed();
-        for (place, word) in
-            [first, second, third, fourth].into_iter().zip(iter::once(&first_word).chain(header))
-        {
-            place.store(*word, Ordering::Relaxed);
+        let [second, third, fourth] = *header;
+        for (place, word) in head.iter().zip([first_word, second, third, fourth]) {
+            place.store(word, Ordering::Relaxed);
         }
         words::store(chunks, body);
         if let (false, Some(place)) = (rest.is_empty(), body.last()) {
