@@ -1,7 +1,7 @@
 //! Files, behind a trait, so that tests can put a disk under the engine that fails, tears and forgets.
 
-mod gathered;
 mod overlay;
+mod parts;
 #[cfg(not(foreshore_sim))]
 mod real;
 
@@ -12,8 +12,8 @@ use std::{
     sync::Arc,
 };
 
-pub use gathered::Gathered;
 pub use overlay::Overlay;
+pub use parts::Parts;
 
 #[cfg(foreshore_sim)]
 pub use crate::sim::SimulatedDisk as RealDisk;
@@ -96,15 +96,15 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// As [`DiskFile::write_all_at`], of what lies in several places.
-    fn write_gathered_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+    fn write_parts_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
         self.write_all_at(&parts.to_vec(), offset)
     }
 
-    /// As [`DiskFile::write_gathered_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares
+    /// As [`DiskFile::write_parts_at`], for what nobody will read soon: past the system's cache, where the file allows it. That spares
     /// the processor a copy, and a sync that follows the search for it. Whole blocks of [`BLOCK_BYTES`] go that way if each part begins
     /// and ends at a multiple of the block, in memory and in the file; anything else goes as usual.
-    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
-        self.write_gathered_at(parts, offset)
+    fn stream_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
+        self.write_parts_at(parts, offset)
     }
 
     /// Makes contents and length durable. After an error nothing may be assumed about what is on the disk, and a

@@ -1,11 +1,13 @@
 //! What those who append, those who wait and the flusher share.
 //!
-//! The positions, ascending (WAL-2): `low water ≤ reclaimed ≤ written` and `durable ≤ written ≤ tail`.
+//! The positions, ascending (WAL-2): `low water ≤ written ≤ tail` and `durable ≤ written`; `reclaimed` is where the block of the file
+//! begins in which `written` lies.
 //!
 //! ```text
-//!   low water        durable          reclaimed   written               tail
-//!       |    on disk    |  in the file    |  its last |  in the ring only   |   free places of the ring …
-//!       |               |   but unsynced  |  block    |                     |   up to reclaimed + ring size
+//!   low water        durable         reclaimed   written               tail
+//!       |    on disk    |  in the file   |  in a block |  in the ring only   |   free places of the ring …
+//!       |               |   but unsynced | that is not |                     |   up to reclaimed + ring size
+//!       |               |                |  full yet   |                     |
 //! ```
 
 mod append;

@@ -33,6 +33,8 @@ const KEPT_BYTES: usize = if cfg!(foreshore_loom) { WORD_BYTES } else { BLOCK_BY
 const ENDS_SEGMENT: u16 = 1 << 15;
 
 const _: () = assert!(MAX_RECORD_BYTES / WORD_BYTES < ENDS_SEGMENT as usize);
+// As `pen.rs` takes it for granted.
+const _: () = assert!(cfg!(foreshore_loom) || KEPT_BYTES == BLOCK_BYTES);
 
 /// The circular buffer.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ pub(crate) struct Published {
 /// What a reader found at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A first word that gives this length; the bytes were copied.
+    /// What has been published there, whose first word gives this length; the bytes were copied.
     Bytes(usize),
     /// The place has been claimed, but no record is published.
     Unpublished,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use foreshore_env::{
-    disk::{Disk, DiskFile, OpenMode},
+    disk::{Disk, DiskFile, OpenMode, Parts},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -93,6 +93,11 @@ impl DiskFile for VoidFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.bytes.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_parts_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
+        self.bytes.fetch_max(offset + parts.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use foreshore_env::{
-    disk::{BLOCK_BYTES, Disk, DiskFile, Gathered, OpenMode, RealDisk},
+    disk::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts, RealDisk},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -126,7 +126,7 @@ impl DiskFile for FatalFile {
         })
     }
 
-    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+    fn stream_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
         if parts.len() < 2 * BLOCK_BYTES {
             // A block, too, may be written in part.
             return self.write_all_at(&parts.to_vec(), offset);

@@ -21,7 +21,7 @@ use rustix::{
     io::retry_on_intr,
 };
 
-use super::{BLOCK_BYTES, Disk, DiskFile, Gathered, OpenMode};
+use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts};
 use crate::process::Owner;
 
 /// Permission bits of files: the owner alone.
@@ -245,10 +245,13 @@ impl DiskFile for RealFile {
         self.own()?.write_all_at(bytes, offset)
     }
 
-    fn write_gathered_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+    fn write_parts_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
         let file = self.own()?;
         let done = match write_parts(file, parts, offset) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            // Some systems cannot write from several places.
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::Unsupported) => {
+                0
+            }
             result => result?,
         };
         if done == parts.len() {
@@ -258,14 +261,16 @@ impl DiskFile for RealFile {
         }
     }
 
-    fn stream_at(&self, parts: Gathered<'_>, offset: u64) -> io::Result<()> {
+    fn stream_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
         self.own()?;
-        let whole = offset.is_multiple_of(BLOCK_BYTES as u64) && are_blocks(parts);
+        // Where words are copied first, the copy lies anywhere.
+        let whole =
+            cfg!(target_endian = "little") && offset.is_multiple_of(BLOCK_BYTES as u64) && are_blocks(parts);
         let done = if whole { self.write_past_cache(parts, offset)? } else { 0 };
         if done == parts.len() {
             return Ok(());
         }
-        self.write_gathered_at(parts.split_at(done).1, offset + done as u64)
+        self.write_parts_at(parts.split_at(done).1, offset + done as u64)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -330,7 +335,7 @@ impl RealFile {
     }
 
     /// Writes whole blocks to where one begins, as far as that goes past the cache; how much that was.
-    fn write_past_cache(&self, blocks: Gathered<'_>, offset: u64) -> io::Result<usize> {
+    fn write_past_cache(&self, blocks: Parts<'_>, offset: u64) -> io::Result<usize> {
         let Some(file) = self.past_cache.get_or_init(|| open_past_cache(&self.file)) else { return Ok(0) };
         write_blocks(blocks.len(), |done| write_parts(file, blocks.split_at(done).1, offset + done as u64))
     }
@@ -342,17 +347,17 @@ impl RealFile {
 
 /// Writes what lies in several places, or a part of it; how much that was.
 #[cfg(all(target_endian = "little", not(foreshore_loom)))]
-fn write_parts(file: &File, parts: Gathered<'_>, offset: u64) -> io::Result<usize> {
+fn write_parts(file: &File, parts: Parts<'_>, offset: u64) -> io::Result<usize> {
     Ok(rustix::io::pwritev(file, &parts.places(), offset)?)
 }
 
 #[cfg(any(target_endian = "big", foreshore_loom))]
-fn write_parts(file: &File, parts: Gathered<'_>, offset: u64) -> io::Result<usize> {
+fn write_parts(file: &File, parts: Parts<'_>, offset: u64) -> io::Result<usize> {
     file.write_at(&parts.to_vec(), offset)
 }
 
 /// Whether all parts begin and end where a block does.
-fn are_blocks(parts: Gathered<'_>) -> bool {
+fn are_blocks(parts: Parts<'_>) -> bool {
     let [first, second] = parts.words.map(|run| (run.as_ptr().addr(), size_of_val(run)));
     [first, second, (parts.bytes.as_ptr().addr(), parts.bytes.len())]
         .into_iter()

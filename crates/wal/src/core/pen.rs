@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use foreshore_base::{Result, StorageError};
 use foreshore_env::{
-    disk::{BLOCK_BYTES, Gathered},
+    disk::{BLOCK_BYTES, Parts},
     thread,
     time::Duration,
 };
@@ -42,8 +42,8 @@ pub(super) struct Pen {
     unsynced: bool,
     /// Those before it that were written to their end and are not all durable, the oldest first.
     ended: VecDeque<Segment>,
-    /// Where the log was opened: the ring lacks what the block before has.
-    resumed: bool,
+    /// Nothing was written since the log was opened: the ring lacks the beginning of its last block.
+    resumes: bool,
     /// Room for what does not fill a block, wherever a block may begin in it.
     room: Vec<u8>,
     /// Up to this offset in the segment nothing has to be written ahead.
@@ -73,7 +73,7 @@ pub(super) struct Unsynced {
 impl Pen {
     /// A pen that goes on in `segment`.
     pub(super) fn new(segment: Segment) -> Pen {
-        Pen { segment, unsynced: false, ended: VecDeque::new(), resumed: true, room: Vec::new(), ready: 0 }
+        Pen { segment, unsynced: false, ended: VecDeque::new(), resumes: true, room: Vec::new(), ready: 0 }
     }
 
     /// Whether so much is not durable that the flusher has to come before more is written.
@@ -118,7 +118,7 @@ impl Pen {
     fn write_run(&mut self, core: &Core, begin: u64, run: Run) -> Result<()> {
         let Segment { base, file, path } = &self.segment;
         let first = begin / BLOCK * BLOCK;
-        if std::mem::take(&mut self.resumed) && first < begin {
+        if std::mem::take(&mut self.resumes) && first < begin {
             let mut before = vec![0; (begin - first) as usize];
             file.read_exact_at(&mut before, first - base)
                 .map_err(StorageError::io("read the end of", path))?;
@@ -136,10 +136,10 @@ impl Pen {
         let (records, zeros) = rest.split_at_mut((run.end - last) as usize);
         core.ring.copy_out(last, records);
         zeros.fill(0);
-        let parts = Gathered { words: core.ring.runs(first, last), bytes: rest };
+        let parts = Parts { words: core.ring.runs(first, last), bytes: rest };
         let written = match core.past_cache {
             true => file.stream_at(parts, first - base),
-            false => file.write_gathered_at(parts, first - base),
+            false => file.write_parts_at(parts, first - base),
         };
         written.map_err(StorageError::io("write", path))
     }

@@ -57,3 +57,36 @@ fn a_fresh_file_is_written_ahead() {
     assert!(ahead(SEGMENT / 2 - 1), "nothing was written ahead");
     assert_eq!(ahead(SEGMENT / 2), !knows, "more was written ahead than is soon needed");
 }
+
+/// Many laps of the ring and many segments, with records that end a block, a piece or a segment or miss it by a word; closed and opened within
+/// a block. What the system reads from the ring itself, past its cache and through it, is what was appended.
+#[test]
+fn what_goes_to_a_file_from_the_ring_is_what_was_appended() {
+    for past_cache in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let options = LogOptions { past_cache, ..options() };
+        let mut log = Log::create(Arc::new(RealDisk), &path, LOG_ID, &options).unwrap();
+        let mut records: Vec<Record> = Vec::new();
+        for round in 0..12 {
+            for length in [0, 4064, 4056, 4072, 4096, 8, 65_504, 700, 1, 65_496, 12_256, 30_000, 16, 50_000] {
+                let seed = records.len() as u64;
+                let prev = records.last().map_or(Lsn::ZERO, |(header, _)| header.lsn);
+                records.push(append(&log, prev, payload(seed, length)).unwrap());
+                if (length + round).is_multiple_of(3) {
+                    log.flush(last(&records)).unwrap();
+                }
+            }
+            if round % 3 == 2 {
+                log.flush(last(&records)).unwrap();
+                drop(log);
+                log = Log::open(Arc::new(RealDisk), &path, LOG_ID, FIRST_LSN, &options).unwrap();
+                assert!(read_all(&log).unwrap() == records, "round {round}, past the cache: {past_cache}");
+            }
+        }
+        let (number, end) = (log.tail().0 / SEGMENT, (log.tail().0 % SEGMENT) as usize);
+        let segment = std::fs::read(path.join(format!("{:016x}.log", number * SEGMENT))).unwrap();
+        let block_end = end.next_multiple_of(BLOCK_BYTES);
+        assert!(segment[end..block_end].iter().all(|&byte| byte == 0), "something stands behind the end");
+    }
+}

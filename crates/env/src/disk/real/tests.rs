@@ -197,7 +197,6 @@ fn reading_past_the_end_is_an_error() {
 
 const PIECE: usize = 64 * BLOCK_BYTES;
 
-/// Pieces of whole blocks and others, in memory that lies right or wrong, over what the cache has and not, are what was written.
 /// Bytes that begin where a block does, and words that do; each `shift` words behind it.
 struct Memory {
     words: Vec<AtomicU64>,
@@ -217,7 +216,7 @@ impl Memory {
     }
 
     /// What `piece` says, the first `counts` words of it in two runs.
-    fn gather(&mut self, piece: &[u8], counts: [usize; 2]) -> Gathered<'_> {
+    fn gather(&mut self, piece: &[u8], counts: [usize; 2]) -> Parts<'_> {
         let (first, second) = (counts[0] * WORD_BYTES, (counts[0] + counts[1]) * WORD_BYTES);
         let begin = self.begin(self.words.as_ptr().addr()) / WORD_BYTES;
         let (words, _) = piece[..second].as_chunks::<WORD_BYTES>();
@@ -230,11 +229,11 @@ impl Memory {
         let run = |range: Range<usize>| {
             &self.words[begin + range.start / WORD_BYTES..begin + range.end / WORD_BYTES]
         };
-        Gathered { words: [run(0..first), run(first..second)], bytes: &self.bytes[here..here + rest] }
+        Parts { words: [run(0..first), run(first..second)], bytes: &self.bytes[here..here + rest] }
     }
 }
 
-/// Each of `pieces` of blocks with its words in two runs, in none, or alone.
+/// Pieces of whole blocks and others, in memory that lies right or wrong, over what the cache has and not, are what was written.
 #[test]
 fn a_stream_past_the_cache_is_read_by_all() {
     const BYTES: usize = 3 << 20;
@@ -273,7 +272,7 @@ fn a_stream_past_the_cache_is_read_by_all() {
             // As a log does, again the last block.
             offset += (length / BLOCK_BYTES).saturating_sub(1) * BLOCK_BYTES;
             let piece: Vec<u8> = piece.iter().map(|byte| byte ^ 0x55).collect();
-            file.write_gathered_at(memory.gather(&piece, counts), 0).unwrap();
+            file.write_parts_at(memory.gather(&piece, counts), 0).unwrap();
             expected[..length].copy_from_slice(&piece);
         }
         file.sync().unwrap();
@@ -324,7 +323,7 @@ fn what_was_gathered_is_divided_at_any_word_and_behind_the_words_at_any_byte() {
         assert_eq!((before.to_vec(), behind.to_vec()), (piece[..place].to_vec(), piece[place..].to_vec()));
     }
     assert!(whole.split_at(100).1.is_empty());
-    assert!(are_blocks(Gathered { words: [&[], &[]], bytes: &[] }));
+    assert!(are_blocks(Parts { words: [&[], &[]], bytes: &[] }));
 }
 
 /// Of a file system that takes less than is asked for: whole blocks count, parts of one are written again, and where nothing more than a part

@@ -1,7 +1,7 @@
 //! What lies in several places of memory, to be written in one go.
 
 #[cfg(all(target_endian = "little", not(foreshore_loom), not(foreshore_sim)))]
-use std::io::IoSlice;
+use std::{io::IoSlice, mem};
 
 use crate::{
     sync::atomic::AtomicU64,
@@ -10,16 +10,16 @@ use crate::{
 
 /// Bytes that come one behind the other in a file: those of two runs of words, little-endian, and some more.
 ///
-/// A word that is stored to while it is written reaches the file as it was before or after.
+/// Nobody shall store to the words while they are written: what reaches the file of such a word may be nothing that it ever was.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathered<'a> {
+pub struct Parts<'a> {
     /// The words, the second run behind the first.
     pub words: [&'a [AtomicU64]; 2],
     /// What comes behind them.
     pub bytes: &'a [u8],
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> Parts<'a> {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         let words: usize = self.words.iter().map(|run| run.len()).sum();
@@ -35,7 +35,7 @@ impl<'a> Gathered<'a> {
     ///
     /// # Panics
     /// If there are fewer, or if the place is within a word.
-    pub fn split_at(self, place: usize) -> (Gathered<'a>, Gathered<'a>) {
+    pub fn split_at(self, place: usize) -> (Parts<'a>, Parts<'a>) {
         let [first, second] = self.words;
         let in_words = place.min((first.len() + second.len()) * WORD_BYTES);
         assert!(in_words.is_multiple_of(WORD_BYTES), "{place} is within a word");
@@ -44,8 +44,8 @@ impl<'a> Gathered<'a> {
         let (second, second_rest) = second.split_at(count - first.len());
         let (bytes, bytes_rest) = self.bytes.split_at(place - in_words);
         (
-            Gathered { words: [first, second], bytes },
-            Gathered { words: [first_rest, second_rest], bytes: bytes_rest },
+            Parts { words: [first, second], bytes },
+            Parts { words: [first_rest, second_rest], bytes: bytes_rest },
         )
     }
 
@@ -63,22 +63,28 @@ impl<'a> Gathered<'a> {
         whole
     }
 
-    /// Where they lie in memory, for the system alone, in at most three places; none where the words are not in memory as they are in a
-    /// file.
+    /// Where they lie in memory, in at most three places, for the system alone.
     #[cfg(all(target_endian = "little", not(foreshore_loom), not(foreshore_sim)))]
     pub(super) fn places(&self) -> Vec<IoSlice<'a>> {
-        let run = |words: &'a [AtomicU64]| {
-            let start = words.as_ptr().cast::<u8>();
-            // SAFETY: these are the bytes of `words`, which have the size and all values of `u64`. Nobody in this process reads through
-            // the slice, whose address is all that `IoSlice` keeps: the system does, and to it a store meanwhile is no race.
-            unsafe { std::slice::from_raw_parts(start, size_of_val(words)) }
-        };
-        let [first, second] = self.words;
-        // An empty one has no address that a file would take which is written past the cache.
-        [run(first), run(second), self.bytes]
+        let [first, second] = self.words.map(|run| (run.as_ptr().cast::<u8>(), size_of_val(run)));
+        [first, second, (self.bytes.as_ptr(), self.bytes.len())]
             .into_iter()
-            .filter(|place| !place.is_empty())
-            .map(IoSlice::new)
+            // An empty one has no address that a file would take which is written past the cache.
+            .filter(|&(_, bytes)| bytes > 0)
+            .map(|(start, bytes)| {
+                let place = Place { start, bytes };
+                // SAFETY: on Unix `IoSlice` is by its documentation what the system takes, which is what `Place` is; the memory lives as
+                // long as it says. No reference to the bytes is made, so words may be stored to meanwhile: nobody but the system reads.
+                unsafe { mem::transmute::<Place, IoSlice<'a>>(place) }
+            })
             .collect()
     }
+}
+
+/// The system's `iovec`.
+#[cfg(all(target_endian = "little", not(foreshore_loom), not(foreshore_sim)))]
+#[repr(C)]
+struct Place {
+    start: *const u8,
+    bytes: usize,
 }
