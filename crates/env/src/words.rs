@@ -38,6 +38,18 @@ fn load_many(from: &[AtomicU64], to: &mut [[u8; WORD_BYTES]]) {
     load(rest, last);
 }
 
+/// Fills `to`, whole words of it, with the words of the first run and then with those of the second.
+///
+/// # Panics
+/// If it has room for fewer.
+#[cfg_attr(foreshore_sim, track_caller)]
+pub fn load_runs(runs: [&[AtomicU64]; 2], to: &mut [u8]) {
+    let (places, _) = to.as_chunks_mut::<WORD_BYTES>();
+    let (first, rest) = places.split_at_mut(runs[0].len());
+    load(runs[0], first);
+    load(runs[1], &mut rest[..runs[1].len()]);
+}
+
 /// Stores the words of `from` to `to`, as many as both have.
 #[inline]
 #[cfg_attr(foreshore_sim, track_caller)]

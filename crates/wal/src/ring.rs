@@ -193,10 +193,11 @@ impl Ring {
 
     /// What comes behind the last store: the record is whole.
     #[inline]
-    fn publish(&self, position: u64, words: usize, kind: RecordKind) {
-        let flag = if kind == RecordKind::SEGMENT_END { ENDS_SEGMENT } else { 0 };
+    fn publish(&self, position: u64, first_word: u64, header: &[u64; 3]) {
+        let words = frame::length_of(first_word).div_ceil(WORD_BYTES) as u16;
+        let flag = if frame::kind_of(header[2]) == RecordKind::SEGMENT_END { ENDS_SEGMENT } else { 0 };
         // Pairs with the acquire in `published`.
-        self.mark(position).store(words as u16 | flag, Ordering::Release);
+        self.mark(position).store(words | flag, Ordering::Release);
     }
 
     /// The record at a position, if it is published.
@@ -211,7 +212,7 @@ impl Ring {
     #[inline]
     pub(crate) fn write(&self, position: u64, first_word: u64, header: &[u64; 3], payload: &[&[u8]]) {
         Ring::claimed();
-        let mut writer = Writer { ring: self, index: self.index(position), word: 0, filled: 0, count: 0 };
+        let mut writer = Writer { words: self.words(), index: self.index(position), word: 0, filled: 0 };
         writer.put(first_word);
         for &word in header {
             writer.put(word);
@@ -220,7 +221,7 @@ impl Ring {
             writer.write(piece);
         }
         writer.finish();
-        self.publish(position, writer.count, frame::kind_of(header[2]));
+        self.publish(position, first_word, header);
     }
 
     /// As [`Ring::write`], for a record with its payload in one piece.
@@ -245,7 +246,7 @@ impl Ring {
             last[..rest.len()].copy_from_slice(rest);
             place.store(u64::from_le_bytes(last), Ordering::Relaxed);
         }
-        self.publish(position, count, frame::kind_of(header[2]));
+        self.publish(position, first_word, header);
     }
 
     /// Has the first lines fetched that a record of `length` bytes at a claimed position will be written to: it is long ago that anybody
@@ -274,13 +275,7 @@ impl Ring {
 
     /// Fills `out` with the bytes from `from` on.
     pub(crate) fn copy_out(&self, from: u64, out: &mut [u8]) {
-        let to = from + out.len() as u64;
-        let (mut places, _) = out.as_chunks_mut::<WORD_BYTES>();
-        for run in self.runs(from, to) {
-            let (here, rest) = places.split_at_mut(run.len());
-            words::load(run, here);
-            places = rest;
-        }
+        words::load_runs(self.runs(from, from + out.len() as u64), out);
     }
 }
 
@@ -291,11 +286,9 @@ fn kept(position: u64) -> u64 {
 
 /// Packs bytes into the words of a ring.
 struct Writer<'a> {
-    ring: &'a Ring,
+    words: &'a [AtomicU64],
     /// The next word.
     index: usize,
-    /// How many were written.
-    count: usize,
     /// Bytes that do not fill a word yet, lowest first.
     word: u64,
     /// How many of them, below 8.
@@ -305,9 +298,8 @@ struct Writer<'a> {
 impl Writer<'_> {
     #[inline]
     fn put(&mut self, word: u64) {
-        self.ring.words()[self.index].store(word, Ordering::Relaxed);
-        self.index = (self.index + 1) & (self.ring.count - 1);
-        self.count += 1;
+        self.words[self.index].store(word, Ordering::Relaxed);
+        self.index = (self.index + 1) & (self.words.len() - 1);
     }
 
     #[inline]
@@ -372,23 +364,24 @@ mod tests {
             let mut out = vec![0; (end - at) as usize];
             let header = [1, 2, 3 | 9 << 48];
             prop_assert_eq!(ring.published(at), None);
+            let first_word = frame::first_word((end - at) as usize, 7);
             if whole {
-                ring.write_whole(at, 7, &header, &expected);
+                ring.write_whole(at, first_word, &header, &expected);
             } else {
-                ring.write(at, 7, &header, &slices);
+                ring.write(at, first_word, &header, &slices);
             }
             ring.copy_out(at, &mut out);
             prop_assert_eq!(ring.published(at), Some(Published { bytes: end - at, ends_segment: false }));
-            prop_assert_eq!(&out[..32], &[7].into_iter().chain(header).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()[..]);
+            prop_assert_eq!(&out[..32], &[first_word].into_iter().chain(header).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()[..]);
             prop_assert_eq!(&out[32..32 + expected.len()], &expected[..]);
             prop_assert!(out[32 + expected.len()..].iter().all(|&byte| byte == 0));
-            ring.write(end, 8, &[4, 5, 6], &[]);
+            ring.write(end, 32, &[4, 5, 6], &[]);
             ring.retire(at, end);
             prop_assert_eq!((ring.written(), ring.taken(end)), (end, end % BLOCK_BYTES as u64));
             prop_assert_eq!(ring.published(end), Some(Published { bytes: 32, ends_segment: true }));
             ring.retire(end, end + 32);
             ring.retire(end + 32, end + 64);
-            prop_assert_eq!((ring.published(at + 512), ring.word(at + 512)), (None, 7), "what was there is left there");
+            prop_assert_eq!((ring.published(at + 512), ring.word(at + 512)), (None, first_word), "what was there is left there");
             prop_assert!(ring.marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
         }
     }

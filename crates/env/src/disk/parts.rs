@@ -52,12 +52,7 @@ impl<'a> Parts<'a> {
     /// All of them in one place.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut whole = vec![0; self.len()];
-        let (mut places, _) = whole.as_chunks_mut::<WORD_BYTES>();
-        for run in self.words {
-            let (here, rest) = places.split_at_mut(run.len());
-            words::load(run, here);
-            places = rest;
-        }
+        words::load_runs(self.words, &mut whole);
         let behind = whole.len() - self.bytes.len();
         whole[behind..].copy_from_slice(self.bytes);
         whole

@@ -18,6 +18,14 @@ fn write(ring: &Ring, position: u64, value: u64) {
     ring.write(position, RING as u64, &[value; 3], &[]);
 }
 
+/// As [`write`], when the place is free.
+fn write_when_free(ring: &Ring, position: u64, value: u64) {
+    while ring.taken(position + RING as u64) > ring.bytes() {
+        thread::yield_now();
+    }
+    write(ring, position, value);
+}
+
 /// The value that all words of a copied record say.
 fn value(bytes: &[u8]) -> u64 {
     assert_eq!(bytes.len(), RING);
@@ -52,11 +60,7 @@ fn the_flusher_sees_whole_records_in_two_laps() {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
                 for lap in 1..=2 {
-                    let position = START + (lap - 1) * RING as u64;
-                    while ring.taken(position + RING as u64) > ring.bytes() {
-                        thread::yield_now();
-                    }
-                    write(&ring, position, lap);
+                    write_when_free(&ring, START + (lap - 1) * RING as u64, lap);
                 }
             })
         };
@@ -74,13 +78,7 @@ fn a_place_goes_from_one_appender_to_another() {
         write(&ring, START, 1);
         let second = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || {
-                let position = START + RING as u64;
-                while ring.taken(position + RING as u64) > ring.bytes() {
-                    thread::yield_now();
-                }
-                write(&ring, position, 2);
-            })
+            thread::spawn(move || write_when_free(&ring, START + RING as u64, 2))
         };
         assert_eq!(flush(&ring, START), 1);
         assert_eq!(flush(&ring, START + RING as u64), 2);
@@ -126,13 +124,7 @@ fn a_reader_that_comes_too_late_is_told() {
         };
         let appender = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || {
-                let position = START + RING as u64;
-                while ring.taken(position + RING as u64) > ring.bytes() {
-                    thread::yield_now();
-                }
-                write(&ring, position, 2);
-            })
+            thread::spawn(move || write_when_free(&ring, START + RING as u64, 2))
         };
         let mut bytes = Vec::new();
         match ring.read(START, &mut bytes) {
