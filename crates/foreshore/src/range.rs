@@ -83,7 +83,7 @@ impl<K: Key, V: Value> Cursor<K, V> {
     /// The next entry; `None` at the end of the range.
     pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<(K::Owned, V::Owned)>> {
         let Some((key, value)) = self.step(tx)?.then(|| self.entry()) else { return Ok(None) };
-        let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.to_owned()))?;
+        let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.into_owned()))?;
         Ok(Some((key, decode_value::<V>(&self.table, value)?)))
     }
 

@@ -12,7 +12,7 @@ pub use foreshore_txn::{KeyGap, MAX_PAGES_NAMED, SalvageSource, SalvagedRows};
 use crate::{
     error::{Error, Result},
     options::Options,
-    table::split_type_names,
+    table::types,
 };
 
 /// Memory for pages while a damaged database is read: each is read a few times at most.
@@ -128,7 +128,7 @@ impl Salvage {
     pub fn tables(&self) -> Vec<SalvageTable> {
         let describe = |(index, table): (usize, &SalvagedTable)| SalvageTable {
             name: table.name().to_owned(),
-            types: table.meta().map(split_type_names),
+            types: table.meta().map(types::split),
             lost: table.lost(),
             index,
         };

@@ -1,5 +1,7 @@
 //! Tables, as the caller names them and as the catalogue has them.
 
+pub(crate) mod types;
+
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use foreshore_base::{TableId, key::Key, limits::MAX_TABLE_NAME_BYTES};
@@ -91,20 +93,9 @@ pub struct TableDescription {
     pub value_type: String,
 }
 
-/// What the catalogue stores beside a table's name.
-fn type_names(key: &str, value: &str) -> String {
-    format!("{key}\n{value}")
-}
-
-pub(crate) fn split_type_names(meta: &[u8]) -> (String, String) {
-    let names = String::from_utf8_lossy(meta);
-    let (key, value) = names.split_once('\n').unwrap_or((&names, ""));
-    (key.to_owned(), value.to_owned())
-}
-
 impl TableDescription {
     pub(crate) fn of(info: &TableInfo) -> TableDescription {
-        let (key_type, value_type) = split_type_names(info.meta());
+        let (key_type, value_type) = types::split(info.meta());
         TableDescription { name: info.name().to_owned(), key_type, value_type }
     }
 }
@@ -146,7 +137,7 @@ impl Clone for CachedTable {
 
 impl CachedTable {
     fn new(info: TableInfo) -> CachedTable {
-        let (key_type, value_type) = split_type_names(info.meta());
+        let (key_type, value_type) = types::split(info.meta());
         CachedTable { info, key_type, value_type, types: AtomicUsize::new(0) }
     }
 
@@ -165,7 +156,7 @@ impl CachedTable {
     #[cold]
     fn check_names<K: Key, V: Value>(&self) -> Result<()> {
         let (key_type, value_type) = names::<K, V>();
-        if self.key_type == key_type && self.value_type == value_type {
+        if types::are_same_keys(&self.key_type, &key_type) && self.value_type == value_type {
             // Once: a program may have several functions for one type, and whoever used them in turn would write here for each
             // operation, and all others would have to fetch the line.
             if self.types.load(Ordering::Relaxed) == 0 {
@@ -174,18 +165,18 @@ impl CachedTable {
             return Ok(());
         }
         let stored = (&*self.key_type, &*self.value_type);
-        Err(mismatch(self.info.name(), stored, (key_type, &value_type)))
+        Err(mismatch(self.info.name(), stored, (&key_type, &value_type)))
     }
 }
 
-fn names<K: Key, V: Value>() -> (&'static str, Cow<'static, str>) {
-    (K::NAME, V::type_name())
+fn names<K: Key, V: Value>() -> (Cow<'static, str>, Cow<'static, str>) {
+    (K::type_name(), V::type_name())
 }
 
 /// A number that only types of the same names have: the address of the function that gives them, of which a program may have several.
 #[inline]
 fn types_of<K: Key, V: Value>() -> usize {
-    names::<K, V> as fn() -> (&'static str, Cow<'static, str>) as usize
+    names::<K, V> as fn() -> (Cow<'static, str>, Cow<'static, str>) as usize
 }
 
 /// The upper half into the lower one: of a product the upper bits depend on all of both factors.
@@ -307,7 +298,7 @@ impl Inner {
             None if definition.encoded || self.is_read_only() => {
                 return Err(Error::NoSuchTable { table: name.to_owned() });
             }
-            None => self.make_table(name, &type_names(K::NAME, &V::type_name()))?,
+            None => self.make_table(name, &types::join(&K::type_name(), &V::type_name()))?,
         };
         Ok(self.tables.remember(CachedTable::new(info)))
     }
@@ -331,10 +322,10 @@ impl Inner {
     ) -> Result<TableDescription> {
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
-            None => self.make_table(name, &type_names(key_type, value_type))?,
+            None => self.make_table(name, &types::join(key_type, value_type))?,
         };
         let table = TableDescription::of(&info);
-        if table.key_type == key_type && table.value_type == value_type {
+        if types::are_same_keys(&table.key_type, key_type) && table.value_type == value_type {
             return Ok(table);
         }
         Err(mismatch(name, (&table.key_type, &table.value_type), (key_type, value_type)))

@@ -5,6 +5,7 @@
 
 mod dot;
 mod json;
+mod keys;
 mod names;
 mod text;
 
@@ -39,7 +40,7 @@ pub struct TransactionView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyView {
-    /// As people read it: text as it is, integers in digits, everything else as bytes with escapes.
+    /// As people read it: text as it is, integers in digits, tuples by their fields in brackets, everything else as bytes with escapes.
     pub text: String,
     /// Its encoding; no more than the first 64 bytes.
     pub bytes: Vec<u8>,

@@ -1,11 +1,13 @@
 //! The [`Key`] trait and its implementations.
 
+use std::borrow::Cow;
+
 /// Bytes that are no encoding of the key type that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes are no key of type {expected}")]
 pub struct KeyDecodeError {
     /// The type that was asked for.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
     /// How many bytes there were.
     pub length: usize,
 }
@@ -20,7 +22,7 @@ pub trait Key {
     type Owned;
 
     /// The type's name, stored in the catalogue so that a table is not opened with another key type.
-    const NAME: &'static str;
+    fn type_name() -> Cow<'static, str>;
 
     /// Appends the encoding as the last field of a key.
     fn encode(&self, out: &mut Vec<u8>);
@@ -37,15 +39,19 @@ pub trait Key {
     fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), KeyDecodeError>;
 }
 
-fn undecodable<T>(expected: &'static str, bytes: &[u8]) -> Result<T, KeyDecodeError> {
-    Err(KeyDecodeError { expected, length: bytes.len() })
+#[cold]
+fn undecodable<K: Key + ?Sized>(bytes: &[u8]) -> KeyDecodeError {
+    KeyDecodeError { expected: K::type_name(), length: bytes.len() }
 }
 
 macro_rules! integer_key {
     ($($ty:ident $flip:expr),*) => {$(
         impl Key for $ty {
             type Owned = $ty;
-            const NAME: &'static str = stringify!($ty);
+
+            fn type_name() -> Cow<'static, str> {
+                stringify!($ty).into()
+            }
 
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&(*self ^ $flip).to_be_bytes());
@@ -54,14 +60,14 @@ macro_rules! integer_key {
             fn decode(bytes: &[u8]) -> Result<$ty, KeyDecodeError> {
                 match bytes.try_into() {
                     Ok(array) => Ok($ty::from_be_bytes(array) ^ $flip),
-                    Err(_) => undecodable(Self::NAME, bytes),
+                    Err(_) => Err(undecodable::<Self>(bytes)),
                 }
             }
 
             fn decode_inner(bytes: &[u8]) -> Result<($ty, &[u8]), KeyDecodeError> {
                 match bytes.split_at_checked(size_of::<$ty>()) {
                     Some((field, rest)) => Ok((Self::decode(field)?, rest)),
-                    None => undecodable(Self::NAME, bytes),
+                    None => Err(undecodable::<Self>(bytes)),
                 }
             }
         }
@@ -72,7 +78,10 @@ integer_key!(u8 0, u16 0, u32 0, u64 0, u128 0, i8 i8::MIN, i16 i16::MIN, i32 i3
 
 impl Key for bool {
     type Owned = bool;
-    const NAME: &'static str = "bool";
+
+    fn type_name() -> Cow<'static, str> {
+        "bool".into()
+    }
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
@@ -82,26 +91,29 @@ impl Key for bool {
         match bytes {
             [0] => Ok(false),
             [1] => Ok(true),
-            _ => undecodable(Self::NAME, bytes),
+            _ => Err(undecodable::<Self>(bytes)),
         }
     }
 
     fn decode_inner(bytes: &[u8]) -> Result<(bool, &[u8]), KeyDecodeError> {
         match bytes.split_at_checked(1) {
             Some((field, rest)) => Ok((Self::decode(field)?, rest)),
-            None => undecodable(Self::NAME, bytes),
+            None => Err(undecodable::<Self>(bytes)),
         }
     }
 }
 
 impl Key for () {
     type Owned = ();
-    const NAME: &'static str = "()";
+
+    fn type_name() -> Cow<'static, str> {
+        "()".into()
+    }
 
     fn encode(&self, _out: &mut Vec<u8>) {}
 
     fn decode(bytes: &[u8]) -> Result<(), KeyDecodeError> {
-        if bytes.is_empty() { Ok(()) } else { undecodable(Self::NAME, bytes) }
+        if bytes.is_empty() { Ok(()) } else { Err(undecodable::<Self>(bytes)) }
     }
 
     fn decode_inner(bytes: &[u8]) -> Result<((), &[u8]), KeyDecodeError> {
@@ -125,7 +137,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&TERMINATOR);
 }
 
-fn unescape<'a>(expected: &'static str, bytes: &'a [u8]) -> Result<(Vec<u8>, &'a [u8]), KeyDecodeError> {
+fn unescape<K: Key>(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), KeyDecodeError> {
     let mut field = Vec::new();
     let mut rest = bytes;
     loop {
@@ -135,7 +147,7 @@ fn unescape<'a>(expected: &'static str, bytes: &'a [u8]) -> Result<(Vec<u8>, &'a
                 field.push(0);
                 rest = after;
             }
-            [0, ..] | [] => return undecodable(expected, bytes),
+            [0, ..] | [] => return Err(undecodable::<K>(bytes)),
             [byte, after @ ..] => {
                 field.push(*byte);
                 rest = after;
@@ -148,7 +160,10 @@ macro_rules! bytes_key {
     ($($ty:ty)*) => {$(
         impl Key for $ty {
             type Owned = Vec<u8>;
-            const NAME: &'static str = "bytes";
+
+            fn type_name() -> Cow<'static, str> {
+                "bytes".into()
+            }
 
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(self);
@@ -163,7 +178,7 @@ macro_rules! bytes_key {
             }
 
             fn decode_inner(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), KeyDecodeError> {
-                unescape(Self::NAME, bytes)
+                unescape::<Self>(bytes)
             }
         }
     )*};
@@ -175,7 +190,10 @@ macro_rules! text_key {
     ($($ty:ty)*) => {$(
         impl Key for $ty {
             type Owned = String;
-            const NAME: &'static str = "str";
+
+            fn type_name() -> Cow<'static, str> {
+                "str".into()
+            }
 
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(self.as_bytes());
@@ -186,14 +204,14 @@ macro_rules! text_key {
             }
 
             fn decode(bytes: &[u8]) -> Result<String, KeyDecodeError> {
-                String::from_utf8(bytes.to_vec()).or_else(|_| undecodable(Self::NAME, bytes))
+                String::from_utf8(bytes.to_vec()).map_err(|_| undecodable::<Self>(bytes))
             }
 
             fn decode_inner(bytes: &[u8]) -> Result<(String, &[u8]), KeyDecodeError> {
-                let (field, rest) = unescape(Self::NAME, bytes)?;
+                let (field, rest) = unescape::<Self>(bytes)?;
                 match String::from_utf8(field) {
                     Ok(field) => Ok((field, rest)),
-                    Err(_) => undecodable(Self::NAME, bytes),
+                    Err(_) => Err(undecodable::<Self>(bytes)),
                 }
             }
         }
@@ -204,29 +222,36 @@ text_key!(&str String);
 
 impl<const N: usize> Key for [u8; N] {
     type Owned = [u8; N];
-    const NAME: &'static str = "byte array";
+
+    fn type_name() -> Cow<'static, str> {
+        format!("[u8; {N}]").into()
+    }
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
 
     fn decode(bytes: &[u8]) -> Result<[u8; N], KeyDecodeError> {
-        bytes.try_into().or_else(|_| undecodable(Self::NAME, bytes))
+        bytes.try_into().map_err(|_| undecodable::<Self>(bytes))
     }
 
     fn decode_inner(bytes: &[u8]) -> Result<([u8; N], &[u8]), KeyDecodeError> {
         match bytes.split_at_checked(N) {
             Some((field, rest)) => Ok((Self::decode(field)?, rest)),
-            None => undecodable(Self::NAME, bytes),
+            None => Err(undecodable::<Self>(bytes)),
         }
     }
 }
 
 macro_rules! tuple_key {
-    ($name:literal; $($field:ident $index:tt),+; $last:ident $last_index:tt) => {
+    ($($field:ident $index:tt),+; $last:ident $last_index:tt) => {
         impl<$($field: Key,)+ $last: Key> Key for ($($field,)+ $last,) {
             type Owned = ($($field::Owned,)+ $last::Owned,);
-            const NAME: &'static str = $name;
+
+            fn type_name() -> Cow<'static, str> {
+                let names = [$($field::type_name(),)+ $last::type_name()];
+                format!("({})", names.join(", ")).into()
+            }
 
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$index.encode_inner(out);)+
@@ -255,11 +280,11 @@ macro_rules! tuple_key {
     };
 }
 
-tuple_key!("(2 fields)"; A 0; B 1);
-tuple_key!("(3 fields)"; A 0, B 1; C 2);
-tuple_key!("(4 fields)"; A 0, B 1, C 2; D 3);
-tuple_key!("(5 fields)"; A 0, B 1, C 2, D 3; E 4);
-tuple_key!("(6 fields)"; A 0, B 1, C 2, D 3, E 4; F 5);
+tuple_key!(A 0; B 1);
+tuple_key!(A 0, B 1; C 2);
+tuple_key!(A 0, B 1, C 2; D 3);
+tuple_key!(A 0, B 1, C 2, D 3; E 4);
+tuple_key!(A 0, B 1, C 2, D 3, E 4; F 5);
 
 #[cfg(test)]
 mod tests {

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use foreshore_base::{TableId, key::Key};
+use foreshore_base::TableId;
 use foreshore_txn::{
-    DeadlockEdge, DeadlockReport, KeyBytes, LockBlocker, LockMode, LockPlace, LockRow, LockTransaction,
-    LockWait,
+    DeadlockEdge, DeadlockReport, LockBlocker, LockMode, LockPlace, LockRow, LockTransaction, LockWait,
 };
 
-use super::{BlockerView, DeadlockView, KeyForm, KeyView, LockTarget, LockView, TransactionView, WaitView};
+use super::{BlockerView, DeadlockView, LockTarget, LockView, TransactionView, WaitView, keys::readable};
 use crate::{
     database::{Database, Inner},
     table::TableDescription,
@@ -143,67 +142,5 @@ impl From<LockTransaction> for TransactionView {
     fn from(txn: LockTransaction) -> TransactionView {
         let LockTransaction { txn, label, priority, begun_at, open_for, .. } = txn;
         TransactionView { id: txn.0, label, priority, begun_at, open_for }
-    }
-}
-
-fn digits<K: Key>(bytes: &[u8]) -> Option<String>
-where
-    K::Owned: ToString,
-{
-    K::decode(bytes).ok().map(|number| number.to_string())
-}
-
-/// A key of a table with this type of keys.
-fn readable(key_type: &str, key: &KeyBytes) -> KeyView {
-    let (bytes, truncated) = (key.bytes(), key.is_truncated());
-    let number = match key_type {
-        "u8" => digits::<u8>(bytes),
-        "u16" => digits::<u16>(bytes),
-        "u32" => digits::<u32>(bytes),
-        "u64" => digits::<u64>(bytes),
-        "u128" => digits::<u128>(bytes),
-        "i8" => digits::<i8>(bytes),
-        "i16" => digits::<i16>(bytes),
-        "i32" => digits::<i32>(bytes),
-        "i64" => digits::<i64>(bytes),
-        "i128" => digits::<i128>(bytes),
-        "bool" => digits::<bool>(bytes),
-        _ => None,
-    };
-    let (text, form) = match (number, key_type, std::str::from_utf8(bytes)) {
-        (Some(number), ..) => (number, KeyForm::Plain),
-        (None, "str", Ok(text)) => (text.to_owned(), KeyForm::Text),
-        // Cut off within a character.
-        (None, "str", Err(error)) if truncated => {
-            (String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned(), KeyForm::Text)
-        }
-        _ => (bytes.escape_ascii().to_string(), KeyForm::Escaped),
-    };
-    KeyView { text, bytes: bytes.to_vec(), truncated, form }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shown<K: Key>(key: &K) -> String {
-        let mut bytes = Vec::new();
-        key.encode(&mut bytes);
-        readable(K::NAME, &KeyBytes::new(&bytes)).to_string()
-    }
-
-    #[test]
-    fn keys_are_shown_as_they_were_written() {
-        assert_eq!(shown(&"größer"), "\"größer\"");
-        assert_eq!(shown(&"say \"no\"\n"), "\"say \\\"no\\\"\\n\"");
-        assert_eq!(shown(&-17i64), "-17");
-        assert_eq!(shown(&u128::MAX), u128::MAX.to_string());
-        assert_eq!(shown(&true), "true");
-        assert_eq!(shown(&b"a\0\xFF".as_slice()), "\"a\\x00\\xff\"");
-        // Three bytes each: the 64th is in the middle of a character.
-        assert_eq!(shown(&"€".repeat(30).as_str()), format!("\"{}\"…", "€".repeat(21)));
-        // Bytes that are no encoding of the type are shown nevertheless.
-        assert_eq!(readable("u64", &KeyBytes::new(b"abc")).to_string(), "\"abc\"");
-        assert_eq!(readable("str", &KeyBytes::new(b"a\xFF")).to_string(), "\"a\\xff\"");
     }
 }
