@@ -51,7 +51,7 @@ pub use hold::LatchMode;
 pub use many::KEYS_TOGETHER;
 pub use node::{leaf_table, tree_root};
 pub use overflow::long_value;
-pub use record::{created_root, is_undoable, undo_next};
+pub use record::{created_root, inserted_long_value, is_undoable, undo_next};
 pub use redo::redo;
 pub use relocate::Relocated;
 pub use session::{Finger, Isolation, NoLocks, Session, TxnChain};

@@ -111,6 +111,15 @@ pub fn created_root(kind: RecordKind, payload: &[u8]) -> Option<(TableId, PageId
     Some((TableId(reader.u32()?), PageId(reader.u32()?)))
 }
 
+/// The id of the long value of which this record inserts a chunk.
+pub fn inserted_long_value(kind: RecordKind, payload: &[u8]) -> Option<u64> {
+    if kind != INSERT {
+        return None;
+    }
+    let chunk = Change::parse(payload).filter(|change| change.table == TableId::OVERFLOW)?;
+    chunk.key.first_chunk().map(|id| u64::from_be_bytes(*id))
+}
+
 pub(crate) fn malformed(header: &RecordHeader) -> StorageError {
     StorageError::corrupt_log(header.lsn, format!("a record of kind {} makes no sense", header.kind.0))
 }

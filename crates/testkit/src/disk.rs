@@ -192,6 +192,13 @@ impl FaultyDisk {
         files.map(|content| content.blocks() * BLOCK_BYTES as u64).sum()
     }
 
+    /// Bytes of a file that have no space, as after a crash: a write into them takes some.
+    pub fn holes(&self, path: &Path) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        let content = state.content_mut(path)?;
+        Ok((content.length().div_ceil(BLOCK_BYTES as u64) - content.blocks()) * BLOCK_BYTES as u64)
+    }
+
     /// Lets each read give at most `bytes` bytes (at least one).
     pub fn set_longest_read(&self, bytes: Option<usize>) {
         self.state.lock().faults.longest_read = bytes.map(|bytes| bytes.max(1));

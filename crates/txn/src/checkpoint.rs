@@ -289,7 +289,10 @@ impl Core {
 
     /// The steps of the [module](self), in their order.
     fn checkpoint_as(&self, control: &mut ControlFile, last: bool) -> Result<()> {
-        if let Some(error) = self.log.poisoned() {
+        if !last {
+            // Who has waited behind the last one has no lock file any more: the files may be somebody else's.
+            self.check_open()?;
+        } else if let Some(error) = self.log.poisoned() {
             return Err(error);
         }
         let image_bytes = self.pool.image_bytes();

@@ -68,6 +68,7 @@ pub(crate) struct History {
     /// Larger than every transaction id in the log.
     pub(crate) next_txn: u64,
     next_table: u32,
+    /// No long value has had a larger id, as far as checkpoint and log say.
     last_overflow: u64,
     report: RecoveryReport,
     begun: Instant,
@@ -109,6 +110,10 @@ impl History {
             let table = records::decode_tree_creation(header, payload)?;
             self.next_table = self.next_table.max(table.0.saturating_add(1));
         }
+        // Of one that was given after the checkpoint, and deleted, nothing else may be left; but who deleted it may not be at his end.
+        if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload) {
+            self.last_overflow = self.last_overflow.max(id);
+        }
         Ok(())
     }
 }
@@ -129,25 +134,29 @@ pub(crate) fn repeat_history(
         return Err(StorageError::corrupt_log(control.checkpoint, detail));
     }
     pool.set_redo_horizon(checkpoint.redo);
-    if !control.clean {
+    // Nobody has used it since it was closed in order, as far as one can tell.
+    let mut clean = control.clean;
+    if !clean {
         pool.fill_holes()?;
     }
     let mut history = History::new(&checkpoint);
     let mut reader = log.reader(checkpoint.analysis);
-    let mut newest = Lsn::ZERO;
     let length = log.tail().0.saturating_sub(checkpoint.analysis.0);
     let mut reports = Reports::begin(observer, RecoveryPhase::Redo, length);
     while let Some(header) = reader.next(&mut payload)? {
         reports.at(checkpoint.analysis, header.lsn);
+        if clean && header.lsn > control.checkpoint {
+            clean = false;
+            pool.fill_holes()?;
+        }
         history.note(&header, &payload)?;
         if header.lsn >= checkpoint.redo {
             redo(pool, trees, &header, &payload)?;
         }
-        newest = header.lsn;
     }
     reports.end();
     pool.finish_redo()?;
-    history.report.clean = control.clean && newest == control.checkpoint;
+    history.report.clean = clean;
     history.report.redo_from = checkpoint.redo;
     history.report.log_end = log.tail();
     Ok(history)
@@ -209,11 +218,11 @@ pub(crate) fn undo_losers(
         core.catalog.load(&core.trees, history.next_table)?;
     }
     let overflow_root = core.catalog.overflow_root();
-    let in_use = BTree::last_overflow_id(&core.trees, overflow_root)?;
-    if in_use >= records::MOST_LONG_VALUES {
-        return Err(StorageError::corrupt_page(overflow_root, format!("no long value has the id {in_use}")));
+    let newest = BTree::last_overflow_id(&core.trees, overflow_root)?.max(history.last_overflow);
+    if newest >= records::MOST_LONG_VALUES {
+        return Err(StorageError::corrupt_page(overflow_root, format!("no long value has the id {newest}")));
     }
-    core.trees.next_overflow.store(history.last_overflow.max(in_use), Ordering::Relaxed);
+    core.trees.next_overflow.store(newest, Ordering::Relaxed);
     if !history.report.clean {
         core.checkpoint()?;
     }

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use foreshore_base::StorageError;
 use foreshore_env::{disk::Disk, thread};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
@@ -65,4 +66,24 @@ fn who_asked_for_a_checkpoint_is_content_with_that_of_another() {
     core.growth.ask_reaper();
     taken(|wanted| wanted.reaper);
     assert_eq!(engine.stats().checkpoints, before + 2);
+}
+
+/// Who waited for the mutex of the control file while the database was closed wrote that file when the lock file had been given
+/// back.
+#[test]
+fn nobody_takes_a_checkpoint_behind_the_last_one() {
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+    let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+    let core = engine.core();
+    let control = core.control.lock();
+    thread::scope(|scope| {
+        let late = scope.spawn(|| core.checkpoint());
+        // For long enough that it waits; if it comes later, it is refused as well.
+        thread::sleep(Duration::from_millis(20));
+        core.life.close();
+        drop(control);
+        assert!(matches!(late.join().unwrap(), Err(StorageError::Closed)));
+    });
+    assert!(matches!(core.shorten_log(), Err(StorageError::Closed)));
+    engine.close().unwrap();
 }

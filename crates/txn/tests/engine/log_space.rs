@@ -1,5 +1,7 @@
 //! A log that is full: room for rollbacks, who holds it, and what is done about it.
 
+use std::ops::ControlFlow;
+
 use foreshore_env::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -141,6 +143,40 @@ fn the_oldest_transaction_is_ended_when_the_log_is_full() {
     assert_eq!(get(&mut reader, &table, b"old").unwrap(), None);
     drop(reader);
     assert_sound(&engine, "after the oldest was ended");
+}
+
+/// In the midst of a batch that a scan gives, the long values of the entries behind are gone: that was said to be damage.
+#[test]
+fn a_scan_whose_transaction_is_ended_meanwhile_is_told_so() {
+    for ended_behind in 15..20 {
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &small_log(16, LogFullPolicy::EndOldest)).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        let others = engine.create_table("others", b"").unwrap();
+        let mut old = begin(&engine);
+        (0..40_u8).for_each(|key| _ = old.put(&table, &[key], &[key; 3000]).unwrap());
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let mut cursor = old.cursor(&table, all, Direction::Ascending, LockKind::Shared).unwrap();
+        let mut seen = 0;
+        let error = loop {
+            let visited = old.visit(&mut cursor, |key, value| {
+                assert_eq!((key, value), (&[seen][..], &[seen; 3000][..]));
+                seen += 1;
+                if seen == ended_behind {
+                    others_go_on(&engine, &others);
+                    assert!(engine.stats().ended > 0);
+                }
+                ControlFlow::Continue(())
+            });
+            match visited {
+                Ok(flow) => assert!(flow.is_some(), "all was given, though the transaction was ended"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, TxnError::LogHeld), "{seen} entries, then {error}");
+        drop(old);
+        assert_sound(&engine, "after the oldest was ended");
+    }
 }
 
 /// Nobody waits for ever for a transaction in the hands of nobody.

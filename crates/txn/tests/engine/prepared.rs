@@ -130,6 +130,39 @@ fn both_phases_from_any_thread_and_after_any_restart() {
     }
 }
 
+/// The only long value, of an id given after the last checkpoint, was deleted by a prepared transaction, and its ghosts were purged:
+/// after a crash the next long value got the same id, and the rollback of the deletion met its chunks ("cannot be taken back"),
+/// which stopped the database, or kept it from being opened again.
+#[test]
+fn a_long_value_deleted_by_a_prepared_transaction_keeps_its_id() {
+    for bytes in [1_500, 2_500, 9_000] {
+        let disk = FaultyDisk::new();
+        let engine = open(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        let value = vec![b'v'; 2_500];
+        put(&engine, &table, b"deleted", &value);
+        let mut txn = begin(&engine);
+        assert!(txn.delete(&table, b"deleted").unwrap());
+        txn.prepare(b"x").unwrap();
+
+        let disk = disk.after_crash(CrashMode::DropUnsynced);
+        drop(engine);
+        let engine = open(&disk).unwrap();
+        let table = engine.table("t").unwrap().unwrap();
+        let other = vec![b'o'; bytes];
+        put(&engine, &table, b"other", &other);
+        engine.rollback_prepared(b"x").unwrap();
+        for engine in [engine, open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap()] {
+            let table = engine.table("t").unwrap().unwrap();
+            let mut txn = begin(&engine);
+            assert_eq!(get(&mut txn, &table, b"deleted").unwrap(), Some(value.clone()), "{bytes}");
+            assert_eq!(get(&mut txn, &table, b"other").unwrap(), Some(other.clone()), "{bytes}");
+            txn.commit(Durability::Sync).unwrap();
+            assert_sound(&engine, "rolled back");
+        }
+    }
+}
+
 #[test]
 fn ids_are_checked() {
     let (_, engine, table) = made();
