@@ -23,6 +23,7 @@ use crate::{
     admission::Admission,
     error::{Error, Result},
     log_turn::LogTurns,
+    nested,
     options::Options,
     pipeline::Pipeline,
     plan::{Execution, Plan, Planner, Steps},
@@ -185,6 +186,10 @@ impl Database {
     ///
     /// So `body` may run several times: let it do nothing outside of the transaction that may not happen twice.
     ///
+    /// A transaction that `body` begins on its own thread is another one, which commits or fails by itself, and waits for the locks of
+    /// the outer one as for anybody's: nobody gives those back before it has ended, and nobody sees that. So each of its waits for a
+    /// lock ends after 10 s ([`Error::LockTimeout`]), unless options say when.
+    ///
     /// ```
     /// # use foreshore::{Database, Error, TableDefinition};
     /// # let directory = tempfile::tempdir().unwrap();
@@ -245,7 +250,8 @@ impl Database {
     /// Begins a transaction, to be ended by [`Transaction::commit`] or [`Transaction::rollback`].
     ///
     /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
-    /// another thread that waits for it, makes everybody wait.
+    /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction, which waits for it:
+    /// without a deadline, for ever, since nobody knows that the same thread has to end both.
     #[track_caller]
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())
@@ -275,7 +281,7 @@ impl Database {
     pub(crate) fn set_up(&self, txn: &mut Txn, options: &TransactOptions, deadline: Option<Instant>) {
         txn.set_deadline(deadline);
         let default = Some(self.inner.options.lock_timeout).filter(|timeout| !timeout.is_zero());
-        txn.set_lock_timeout(options.lock_timeout.or(default));
+        txn.set_lock_timeout(options.lock_timeout.or(default).or_else(nested::lock_timeout));
         txn.set_no_wait(options.no_wait);
         txn.set_read_mode(options.read_mode.unwrap_or_default());
         txn.set_isolation(options.isolation.unwrap_or(self.inner.options.isolation));

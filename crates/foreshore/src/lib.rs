@@ -170,6 +170,7 @@ mod compact;
 mod database;
 mod error;
 mod log_turn;
+mod nested;
 mod options;
 mod pipeline;
 mod plan;

@@ -9,7 +9,7 @@ use foreshore_env::sync::{
     OnceLock,
     atomic::{AtomicUsize, Ordering},
 };
-use foreshore_txn::{IntentMode, TableInfo};
+use foreshore_txn::{IntentMode, TableInfo, Txn};
 
 use crate::{
     database::Inner,
@@ -27,8 +27,8 @@ use crate::{
 /// const BLOBS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("blobs");
 /// ```
 ///
-/// A table is made, empty, when it is first used. Its types are stored with it: using it with others is
-/// [`Error::TypeMismatch`].
+/// A table is made, empty, when it is first used, be it to read: durably, by a transaction of its own, so that it stays if the
+/// transaction that used it is rolled back. Its types are stored with it: using it with others is [`Error::TypeMismatch`].
 pub struct TableDefinition<'n, K, V> {
     name: &'n str,
     encoded: bool,
@@ -253,14 +253,15 @@ impl Recent {
 }
 
 impl Inner {
-    /// The table of a definition, made if it is not there. A table is made even when it is only read: a transaction
+    /// The table of a definition, made if it is not there, for `asker` if there is one. A table is made even when it is only read: a transaction
     /// that found it absent would have nothing to lock against somebody who makes and fills it (DB-1).
     #[inline]
     pub(crate) fn table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
+        asker: Option<&Txn>,
     ) -> Result<Cow<'_, CachedTable>> {
-        self.table_again(definition, &mut None)
+        self.table_again(definition, asker, &mut None)
     }
 
     /// The same for somebody who keeps in mind what it found.
@@ -268,6 +269,7 @@ impl Inner {
     pub(crate) fn table_again<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
+        asker: Option<&Txn>,
         recent: &mut Option<Recent>,
     ) -> Result<Cow<'_, CachedTable>> {
         if let Some(last) = *recent
@@ -279,7 +281,7 @@ impl Inner {
         }
         let (place, table) = match self.tables.find(definition.name) {
             Some((place, table)) => (Some(place), Cow::Borrowed(table)),
-            None => (None, self.open_table(definition)?),
+            None => (None, self.open_table(definition, asker)?),
         };
         table.check(definition)?;
         *recent = place.map(|place| Recent::new(place, definition));
@@ -290,6 +292,7 @@ impl Inner {
     fn open_table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
+        asker: Option<&Txn>,
     ) -> Result<Cow<'_, CachedTable>> {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
@@ -298,12 +301,12 @@ impl Inner {
             None if definition.encoded || self.is_read_only() => {
                 return Err(Error::NoSuchTable { table: name.to_owned() });
             }
-            None => self.make_table(name, &types::join(&K::type_name(), &V::type_name()))?,
+            None => self.make_table(name, &types::join(&K::type_name(), &V::type_name()), asker)?,
         };
         Ok(self.tables.remember(CachedTable::new(info)))
     }
 
-    fn make_table(&self, name: &str, meta: &str) -> Result<TableInfo> {
+    fn make_table(&self, name: &str, meta: &str, asker: Option<&Txn>) -> Result<TableInfo> {
         if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
             return Err(Error::LimitExceeded {
                 what: "the length of a table's name in bytes, at least 1,",
@@ -311,7 +314,11 @@ impl Inner {
                 got: name.len() as u64,
             });
         }
-        self.engine.create_table(name, meta.as_bytes()).map_err(|error| Error::from_operation(error, self))
+        let made = match asker {
+            Some(txn) => txn.create_table(name, meta.as_bytes()),
+            None => self.engine.create_table(name, meta.as_bytes()),
+        };
+        made.map_err(|error| Error::from_operation(error, self))
     }
 
     pub(crate) fn create_table(
@@ -322,7 +329,7 @@ impl Inner {
     ) -> Result<TableDescription> {
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
-            None => self.make_table(name, &types::join(key_type, value_type))?,
+            None => self.make_table(name, &types::join(key_type, value_type), None)?,
         };
         let table = TableDescription::of(&info);
         if types::are_same_keys(&table.key_type, key_type) && table.value_type == value_type {

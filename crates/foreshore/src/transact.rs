@@ -17,6 +17,7 @@ use crate::{
     database::Database,
     error::{Error, Result, Victim},
     log_turn::{LogTurns, Turn},
+    nested,
     plan::{self, Execution, Planner},
     transaction::Transaction,
 };
@@ -46,7 +47,9 @@ pub struct TransactOptions {
     /// How long it may wait for locks, from its beginning, over all attempts; once it has passed, a victim is not run again. Default: as
     /// long as it takes.
     pub deadline: Option<Duration>,
-    /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`].
+    /// How long each wait for a lock may last, until it fails with [`Error::LockTimeout`]: `Some(Duration::ZERO)` is to fail at once,
+    /// `Some(Duration::MAX)` to wait for as long as it takes. Default: [`Options::lock_timeout`](crate::Options::lock_timeout), and if
+    /// that is 0, as long as it takes, or 10 s within the body of another transaction (see [`Database::transact`]).
     pub lock_timeout: Option<Duration>,
     /// When its commit counts.
     pub durability: Option<Durability>,
@@ -179,6 +182,7 @@ pub(crate) fn run<R, C>(
     commit: impl Fn(Transaction) -> Result<C>,
 ) -> Result<(R, C)> {
     session.database().inner().check_process()?;
+    let mut body = |tx: &mut Transaction| nested::within(|| body(tx));
     let deadline = options.deadline_from_now();
     // Planned transactions are not in each other's way, and who does not wait does not wait here.
     let admission = session.admission().filter(|_| planner.is_none() && !options.no_wait);

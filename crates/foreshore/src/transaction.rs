@@ -138,7 +138,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, &mut self.recent)?;
+        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
         self.txn
             .get(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -153,7 +153,7 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, &mut self.recent)?;
+        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
         self.txn
             .get_for_update(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -213,7 +213,7 @@ impl Transaction {
     ) -> Result<bool> {
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
-        let table = self.database.table_again(&table, &mut self.recent)?;
+        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
         operation(&mut self.txn, &table.info, &self.key, &self.value)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -222,7 +222,7 @@ impl Transaction {
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, &mut self.recent)?;
+        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
         self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
@@ -232,7 +232,7 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        let table = self.database.table_again(&table, &mut self.recent)?;
+        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
         self.txn
             .lock_table(&table.info, lock.mode())
             .map_err(|error| fail(&self.database, &mut self.victim, error))

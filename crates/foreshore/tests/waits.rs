@@ -490,3 +490,72 @@ fn the_less_important_gives_way_though_it_is_older() {
     pipeline.flush().unwrap();
     assert_no_lock_is_left(&db);
 }
+
+/// DB-11: it waits for its own thread, and nobody sees that.
+#[test]
+fn a_transaction_within_the_body_of_another_does_not_wait_for_it_for_ever() {
+    let (_home, db) = open();
+    let inner = |limit: Option<Duration>| {
+        let options = TransactOptions { lock_timeout: limit, ..TransactOptions::default() };
+        let begun = Instant::now();
+        let result = db.transact(|tx| {
+            tx.put(TABLE, 10, 1)?;
+            db.transact_with(&options, |inner| inner.put(TABLE, 10, 2))
+        });
+        assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+        begun.elapsed()
+    };
+    assert!(inner(Some(DEADLINE)) < Duration::from_secs(10));
+    let waited = inner(None);
+    assert!(waited >= Duration::from_secs(10) && waited < SOON, "{waited:?}");
+    // Behind it, and after a panic in a body, all is as before.
+    let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = db.transact(|_| -> Result<()> { panic!("a body's") });
+    }));
+    broken.unwrap_err();
+    let holder = db.begin().unwrap();
+    thread::scope(|scope| {
+        let mut holder = holder;
+        holder.put(TABLE, 10, 3).unwrap();
+        let waiter = scope.spawn(|| db.transact(|tx| tx.get(TABLE, 10)));
+        thread::sleep(Duration::from_millis(100));
+        holder.commit().unwrap();
+        assert_eq!(waiter.join().unwrap().unwrap(), Some(3));
+    });
+}
+
+/// A table that is not there is made by a transaction of its own, which waited as if nobody had said how long.
+#[test]
+fn the_first_use_of_a_table_waits_no_longer_than_its_transaction() {
+    const NEW: TableDefinition<u32, u32> = TableDefinition::new("new");
+    let (_home, db) = open();
+    let mut writer = db.begin().unwrap();
+    writer.put(TABLE, 10, 1).unwrap();
+    thread::scope(|scope| {
+        // Whoever begins to write queues behind it.
+        let check = scope.spawn(|| db.verify_within(SOON));
+        let begun = Instant::now();
+        while db.waits_for().waits.is_empty() {
+            assert!(begun.elapsed() < SOON, "nobody waits");
+            thread::yield_now();
+        }
+        let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        let result = db.transact_with(&no_wait, |tx| tx.put(NEW, 1, 1));
+        assert!(matches!(result, Err(Error::WouldBlock(_))), "{result:?}");
+        let soon = TransactOptions { deadline: Some(DEADLINE), ..TransactOptions::default() };
+        let result = db.transact_with(&soon, |tx| tx.put(NEW, 1, 1));
+        assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+        assert!(!check.is_finished(), "it waits for the writer");
+        let mut cancelled = db.begin().unwrap();
+        let handle = cancelled.cancel_handle();
+        scope.spawn(move || {
+            thread::sleep(DEADLINE);
+            handle.cancel();
+        });
+        let result = cancelled.put(NEW, 1, 1);
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+        writer.commit().unwrap();
+        assert!(check.join().unwrap().unwrap().is_sound());
+    });
+    db.transact(|tx| tx.put(NEW, 1, 1)).unwrap();
+}

@@ -35,7 +35,7 @@ use crate::{
     options::BeginOptions,
     records::{self, Fields},
     stats::Event,
-    transaction::{Txn, TxnSession},
+    transaction::{Txn, TxnSession, Waiting},
 };
 
 /// Where in a row the root's page id is.
@@ -204,8 +204,13 @@ impl TableInfo {
 }
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else.
-pub(crate) fn create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+/// anybody else. It waits for locks as the one does that needs the table.
+pub(crate) fn create_table(
+    engine: &Arc<Engine>,
+    name: &str,
+    meta: &[u8],
+    waiting: Waiting,
+) -> Result<TableInfo, TxnError> {
     let catalog = &engine.core().catalog;
     if let Some(table) = catalog.get(name) {
         return Ok(table);
@@ -213,18 +218,24 @@ pub(crate) fn create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Res
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    match try_create_table(engine, name, meta) {
+    match try_create_table(engine, name, meta, waiting.clone()) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_create_table(engine, name, meta)
+            try_create_table(engine, name, meta, waiting)
         }
         created => created,
     }
 }
 
-fn try_create_table(engine: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+fn try_create_table(
+    engine: &Arc<Engine>,
+    name: &str,
+    meta: &[u8],
+    waiting: Waiting,
+) -> Result<TableInfo, TxnError> {
     let core = engine.core();
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
+    txn.session.waiting = waiting;
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
     // Whoever made it meanwhile put it into memory before giving up this lock.

@@ -21,13 +21,19 @@ use foreshore_env::{
 };
 use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
-use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
+use crate::{
+    catalog::{self, TableInfo},
+    engine::Engine,
+    error::TxnError,
+    pipeline::Place,
+    rollback,
+};
 
 pub use cursor::TxnCursor;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME, covers, join};
+pub(crate) use session::{TxnSession, VOLUME, Waiting, covers, join};
 pub(crate) use unlocked::Heats;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
@@ -114,6 +120,12 @@ impl Txn {
     /// Whether it gets [`LockError::WouldBlock`] instead of waiting for a lock.
     pub fn set_no_wait(&mut self, no_wait: bool) {
         self.session.waiting.no_wait = no_wait;
+    }
+
+    /// As [`Engine::create_table`], for this transaction: by one of its own, which waits for locks no longer than this one would.
+    pub fn create_table(&self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+        self.check_usable()?;
+        catalog::create_table(&self.session.engine, name, meta, self.session.waiting.clone())
     }
 
     /// A handle by which any thread can cancel it: operations, the commit among them, then give

@@ -9,6 +9,8 @@ use crate::error::Result;
 
 /// The least memory for pages, in frames.
 const MIN_POOL_FRAMES: usize = 64;
+/// As many frames as have numbers, but for a few that are none.
+const MAX_POOL_BYTES: usize = (1 << 45) - (1 << 30);
 /// More would wait for one another, and for the disk.
 const MAX_CLEANERS: usize = 64;
 /// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
@@ -18,7 +20,7 @@ const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 /// More would only take memory: what does not fit waits at its sender.
 const MAX_RING_CAPACITY: usize = 1 << 16;
 /// As many as there can be locks, roughly: half a gigabyte.
-const MAX_LOCK_BUCKETS: usize = 1 << 24;
+pub(super) const MAX_LOCK_BUCKETS: usize = 1 << 24;
 
 impl Options {
     /// Whether the values make sense alone and together.
@@ -27,9 +29,10 @@ impl Options {
             let value = self.get(name).unwrap_or_default();
             Err(invalid(name, &value, &expected))
         };
-        let least_pool = MIN_POOL_FRAMES * PAGE_BYTES;
-        if self.pool_bytes < least_pool {
-            return refuse("pool_bytes", format!("at least {}", units::format_bytes(least_pool as u64)));
+        let pool = MIN_POOL_FRAMES * PAGE_BYTES..=MAX_POOL_BYTES;
+        if !pool.contains(&self.pool_bytes) {
+            let [least, most] = [pool.start(), pool.end()].map(|bytes| units::format_bytes(*bytes as u64));
+            return refuse("pool_bytes", format!("{least} to {most}"));
         }
         if !(1..=MAX_CLEANERS).contains(&self.cleaners) {
             return refuse("cleaners", format!("1 to {MAX_CLEANERS}"));
@@ -74,8 +77,8 @@ impl Options {
         if !(1..=MAX_RING_CAPACITY).contains(&self.ring_capacity) {
             return refuse("ring_capacity", format!("1 to {MAX_RING_CAPACITY}"));
         }
-        if !(1..=MAX_LOCK_BUCKETS).contains(&self.lock_buckets) {
-            return refuse("lock_buckets", format!("1 to {MAX_LOCK_BUCKETS}"));
+        if self.lock_buckets > MAX_LOCK_BUCKETS {
+            return refuse("lock_buckets", format!("at most {MAX_LOCK_BUCKETS}"));
         }
         if self.max_locks_per_transaction == 0 {
             return refuse("max_locks_per_transaction", "at least 1".to_owned());
@@ -97,7 +100,7 @@ mod tests {
     fn both_ends_of_what_is_bounded() {
         const GIB: u64 = 1 << 30;
         for (name, least, most) in [
-            ("pool_bytes", MIN_POOL_FRAMES as u64 * PAGE_BYTES as u64, None),
+            ("pool_bytes", MIN_POOL_FRAMES as u64 * PAGE_BYTES as u64, Some(MAX_POOL_BYTES as u64)),
             ("cleaners", 1, Some(64)),
             ("log_segment_bytes", MIN_SEGMENT_BYTES, Some(256 << 20)),
             ("log_bytes", 4 << 20, None),
@@ -108,7 +111,6 @@ mod tests {
             ("execution_threads", 1, Some(256)),
             ("execution_window", 1, None),
             ("ring_capacity", 1, Some(65_536)),
-            ("lock_buckets", 1, Some(16_777_216)),
             ("max_locks_per_transaction", 1, None),
             ("max_locks", 1, None),
         ] {
@@ -130,6 +132,8 @@ mod tests {
                 assert_eq!([most - 1, most, most + 1].map(refused), [false, false, true], "{name} to {most}");
             }
         }
+        let refused = |buckets| Options { lock_buckets: buckets, ..Options::default() }.check().is_err();
+        assert_eq!([0, 16_777_216, 16_777_217].map(refused), [false, false, true]);
         // Powers of two only: the next ones are twice as large, or half.
         let refused = |bytes: u64| {
             let options = Options { log_buffer_bytes: bytes as usize, ..Options::default() };

@@ -47,7 +47,7 @@ impl Default for Options {
             admission_control: true,
             lock_timeout: Duration::ZERO,
             lock_notes: false,
-            lock_buckets: 1 << 16,
+            lock_buckets: 0,
             escalation_locks: 100_000,
             escalation_bytes: 16 << 20,
             max_locks_per_transaction: 1_000_000,

@@ -1,9 +1,15 @@
 //! The options as the crates below have them.
 
+use foreshore_base::limits::PAGE_BYTES;
 use foreshore_orthrus::PartitionOptions;
 use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions};
 
-use super::Options;
+use super::{Options, check::MAX_LOCK_BUCKETS};
+
+/// Buckets of the lock table for each page of the pool, if nobody says how many: some of its records are locked at a time.
+const BUCKETS_PER_PAGE: usize = 4;
+/// The fewest of them.
+const FEWEST_BUCKETS: usize = 1 << 16;
 
 impl Options {
     /// For partitioned execution.
@@ -15,6 +21,14 @@ impl Options {
             window: self.execution_window,
             ring_capacity: self.ring_capacity,
             pin_threads: self.pin_threads,
+        }
+    }
+
+    /// Buckets of the lock table.
+    fn buckets(&self) -> usize {
+        match self.lock_buckets {
+            0 => (self.pool_bytes / PAGE_BYTES * BUCKETS_PER_PAGE).clamp(FEWEST_BUCKETS, MAX_LOCK_BUCKETS),
+            buckets => buckets,
         }
     }
 
@@ -42,7 +56,7 @@ impl Options {
                 ..PoolOptions::default()
             },
             locks: LockOptions {
-                buckets: self.lock_buckets,
+                buckets: self.buckets(),
                 keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,

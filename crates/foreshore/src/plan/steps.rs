@@ -96,7 +96,7 @@ impl<'d> Steps<'d> {
         database: &'d Database,
         table: &TableDefinition<'_, K, V>,
     ) -> Result<usize> {
-        let found = database.inner().table(table)?;
+        let found = database.inner().table(table, None)?;
         if let Some(place) = self.tables.iter().position(|known| known.is_same(&found.info)) {
             return Ok(place);
         }

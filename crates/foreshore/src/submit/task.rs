@@ -14,6 +14,7 @@ use crate::{
     Durability,
     database::Database,
     error::{Error, Result},
+    nested,
     plan::Planner,
     transact::{self, Run, Session, TransactOptions},
     transaction::Transaction,
@@ -202,7 +203,7 @@ impl<C: Client> Job for Task<C> {
         let Some(mut tx) = self.tx.take() else { return Next::Done };
         let result = match tx.txn().rejoin(*parted, outcome) {
             Ok(()) => {
-                let ran = catch_unwind(AssertUnwindSafe(|| self.client.run(&mut tx)));
+                let ran = catch_unwind(AssertUnwindSafe(|| nested::within(|| self.client.run(&mut tx))));
                 if self.database.as_ref().is_some_and(|database| database.engine().is_forked()) {
                     // The body has forked, and this is the fork. Nobody is here to whom it could return.
                     process::abort();

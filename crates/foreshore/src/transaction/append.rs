@@ -79,7 +79,7 @@ impl Appending<'_> {
         mut entries: impl Iterator<Item = (K, E)>,
     ) -> Result<()> {
         let database = Arc::clone(&self.tx.database);
-        let table = database.table(&table)?;
+        let table = database.table(&table, Some(&self.tx.txn))?;
         // Keys and values in one piece; of each pair, where its key ends and where its value does.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {

@@ -88,7 +88,7 @@ impl Transaction {
         kind: LockKind,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let table = self.database.table(&table)?;
+        let table = self.database.table(&table, Some(&self.txn))?;
         let (mut keys, mut done) = (keys.into_iter(), 0);
         loop {
             self.key.clear();

@@ -28,7 +28,7 @@ pub(crate) const VOLUME: TableId = TableId(u32::MAX);
 const USUAL_INTENTS: usize = 8;
 
 /// How long a transaction waits for locks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) deadline: Option<Instant>,
     pub(crate) timeout: Option<Duration>,
