@@ -1,5 +1,6 @@
 //! An open database.
 
+pub(crate) mod builder;
 mod end;
 mod partition;
 mod prepared;
@@ -10,14 +11,12 @@ use std::{
 };
 
 use foreshore_base::StorageError;
-use foreshore_env::disk::{Disk, RealDisk};
-use foreshore_env::sync::{Arc, Mutex, OnceLock};
-use foreshore_env::time::{Duration, Instant};
-use foreshore_orthrus::Partitions;
-use foreshore_txn::{
-    Engine, EngineOptions, LockManager, RecoveryObserver, RecoveryProgress, TableInfo, Txn, TxnError,
-    VERIFY_WAIT,
+use foreshore_env::{
+    sync::{Arc, Mutex, OnceLock},
+    time::{Duration, Instant},
 };
+use foreshore_orthrus::Partitions;
+use foreshore_txn::{Engine, LockManager, TableInfo, Txn, TxnError, VERIFY_WAIT};
 
 use crate::{
     admission::Admission,
@@ -33,7 +32,7 @@ use crate::{
     transact::{self, Session, TransactOptions},
     transaction::Transaction,
 };
-use partition::Partition;
+use builder::Builder;
 
 /// An open database. Clones share it: give each thread its own clone. It is closed when the last clone and the last
 /// transaction are gone, or by [`Database::close`].
@@ -69,90 +68,6 @@ impl Inner {
     }
 }
 
-/// Opens a database with other than the default options. Made by [`Database::builder`].
-#[derive(Clone, Debug)]
-pub struct Builder {
-    options: Options,
-    disk: Arc<dyn Disk>,
-    recovery_observer: Option<RecoveryObserver>,
-    partition: Option<Partition>,
-}
-
-impl Builder {
-    /// Replaces all options.
-    #[must_use]
-    pub fn options(mut self, options: Options) -> Builder {
-        self.options = options;
-        self
-    }
-
-    /// Sets one option by its name, from text: see [`Options::set`].
-    pub fn set(mut self, name: &str, value: &str) -> Result<Builder> {
-        self.options.set(name, value)?;
-        Ok(self)
-    }
-
-    /// Whether to make the database when the directory is absent or empty.
-    #[must_use]
-    pub fn create(mut self, create: bool) -> Builder {
-        self.options.create = create;
-        self
-    }
-
-    /// Whether to open it only to be read: see [`Options::read_only`].
-    #[must_use]
-    pub fn read_only(mut self, read_only: bool) -> Builder {
-        self.options.read_only = read_only;
-        self
-    }
-
-    /// Memory for pages, in bytes.
-    #[must_use]
-    pub fn pool_bytes(mut self, bytes: usize) -> Builder {
-        self.options.pool_bytes = bytes;
-        self
-    }
-
-    /// Calls `observe` while a database that was not closed in good order is recovered: at the beginning and the end of each phase,
-    /// and now and then in between. It runs in the thread that opens, and recovery waits for it.
-    #[must_use]
-    pub fn on_recovery(mut self, observe: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Builder {
-        self.recovery_observer = Some(RecoveryObserver::new(observe));
-        self
-    }
-
-    /// Puts another disk under the database; for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Builder {
-        self.disk = disk;
-        self
-    }
-
-    /// Opens the database in this directory.
-    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
-        let path = directory.as_ref().to_owned();
-        self.options.check()?;
-        let mut options =
-            EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
-        options.locks.partitioner =
-            self.partition.map(|partition| partition.among(self.options.partitions().partitions()));
-        let engine =
-            Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
-        let inner = Inner {
-            engine,
-            tables: TableCache::new(),
-            admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
-            log_turns: LogTurns::default(),
-            options: self.options,
-            path,
-            partitions: OnceLock::new(),
-            starts_partitions: Mutex::new(()),
-        };
-        Ok(Database { inner: Arc::new(inner) })
-    }
-}
-
 impl Database {
     /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
     /// good order is recovered: what was committed is there, and of the rest nothing.
@@ -172,12 +87,7 @@ impl Database {
     /// # Ok::<(), foreshore::Error>(())
     /// ```
     pub fn builder() -> Builder {
-        Builder {
-            options: Options::default(),
-            disk: Arc::new(RealDisk),
-            recovery_observer: None,
-            partition: None,
-        }
+        Builder::new()
     }
 
     /// Runs a transaction: calls `body`, and commits when it returns `Ok`, durably when this returns. When `body`
@@ -352,6 +262,30 @@ impl Database {
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
         let report = self.inner.engine.verify_within(wait);
         Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
+    }
+
+    /// Makes durable what has been committed so far: every commit that has returned when this is called, a
+    /// [`Durability::Lazy`](crate::Durability::Lazy) or pipelined one too, survives any crash when this returns. Waits for one sync of the log, or for
+    /// none if all of it is durable; others go on.
+    ///
+    /// ```
+    /// # use foreshore::{Database, Durability, TableDefinition, TransactOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// const EVENTS: TableDefinition<u64, &str> = TableDefinition::new("events");
+    ///
+    /// let lazy = TransactOptions { durability: Some(Durability::Lazy), ..TransactOptions::default() };
+    /// for number in 0..1000 {
+    ///     db.transact_with(&lazy, |tx| tx.put(EVENTS, number, "seen"))?;
+    /// }
+    /// db.flush()?; // all of them are on the disk
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the disk, and then the database stops ([`Error::Poisoned`]).
+    pub fn flush(&self) -> Result<()> {
+        self.inner.engine.flush().map_err(|error| self.inner.error(error))
     }
 
     /// Writes changed pages, so that the log can be shortened and the next opening has less to do. Made by itself now

@@ -201,7 +201,7 @@ pub use foreshore_txn::{
 };
 
 pub use crate::{
-    database::{Builder, Database},
+    database::{Database, builder::Builder},
     error::{Error, RefusedLock, Result, Victim},
     options::{LockTable, Options},
     pipeline::{CommitTicket, Pipeline},

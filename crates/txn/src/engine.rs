@@ -2,7 +2,7 @@
 
 mod open;
 
-use foreshore_base::{Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
+use foreshore_base::{Lsn, Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::{
     disk::{Disk, Overlay},
     sync::{Arc, Mutex, atomic::Ordering},
@@ -162,6 +162,13 @@ impl Engine {
     pub fn tables(&self) -> Result<Vec<TableInfo>> {
         self.core.check_open()?;
         Ok(self.core.catalog.all())
+    }
+
+    /// Makes durable whatever has been committed when this is called.
+    pub fn flush(&self) -> Result<()> {
+        self.core.check_open()?;
+        // The end of the newest record, whoever's it is.
+        self.core.log.flush(Lsn(self.core.log.tail().0 - 1))
     }
 
     /// Takes a checkpoint: recovery after a crash begins here then, and the log is shortened.

@@ -5,7 +5,7 @@ use std::fmt;
 use foreshore_env::sync::Arc;
 use foreshore_txn::Partitioner;
 
-use super::Builder;
+use super::builder::Builder;
 
 /// Where a key lies, of many partitions.
 #[derive(Clone)]

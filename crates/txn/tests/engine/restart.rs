@@ -128,3 +128,32 @@ fn recovery_tells_how_far_it_is() {
     assert_eq!(undo.len(), 4, "the beginning, and each loser");
     assert_sound(&engine, "observed");
 }
+
+/// What was committed lazily survives a crash once somebody has asked for that, and not before: nothing else flushes this log.
+#[test]
+fn what_is_flushed_survives() {
+    let disk = FaultyDisk::new();
+    let log = LogOptions { flush_interval: Duration::from_secs(24 * 3600), ..tiny().log };
+    let engine = open_with(&disk, &EngineOptions { log, ..tiny() }).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let commit = |key: &[u8]| {
+        let mut txn = begin(&engine);
+        txn.put(&table, key, b"value").unwrap();
+        txn.commit(Durability::Lazy).unwrap();
+    };
+    let survives = |key: &[u8]| {
+        let engine = open(&disk.after_crash(CrashMode::DropUnsynced)).unwrap();
+        get(&mut begin(&engine), &engine.table("t").unwrap().unwrap(), key).unwrap().is_some()
+    };
+    engine.flush().unwrap();
+    commit(b"flushed");
+    assert!(!survives(b"flushed"));
+    engine.flush().unwrap();
+    assert!(survives(b"flushed"));
+    // Twice in a row, and of what begins after it.
+    engine.flush().unwrap();
+    commit(b"later");
+    assert!(survives(b"flushed") && !survives(b"later"));
+    engine.close().unwrap();
+    assert!(matches!(engine.flush(), Err(StorageError::Closed)));
+}

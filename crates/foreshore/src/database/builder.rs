@@ -1,0 +1,111 @@
+//! Opening a database with options.
+
+use std::path::Path;
+
+use foreshore_env::{
+    disk::{Disk, RealDisk},
+    sync::{Arc, Mutex, OnceLock},
+};
+use foreshore_txn::{Engine, EngineOptions, RecoveryObserver, RecoveryProgress};
+
+use super::{Database, Inner, partition::Partition};
+use crate::{
+    admission::Admission,
+    error::{Error, Result},
+    log_turn::LogTurns,
+    options::Options,
+    table::TableCache,
+};
+
+/// Opens a database with other than the default options. Made by [`Database::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    options: Options,
+    disk: Arc<dyn Disk>,
+    recovery_observer: Option<RecoveryObserver>,
+    pub(super) partition: Option<Partition>,
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder {
+            options: Options::default(),
+            disk: Arc::new(RealDisk),
+            recovery_observer: None,
+            partition: None,
+        }
+    }
+
+    /// Replaces all options.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Builder {
+        self.options = options;
+        self
+    }
+
+    /// Sets one option by its name, from text: see [`Options::set`].
+    pub fn set(mut self, name: &str, value: &str) -> Result<Builder> {
+        self.options.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Whether to make the database when the directory is absent or empty.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Builder {
+        self.options.create = create;
+        self
+    }
+
+    /// Whether to open it only to be read: see [`Options::read_only`].
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Builder {
+        self.options.read_only = read_only;
+        self
+    }
+
+    /// Memory for pages, in bytes.
+    #[must_use]
+    pub fn pool_bytes(mut self, bytes: usize) -> Builder {
+        self.options.pool_bytes = bytes;
+        self
+    }
+
+    /// Calls `observe` while a database that was not closed in good order is recovered: at the beginning and the end of each phase,
+    /// and now and then in between. It runs in the thread that opens, and recovery waits for it.
+    #[must_use]
+    pub fn on_recovery(mut self, observe: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Builder {
+        self.recovery_observer = Some(RecoveryObserver::new(observe));
+        self
+    }
+
+    /// Puts another disk under the database; for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Builder {
+        self.disk = disk;
+        self
+    }
+
+    /// Opens the database in this directory.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
+        let path = directory.as_ref().to_owned();
+        self.options.check()?;
+        let mut options =
+            EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
+        options.locks.partitioner =
+            self.partition.map(|partition| partition.among(self.options.partitions().partitions()));
+        let engine =
+            Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
+        let inner = Inner {
+            engine,
+            tables: TableCache::new(),
+            admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
+            log_turns: LogTurns::default(),
+            options: self.options,
+            path,
+            partitions: OnceLock::new(),
+            starts_partitions: Mutex::new(()),
+        };
+        Ok(Database { inner: Arc::new(inner) })
+    }
+}
