@@ -1,4 +1,5 @@
-//! Every limit of the engine, in one place. Reaching one is a typed error, never a panic or a hang.
+//! The limits of what is stored, and of how much may be open at a time. Reaching one is a typed error, never a panic or a hang.
+//! How far an option goes is said where it is.
 
 /// Bytes in a page, in memory and on disk.
 pub const PAGE_BYTES: usize = 8192;

@@ -171,7 +171,9 @@ pub enum Error {
         asked: String,
     },
     /// There is no table of that name.
-    #[error("there is no table {table:?}; a table is made by the first write through its TableDefinition")]
+    #[error(
+        "there is no table {table:?}; a table is made by the first use of its TableDefinition in a database that may be written"
+    )]
     NoSuchTable {
         /// The name.
         table: String,

@@ -146,15 +146,17 @@
 //!
 //! **Keys and values.** Integers, strings, byte strings, arrays, `bool` and tuples of these are keys ([`Key`]), ordered
 //! as one expects; these, floats and `Option`s are values ([`Value`]), which you can implement for your own types.
-//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has all limits; reaching one is an error.
+//! `TableDefinition<&[u8], &[u8]>` is the plain byte store. [`limits`] has the limits of what is stored, [`Options`] those of itself; reaching one is
+//! an error.
 //!
-//! **Errors.** One type, [`Error`], and each of its messages says what to do next.
+//! **Errors.** One type, [`Error`], whose messages say what to do next where something can be done.
 //!
 //! # What it promises
 //!
 //! - What a commit acknowledged under [`Durability::Sync`] survives a killed process and a lost power supply, given a disk
 //!   that keeps what it said it synced.
-//! - A transaction that was rolled back, or never committed, leaves no trace.
+//! - A transaction that was rolled back, or never committed, leaves no trace, but for tables that it was the first to use: they stay,
+//!   empty.
 //! - Committed transactions are serializable (unless they asked for less). What a transaction read is guaranteed once
 //!   its commit has returned.
 //! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it.

@@ -1,17 +1,4 @@
 //! What can be stored under a key.
-//!
-//! | type | bytes |
-//! | --- | --- |
-//! | integer, `f32`, `f64` | little-endian |
-//! | `bool` | 0 or 1 |
-//! | `()` | none |
-//! | `[u8; N]` | as it is |
-//! | byte string, string, last in the value | as it is |
-//! | the same, followed by more fields | its length as `u32`, then as it is |
-//! | `Option<T>` | 0, or 1 and then the value |
-//! | tuple | its fields, one after another |
-//!
-//! Unlike keys, values are never compared, so numbers are in the machine's order.
 
 use std::borrow::Cow;
 
@@ -53,6 +40,21 @@ pub struct ValueDecodeError {
 /// Point { x: 1, y: -2 }.encode(&mut bytes);
 /// assert_eq!(Point::decode(&bytes), Ok(Point { x: 1, y: -2 }));
 /// ```
+///
+/// # How values are stored
+///
+/// | type | bytes |
+/// | --- | --- |
+/// | integer, `f32`, `f64` | little-endian |
+/// | `bool` | 0 or 1 |
+/// | `()` | none |
+/// | `[u8; N]` | as it is |
+/// | byte string, string, last in the value | as it is |
+/// | the same, followed by more fields | its length as `u32`, then as it is |
+/// | `Option<T>` | 0, or 1 and then the value |
+/// | tuple | its fields, one after another |
+///
+/// Unlike keys, values are never compared, so numbers are in the machine's order.
 ///
 /// Law: `decode(encode(v)) == v`, and `decode_inner(encode_inner(v) + rest) == (v, rest)`.
 pub trait Value {
