@@ -16,10 +16,10 @@ use crate::{error::Result, value::Value};
 const PLACES: usize = 4096;
 /// At how many of them a name may be.
 const PROBES: usize = 8;
-/// Tables in the first chunk; each further one has twice as many.
-const FIRST_CHUNK: usize = 256;
-/// In all, some 260,000 tables are remembered, dropped ones too; those after them are looked up in the catalogue each time.
-const CHUNKS: usize = 10;
+/// Tables in a chunk, which gets its memory when it is needed.
+const CHUNK: usize = 256;
+/// In all, 262,144 tables are remembered, dropped ones too; those after them are looked up in the catalogue each time.
+const CHUNKS: usize = 1024;
 
 /// See the [module](self). What was dropped is still remembered, because somebody may be looking at it, but its place goes to the next
 /// table that needs one, which may have the same name.
@@ -28,12 +28,12 @@ pub(crate) struct TableCache {
     /// Which table is at a place, counted from 1; 0: none, and there was none before. Written under the mutex below, with release: whoever
     /// loads the number, with acquire, finds the table.
     places: Box<[AtomicU32]>,
-    tables: [OnceLock<Chunk>; CHUNKS],
+    tables: Box<[OnceLock<Chunk>; CHUNKS]>,
     /// How many tables there are.
     remembered: Mutex<u32>,
 }
 
-type Chunk = Box<[OnceLock<CachedTable>]>;
+type Chunk = Box<[OnceLock<CachedTable>; CHUNK]>;
 
 #[derive(Debug)]
 pub(crate) struct CachedTable {
@@ -123,19 +123,11 @@ fn places(name: &str) -> impl Iterator<Item = usize> {
     (0..PROBES).map(move |probe| (hash as usize + probe) % PLACES)
 }
 
-/// In which chunk a table is, and where in it; counted from 0.
-#[inline]
-fn locate(table: usize) -> (usize, usize) {
-    let number = table + FIRST_CHUNK;
-    let chunk = (number / FIRST_CHUNK).ilog2() as usize;
-    (chunk, number - (FIRST_CHUNK << chunk))
-}
-
 impl TableCache {
     pub(crate) fn new() -> TableCache {
         TableCache {
             places: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
-            tables: [const { OnceLock::new() }; CHUNKS],
+            tables: Box::new([const { OnceLock::new() }; CHUNKS]),
             remembered: Mutex::new(0),
         }
     }
@@ -143,8 +135,7 @@ impl TableCache {
     /// A table by its number.
     #[inline]
     pub(super) fn get(&self, table: usize) -> Option<&CachedTable> {
-        let (chunk, offset) = locate(table);
-        self.tables.get(chunk)?.get()?[offset].get()
+        self.tables.get(table / CHUNK)?.get()?[table % CHUNK].get()
     }
 
     /// The table of this name, and its number.
@@ -173,18 +164,18 @@ impl TableCache {
         if let Some((_, table)) = self.find(info.name()) {
             return Cow::Borrowed(table);
         }
-        let (chunk, offset) = locate(*remembered as usize);
+        let number = *remembered as usize;
         let is_free = |place: &usize| match self.places[*place].load(Ordering::Relaxed).checked_sub(1) {
             Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_dropped()),
             None => true,
         };
         let place = places(info.name()).find(is_free);
         let table = CachedTable::new(info);
-        let (Some(place), Some(tables)) = (place, self.tables.get(chunk)) else {
+        let (Some(place), Some(tables)) = (place, self.tables.get(number / CHUNK)) else {
             return Cow::Owned(table);
         };
-        let tables = tables.get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| OnceLock::new()).collect());
-        let table = tables[offset].get_or_init(|| table);
+        let tables = tables.get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
+        let table = tables[number % CHUNK].get_or_init(|| table);
         *remembered += 1;
         self.places[place].store(*remembered, Ordering::Release);
         Cow::Borrowed(table)
@@ -216,23 +207,6 @@ mod tests {
     use super::*;
     use crate::Database;
 
-    #[test]
-    fn chunks_are_filled_one_after_another() {
-        let mut next = (0, 0);
-        for table in 0..FIRST_CHUNK * 7 {
-            assert_eq!(locate(table), next, "{table}");
-            next = match next {
-                (chunk, offset) if offset + 1 == FIRST_CHUNK << chunk => (chunk + 1, 0),
-                (chunk, offset) => (chunk, offset + 1),
-            };
-        }
-        assert_eq!(
-            locate(FIRST_CHUNK * ((1 << CHUNKS) - 1)),
-            (CHUNKS, 0),
-            "the first that is not remembered"
-        );
-    }
-
     /// Dropped tables kept their places: the ninth table of a name was looked up in the catalogue for each operation.
     #[test]
     fn a_table_is_remembered_however_often_its_name_was_used() {
@@ -240,7 +214,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let db = Database::builder().set("durability", "lazy").unwrap().open(home.path()).unwrap();
         let cache = &db.inner().tables;
-        for round in 0..20 {
+        for round in 0..CHUNK as u32 + 20 {
             thread::scope(|scope| {
                 for key in 0..2 {
                     let db = &db;
