@@ -34,7 +34,7 @@ use foreshore_env::disk::{Disk, DiskFile};
 pub enum CrashMode {
     /// It is gone.
     DropUnsynced,
-    /// It is there: only the process died.
+    /// It is there.
     KeepAll,
     /// Each block of 4 KiB, which is what the kernel writes back, is there as it was last written, or not at all, by this
     /// seed; of the names of a directory, a prefix of the changes is there.
@@ -249,6 +249,15 @@ impl FaultyDisk {
             .filter_map(|file| Some((file, state.files.get(&file)?.after_crash(mode, &mut random))))
             .collect();
         let survivor = State { files, names, next_file: state.next_file, ..State::default() };
+        FaultyDisk { state: Arc::new(Mutex::new(survivor)) }
+    }
+
+    /// The disk that the next open finds if only the process dies: what it wrote is in the cache, and what was not synced is not on the
+    /// platter, where a power failure may come later. This disk stays as it is.
+    #[must_use]
+    pub fn after_kill(&self) -> FaultyDisk {
+        let State { ref files, ref names, next_file, .. } = *self.state.lock();
+        let survivor = State { files: files.clone(), names: names.clone(), next_file, ..State::default() };
         FaultyDisk { state: Arc::new(Mutex::new(survivor)) }
     }
 

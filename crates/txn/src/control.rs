@@ -236,9 +236,18 @@ impl ControlFile {
         Ok(())
     }
 
+    /// Makes durable what was read: whoever wrote it may have died before its sync, or that has failed, after which another sync does
+    /// nothing. In its own format.
+    pub(crate) fn write_again(&mut self) -> Result<()> {
+        self.replace(self.content)
+    }
+
     /// Replaces the content; durable when this returns. After an error one of the two contents is there.
-    pub(crate) fn write(&mut self, mut content: Control) -> Result<()> {
-        content.format = FORMAT_VERSION;
+    pub(crate) fn write(&mut self, content: Control) -> Result<()> {
+        self.replace(Control { format: FORMAT_VERSION, ..content })
+    }
+
+    fn replace(&mut self, mut content: Control) -> Result<()> {
         content.sequence = self.content.sequence.wrapping_add(1);
         let slot = content.encode();
         for index in 0..SLOTS {

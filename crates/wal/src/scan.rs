@@ -119,6 +119,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
         segment.file.sync().map_err(StorageError::io("sync", path))?;
         break;
     }
+    // Whoever gave the last one its name may have died before that was durable.
+    disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
     unnoted.iter().try_for_each(|segment| segment.note_successor(log_id))?;
     let last = live[live.len() - 1].clone();
     let (end, sealed) = (scan.position, scan.sealed);

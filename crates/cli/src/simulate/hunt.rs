@@ -148,14 +148,15 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
         prepare(life, &disk);
         let outcomes = work(plan, seed, number, &db, &shared);
         let locks = !changes.without_locking;
-        let open = last_act::play(life, hand(plan, seed, number, plan.threads), &db, &disk);
+        let mut attempts = Vec::new();
+        let prepares = plan.prepares.then_some((&*shared.order, &mut attempts));
+        let open = last_act::play(life, hand(plan, seed, number, plan.threads), &db, &disk, prepares);
         let closed = end(&db, life, &disk);
         if let Some(error) = open.as_ref().err().filter(|error| locks && is_surprise(error, life, plan)) {
             return Err(format!("the last act of life {number}, which ends by {:?}: {error}", life.end));
         }
         drop(open);
         drop(db);
-        let mut attempts = Vec::new();
         for outcome in outcomes {
             if let Some(wrong) = outcome.wrong.filter(|_| locks) {
                 return Err(format!("life {number}: {wrong}"));
@@ -222,6 +223,7 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
                     shared,
                     hand: hand(number),
                     ways: plan.ways,
+                    prepares: plan.prepares,
                     checkpoint_every: plan.checkpoint_every,
                     attempts: Vec::new(),
                     tickets: Vec::new(),

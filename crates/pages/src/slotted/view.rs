@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, ops::Range};
 
 use foreshore_base::{Lsn, PageId, SlotIndex, TableId, limits::PAGE_BYTES};
+use foreshore_env::words::WORD_BYTES;
 
 use super::{RECORD_LENGTH_BYTES, SLOT_BYTES, Slot, extent::Extent, slot_offset};
 use crate::{
@@ -149,9 +150,14 @@ impl<'a> SlottedView<'a> {
     /// [`SlottedMut::narrow`](super::SlottedMut::narrow) shortens loses nothing; on a sound page those below the key do.
     pub fn can_narrow(&self, high: &[u8]) -> bool {
         let shared = high.get(self.prefix_len()..self.common_prefix(high)).unwrap_or(&[]);
+        let (first, rest) = shared.split_at(shared.len().min(WORD_BYTES));
+        let mut word = [0; WORD_BYTES];
+        word[..first.len()].copy_from_slice(first);
         let begins = |slot: Slot| {
             slot.suffix_len() >= shared.len()
-                && self.words.compare(slot.offset(), shared.len(), shared).is_eq()
+                && self.words.agree(slot.offset(), &word, first.len())
+                && (rest.is_empty()
+                    || self.words.compare(slot.offset() + WORD_BYTES, rest.len(), rest).is_eq())
         };
         self.slots(0..self.slot_count()).all(begins)
     }

@@ -58,7 +58,7 @@ fn is_root(path: &Path) -> bool {
 }
 
 /// The directory tree. The roots (`/`, the empty path, `.`) are always there.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     now: Tree,
     platter: Tree,

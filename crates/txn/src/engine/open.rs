@@ -163,13 +163,21 @@ impl Place<'_> {
     }
 
     fn make_directory(&self) -> Result<()> {
-        self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))?;
+        self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))
+    }
+
+    /// Makes the name of the directory durable. One that the caller has made may lie where he must not read; then it is his affair.
+    fn sync_parent(&self) -> Result<()> {
         let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-        self.sync(parent.unwrap_or(Path::new(".")))
+        match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            result => result.map_err(StorageError::io("sync the directory of", self.directory)),
+        }
     }
 
     /// Makes a database where there is none, or half of one. The lock is held.
     fn create(&self) -> Result<Core> {
+        self.sync_parent()?;
         self.throw_away_the_half()?;
         let new = self.path(CONTROL_NEW);
         let content = Control::new(random::seed());
@@ -216,6 +224,9 @@ impl Place<'_> {
     /// Opens a complete database and recovers it. The lock is held.
     fn open_existing(&self) -> Result<Core> {
         let mut control = ControlFile::open(&**self.disk, &self.path(CONTROL))?;
+        // TXN-40: before anything is built on them.
+        self.sync(self.directory)?;
+        control.write_again()?;
         let content = control.content();
         for (name, lost, more) in [
             (DATA, "and with it all that the log does not have any more", ""),

@@ -11,7 +11,7 @@ use foreshore_env::{
 use foreshore_lock::KeyRef;
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
-    DeadlockPolicy, Durability, Engine, EngineOptions, IntentMode, LockOptions, Txn, TxnError,
+    DeadlockPolicy, Durability, Engine, EngineOptions, IntentMode, LockOptions, LogOptions, Txn, TxnError,
 };
 
 use crate::{assert_sound, begin, directory, get, open, open_with, put, read_all, scan, tiny};
@@ -457,4 +457,73 @@ fn a_directory_of_a_relative_path_can_be_made() {
     let engine = Engine::open(std::sync::Arc::new(disk.clone()), relative, &tiny()).unwrap();
     engine.close().unwrap();
     assert!(disk.exists(&relative.join("control")).unwrap());
+}
+
+/// TXN-40. A sync fails, or whoever asked for it dies before it comes back, and the next opening finds in the cache what it wrote. Who
+/// trusted that built acknowledged commits on names that a power failure took back: the database had none of its files then.
+#[test]
+fn a_database_whose_making_had_a_failed_sync_keeps_what_is_committed_later() {
+    for number in 1.. {
+        let disk = FaultyDisk::new();
+        disk.fail_sync(number);
+        let first = open(&disk).map(drop);
+        let met = !disk.met().is_empty();
+        disk.fail_no_more();
+        let engine = open(&disk).unwrap_or_else(|error| panic!("behind sync {number}: {error}"));
+        let table = engine.create_table("t", b"").unwrap();
+        put(&engine, &table, b"key", b"value");
+        let disk = disk.after_crash(CrashMode::DropUnsynced);
+        let engine = open(&disk).unwrap_or_else(|error| panic!("sync {number}, power failure: {error}"));
+        let table = engine.table("t").unwrap().unwrap_or_else(|| panic!("sync {number}: the table is lost"));
+        assert_eq!(
+            get(&mut begin(&engine), &table, b"key").unwrap().as_deref(),
+            Some(&b"value"[..]),
+            "{number}"
+        );
+        if !met {
+            first.unwrap();
+            assert!(number > 5, "{number} syncs make no database");
+            return;
+        }
+    }
+}
+
+/// The same of a checkpoint, after which the next opening gives up what of the log the checkpoint does not need: the power fails while it
+/// recovers, and the control file says again what it said before.
+#[test]
+fn a_recovery_behind_a_checkpoint_with_a_failed_sync_may_fail_itself() {
+    let log = LogOptions { segment_bytes: 128 << 10, buffer_bytes: 256 << 10, ..tiny().log };
+    let options = EngineOptions { log, node_capacity: usize::MAX, ..tiny() };
+    let open = |disk: &FaultyDisk| open_with(disk, &options);
+    for number in 1.. {
+        let disk = FaultyDisk::new();
+        let engine = open(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        for key in 0..400_u32 {
+            put(&engine, &table, &(key % 8).to_be_bytes(), &key.to_be_bytes().repeat(250));
+        }
+        let expected = read_all(&engine).unwrap();
+        disk.fail_sync(disk.counts().syncs + number);
+        let checkpoint = engine.checkpoint();
+        drop(engine);
+        let met = !disk.met().is_empty();
+        disk.fail_no_more();
+        if !met {
+            checkpoint.unwrap();
+            assert!(number > 2, "{number} syncs make no checkpoint");
+            return;
+        }
+        for operation in 1.. {
+            let disk = disk.after_kill();
+            disk.crash_at(operation);
+            let recovered = open(&disk).map(drop);
+            let context = format!("sync {number}, the power fails at operation {operation}");
+            let left = open(&disk.after_crash(CrashMode::DropUnsynced));
+            let left = left.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!(read_all(&left).unwrap(), expected, "{context}");
+            if recovered.is_ok() {
+                break;
+            }
+        }
+    }
 }

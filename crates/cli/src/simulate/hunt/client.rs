@@ -23,11 +23,11 @@ pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
 /// The tables of the history: two of data, and one in which each transaction that writes leaves a row of its own.
 pub(super) const TABLES: [&str; 3] = ["one", "two", "ledger"];
 /// The number of the table of rows.
-const LEDGER: u32 = 2;
+pub(super) const LEDGER: u32 = 2;
 /// A table that comes and goes, outside of the history.
-const SCRATCH: &str = "scratch";
+pub(super) const SCRATCH: &str = "scratch";
 /// What the row in the ledger says.
-const WRITTEN: &[u8] = b"committed";
+pub(super) const WRITTEN: &[u8] = b"committed";
 /// Commits of a pipeline that are waited for together.
 const TICKETS: usize = 4;
 /// Transactions that a client has submitted and not waited for, at most.
@@ -49,6 +49,10 @@ pub(super) enum Told {
     Lazy,
     /// It may have happened.
     Unknown,
+    /// It is prepared, and nobody has decided about it.
+    Prepared,
+    /// It has not happened, and may be prepared.
+    Undone,
     /// It has not happened.
     Refused,
 }
@@ -87,6 +91,8 @@ pub(super) struct Client<'s> {
     pub(super) hand: Hand,
     /// How its transactions may run.
     pub(super) ways: Ways,
+    /// Whether some of them are committed in two phases.
+    pub(super) prepares: bool,
     /// Of so many transactions one is a checkpoint.
     pub(super) checkpoint_every: u64,
     pub(super) attempts: Vec<Attempt>,
@@ -124,6 +130,7 @@ pub(super) struct Outcome {
 enum How {
     Commit,
     Pipelined,
+    TwoPhases,
     Rollback,
 }
 
@@ -202,6 +209,7 @@ impl Client<'_> {
         let how = match self.hand.random.below(10) {
             0 => How::Rollback,
             _ if pipelined => How::Pipelined,
+            _ if self.prepares && !reads_only && self.hand.random.below(3) == 0 => How::TwoPhases,
             _ => How::Commit,
         };
         if matches!(how, How::Rollback) {
@@ -215,8 +223,9 @@ impl Client<'_> {
         }
         // Drawn while all locks are held: whoever depends on this transaction draws later.
         let position = self.shared.order.fetch_add(1, Ordering::SeqCst);
-        let (told, result) = match how {
-            How::Pipelined => match tx.commit_pipelined() {
+        let (told, result) = match (how, &row) {
+            (How::TwoPhases, Some(row)) => self.two_phases(tx, row),
+            (How::Pipelined, _) => match tx.commit_pipelined() {
                 Ok(ticket) => {
                     self.tickets.push((self.attempts.len(), ticket));
                     (Told::Lazy, Ok(()))
@@ -232,6 +241,24 @@ impl Client<'_> {
         self.attempts.push(Attempt { position, ops, row, told });
         result?;
         if self.tickets.len() >= TICKETS { self.settle() } else { Ok(()) }
+    }
+
+    /// Prepares a transaction, lets others meet its locks, and decides about it.
+    fn two_phases(&mut self, tx: Transaction, id: &[u8]) -> (Told, Result<()>) {
+        if let Err(error) = tx.prepare(id) {
+            return (unprepared(&error), Err(error));
+        }
+        self.hand.rest();
+        let commits = self.hand.random.below(3) > 0;
+        let decided = if commits { self.db.commit_prepared(id) } else { self.db.rollback_prepared(id) };
+        let told = match (&decided, commits) {
+            (Ok(()), true) => Told::Durable,
+            (Ok(()), false) => Told::Refused,
+            (Err(Error::OutcomeUnknown { .. }), true) => Told::Unknown,
+            (Err(Error::OutcomeUnknown { .. }), false) => Told::Undone,
+            (Err(_), _) => Told::Prepared,
+        };
+        (told, decided)
     }
 
     /// Remembers what became of such a transaction.
@@ -304,7 +331,11 @@ impl Client<'_> {
         if let Some(pipeline) = pipeline {
             pipeline.flush()?;
         }
-        let report = self.db.verify_within(VERIFY_WAIT)?;
+        let report = match self.db.verify_within(VERIFY_WAIT) {
+            // Somebody is between the two phases of a commit.
+            Err(Error::Busy { .. }) if self.prepares => return Ok(()),
+            report => report?,
+        };
         if !report.is_sound() {
             *wrong = Some(format!("unsound while it runs: {:?}", report.problems));
         }
@@ -385,6 +416,11 @@ pub(super) fn told(options: &TransactOptions) -> Told {
 /// What a failed commit says of itself.
 fn refusal(error: &Error) -> Told {
     if matches!(error, Error::OutcomeUnknown { .. }) { Told::Unknown } else { Told::Refused }
+}
+
+/// What a failed preparation says of itself.
+pub(super) fn unprepared(error: &Error) -> Told {
+    if matches!(error, Error::OutcomeUnknown { .. }) { Told::Undone } else { Told::Refused }
 }
 
 /// Whether an error is one of concurrency's, and leaves the database as healthy as before.

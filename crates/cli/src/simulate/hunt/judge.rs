@@ -1,13 +1,14 @@
 //! What is asked of a database when it is opened again.
 //!
-//! It is sound, as `verify` sees it. Each commit that was acknowledged as durable is there, and none that was refused.
+//! Every transaction that was prepared, and about which nobody has decided, is prepared, and no other one; the judge decides
+//! about them. Then it is sound, as `verify` sees it. Each commit that was acknowledged as durable is there, and none that was refused.
 //! The transactions that are there, each of which left a row in the ledger, and those that only read and were told that
 //! this is certain, give in the order of their commits exactly the results that they saw, and exactly the tables that
 //! are found. Closed and opened once more, it holds the same.
 
 use std::collections::BTreeSet;
 
-use foreshore::{Database, Result};
+use foreshore::{Database, Error, Result, TransactOptions};
 use foreshore_env::{thread, time::Duration};
 use foreshore_testkit::{
     FaultyDisk,
@@ -16,13 +17,15 @@ use foreshore_testkit::{
 
 use super::{
     Score,
-    client::{Attempt, TABLES, Told, is_usual, table},
+    client::{Attempt, Bytes, SCRATCH, TABLES, Told, is_usual, table},
     plan::Plan,
 };
 
 /// How often `verify` is tried while others are in its way, and the rest between two attempts.
 const MOST_ATTEMPTS: u32 = 50;
 const REST: Duration = Duration::from_millis(10);
+/// How long the judge waits for locks of those whose pages are being freed, or who are prepared.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The number of the ledger.
 const LEDGER: usize = 2;
 
@@ -32,13 +35,14 @@ type Table = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) fn judge(
     plan: &Plan,
     disk: &FaultyDisk,
-    attempts: Vec<Attempt>,
+    mut attempts: Vec<Attempt>,
     before: State,
     closed: bool,
     locks: bool,
     score: &mut Score,
 ) -> std::result::Result<State, String> {
     let db = open(plan, disk)?;
+    decide(&db, &mut attempts)?;
     // Without locks trees may be damaged, too; what is asked then is whether the history shows it.
     if locks {
         sound(&db)?;
@@ -64,6 +68,55 @@ pub(super) fn judge(
 
 fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String> {
     plan.open(disk).map_err(|error| format!("opening: {error}"))
+}
+
+/// Decides about the transactions that are prepared, when others have written something or before.
+fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), String> {
+    let prepared = db.prepared().map_err(|error| format!("what is prepared: {error}"))?;
+    for id in prepared.iter().map(|prepared| &prepared.global_id) {
+        let attempt = attempts.iter_mut().find(|attempt| attempt.row.as_ref() == Some(id));
+        let name = String::from_utf8_lossy(id);
+        let attempt =
+            attempt.ok_or_else(|| format!("transaction {name} is prepared, and nobody has done that"))?;
+        if matches!(attempt.told, Told::Durable | Told::Lazy | Told::Refused) {
+            return Err(format!(
+                "transaction {name} is prepared, and was told that it is {:?}",
+                attempt.told
+            ));
+        }
+        let draw = attempt.position % 4;
+        if draw < 2 {
+            write_beside(db)?;
+        }
+        let (decided, told) = match draw % 2 {
+            0 => (db.commit_prepared(id), Told::Durable),
+            _ => (db.rollback_prepared(id), Told::Refused),
+        };
+        decided.map_err(|error| format!("the decision about transaction {name}, {told:?}: {error}"))?;
+        attempt.told = told;
+    }
+    for attempt in attempts {
+        match attempt.told {
+            Told::Prepared => return Err(format!("transaction {} was prepared and is not", attempt.name())),
+            Told::Undone => attempt.told = Told::Refused,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Writes long values into the table that comes and goes.
+fn write_beside(db: &Database) -> std::result::Result<(), String> {
+    let options = TransactOptions { deadline: Some(PATIENCE), ..TransactOptions::default() };
+    let written = db.transact_with(&options, |tx| {
+        (0..3_u8).try_for_each(|key| tx.put(Bytes::new(SCRATCH), &[key][..], &[b'-'; 4000][..]).map(drop))
+    });
+    match written {
+        Err(error) if !is_usual(&error) && !matches!(error, Error::LogFull { .. }) => {
+            Err(format!("writing beside what is prepared: {error}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn sound(db: &Database) -> std::result::Result<(), String> {
@@ -114,7 +167,7 @@ fn history(
                 score.there += 1;
                 history.record(attempt.position, attempt.ops);
             }
-            (false, Told::Refused) => {}
+            (false, Told::Refused | Told::Undone) => {}
             (false, _) => score.lost += 1,
         }
     }

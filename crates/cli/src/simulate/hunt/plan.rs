@@ -57,6 +57,8 @@ pub(super) struct Plan {
     pub(super) threads: u64,
     /// How transactions may run.
     pub(super) ways: Ways,
+    /// Whether some transactions are committed in two phases. Threads' own draws come after it, so the other seeds stay as they were.
+    pub(super) prepares: bool,
     /// Procedures from which threads of the database draw transactions themselves, each as many as a thread runs.
     pub(super) servers: u64,
     /// What each thread runs in a life.
@@ -98,6 +100,8 @@ pub(super) enum Way {
 
 /// One seed in so many is mixed.
 const MIXED_EVERY: u64 = 3;
+/// In one seed of so many there are transactions that are prepared.
+const PREPARES_EVERY: u64 = 4;
 
 /// What the threads of partitioned execution are like in a mixed run.
 const PARTITIONED: [(&str, &[&str]); 5] = [
@@ -224,6 +228,7 @@ impl Plan {
             threads: changes.threads.map_or(threads, |most| most.min(threads)),
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
             ways,
+            prepares: seed % PREPARES_EVERY == 1,
             servers: changes.threads.map_or(servers, |most| most.min(servers)),
             checkpoint_every,
             keys,
