@@ -368,11 +368,7 @@ impl Drop for LockOwner {
             return;
         }
         self.stop_asking();
-        let state = self.state();
-        // Released once more, an inherited intent lock would be one that a transaction did not need.
-        if !state.released || state.held.len() > 0 || !state.intents.is_empty() {
-            self.release_all(None);
-        }
+        self.release_rest(None);
         if let Some(mut state) = self.state.take() {
             state.free.settle(self.manager.table.requests());
             self.manager.slots.release(self.slot, state);

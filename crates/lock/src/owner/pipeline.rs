@@ -25,6 +25,15 @@ impl LockOwner {
         }
     }
 
+    /// [`LockOwner::release_all`], if there is anything left.
+    pub fn release_rest(&mut self, tag: Option<Lsn>) {
+        let state = self.state();
+        // Released once more, an inherited intent lock would be one that a transaction did not need.
+        if !state.released || state.held.len() > 0 || !state.intents.is_empty() {
+            self.release_all(tag);
+        }
+    }
+
     /// Leaves the locks in everybody's way for ever, and the transaction's place with them: what they protect must not be seen.
     /// For a database that has stopped, whose waits end otherwise ([`crate::Lifeline`]). This owner must only be dropped.
     pub fn abandon(&mut self) {

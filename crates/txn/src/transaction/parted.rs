@@ -107,6 +107,15 @@ impl Parted {
     }
 }
 
+impl Drop for Parted {
+    /// Whoever loses the locks of a transaction that has committed leaves behind what others must know (TXN-6).
+    fn drop(&mut self) {
+        if self.tag.is_some() {
+            self.owner.release_rest(self.tag);
+        }
+    }
+}
+
 impl TxnSession {
     /// Gives the locks back, or parts with them if that was asked for.
     pub(crate) fn release_all(&mut self, tag: Option<Lsn>) {
@@ -158,13 +167,12 @@ impl Txn {
     }
 
     /// Takes its locks back, with what came of asking for them.
-    pub fn rejoin(&mut self, parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
-        let Parted { owner, footprint, waiting, .. } = parted;
+    pub fn rejoin(&mut self, mut parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
         self.away = false;
-        self.session.travelled = owner.lock_count();
-        self.session.owner = owner;
-        self.session.waiting = waiting;
-        self.session.protocol = Protocol::Planned(footprint);
+        self.session.travelled = parted.owner.lock_count();
+        self.session.owner = parted.owner.hand_over();
+        self.session.waiting = mem::take(&mut parted.waiting);
+        self.session.protocol = Protocol::Planned(mem::take(&mut parted.footprint));
         self.lock(|_| outcome)
     }
 

@@ -11,7 +11,7 @@ use foreshore_env::{
 use foreshore_lock::{KeyRef, LockTableKind};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
-    Direction, Durability, EarlyLockRelease, Engine, EngineOptions, IntentMode, LockError, LockKind,
+    Advance, Direction, Durability, EarlyLockRelease, Engine, EngineOptions, IntentMode, LockError, LockKind,
     LockOptions, ReadMode, TableInfo, Txn, TxnError,
 };
 
@@ -182,6 +182,38 @@ fn a_reader_waits_for_the_commit_that_it_has_read_and_for_no_other() {
             assert!(ticket.is_durable());
             assert_sound(&engine, name);
         }
+    }
+}
+
+/// A thread of partitioned execution that dies, or a database that is closed, loses the locks that are on their way back from a transaction
+/// that has committed: they went without a tag, and who read the value was told at once that it is certain.
+#[test]
+fn locks_that_are_lost_on_their_way_back_leave_their_tags() {
+    for (locks, mode) in tables_and_modes() {
+        let (disk, engine, table) = held(&options(EarlyLockRelease::SharedAndExclusive, locks));
+        let mut txn = begin(&engine);
+        txn.begin_reconnaissance();
+        txn.foresee(&table, b"20", LockKind::Exclusive).unwrap();
+        let footprint = txn.end_reconnaissance();
+        let mut parted = txn.part(footprint, Instant::now()).unwrap().unwrap();
+        assert_eq!(parted.advance(0, 1).unwrap(), Advance::Complete);
+        txn.rejoin(*parted, Ok(())).unwrap();
+        txn.put(&table, b"20", b"new").unwrap();
+        let (commit, parted) = txn.commit_parting(Durability::Lazy).unwrap();
+        let mut refused = begin(&engine);
+        refused.set_no_wait(true);
+        assert!(refused.put(&table, b"20", b"newer").is_err(), "the locks are on their way");
+        drop(refused);
+        drop(parted);
+
+        let mut reader = reader_of(&engine, mode);
+        let seen = get(&mut reader, &table, b"20").unwrap();
+        let ticket = reader.commit_pipelined().unwrap();
+        let durable = ticket.is_durable();
+        disk.hold_syncs(false);
+        assert_eq!(seen.as_deref(), Some(&b"new"[..]));
+        assert_eq!((ticket.lsn(), durable), (commit.lsn(), false), "{locks:?}, {mode:?}");
+        ticket.wait().unwrap();
     }
 }
 
