@@ -1,93 +1,13 @@
 //! `foreshore load`, `dump`, `stat` and `verify` from outside: real files in, the same data out, damage found, mistakes
 //! explained.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+mod scene;
+
+use std::{fs, path::Path, process::Command};
 
 use foreshore::{Database, TableDefinition};
+use scene::{Scene, parsed, text};
 use serde_json::Value as Json;
-
-struct Scene {
-    directory: tempfile::TempDir,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        Scene { directory: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// Runs the program in the scene's directory.
-    fn run(&self, arguments: &str) -> Output {
-        self.run_with_input(arguments, b"")
-    }
-
-    fn run_with_input(&self, arguments: &str, input: &[u8]) -> Output {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-            .args(arguments.split_whitespace())
-            .current_dir(self.directory.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let input = input.to_vec();
-        let writer = std::thread::spawn(move || {
-            // A program that does not want its input closes the pipe.
-            let _ = stdin.write_all(&input);
-        });
-        let output = child.wait_with_output().unwrap();
-        writer.join().unwrap();
-        output
-    }
-
-    fn succeed(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    /// Fails with status 2 and gives what was said.
-    fn fail(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {}", text(&output.stdout));
-        assert_eq!(text(&output.stdout), "");
-        text(&output.stderr)
-    }
-
-    fn json(&self, arguments: &str) -> Json {
-        serde_json::from_str(&self.succeed(arguments)).unwrap()
-    }
-
-    fn dump(&self, arguments: &str) -> Vec<Json> {
-        self.succeed(&format!("dump {arguments}"))
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn parsed(line: &str) -> Json {
-    serde_json::from_str(line).unwrap()
-}
 
 /// A database with a table of each kind of type.
 fn make_database(path: &Path) {
@@ -426,15 +346,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let rows: String = (0..20_000).map(|row| format!("{row},value\n")).collect();
     scene.write("rows.csv", format!("key,value\n{rows}"));
     scene.succeed("load db rows.csv");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-        .args(["dump", "db"])
-        .current_dir(scene.directory.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let output = scene.run_unread("dump db");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
     // Ended early, but in good order.
     scene.succeed("verify db");
