@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::{
     bench::parse_seconds,
     output::{CliError, json_line, line},
+    recovery,
 };
 
 /// Gives space back: merges leaves, moves pages from the end of the data file to free places before, and cuts the file.
@@ -118,7 +119,7 @@ const REAPER_LOOK: Duration = Duration::from_millis(2);
 
 /// Runs `compact`.
 pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
-    let db = Database::builder().create(false).open(&args.directory)?;
+    let db = recovery::open(Database::builder().create(false), &args.directory)?;
     let compacted = compact(&db, !args.json && !args.quiet)?;
     let outcome = Outcome::new(&db, args.directory, None, Some(compacted));
     db.close()?;
@@ -127,7 +128,7 @@ pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
 
 /// Runs `drop`.
 pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
-    let db = Database::builder().create(false).open(&args.directory)?;
+    let db = recovery::open(Database::builder().create(false), &args.directory)?;
     let dropped = db.drop_table_within(&args.table, args.wait).map_err(|error| match error {
         Error::LockTimeout(_) => CliError::usage(
             format!("table {:?} is in use: {error}", args.table),

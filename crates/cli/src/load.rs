@@ -16,6 +16,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
+    bench::parse_setting,
     output::{CliError, json_line, line, printable},
     recovery,
 };
@@ -63,7 +64,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// An option of the database, with its unit: `--set pool_bytes=1GiB`. May be repeated.
-    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = setting)]
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, String)>,
     /// Print one JSON object instead of text.
     #[arg(long)]
@@ -81,13 +82,6 @@ Examples:
   foreshore dump old.foreshore | foreshore load new.foreshore - --format jsonl
 
 Exit status: 0 everything was loaded, 2 it was not.";
-
-pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("give option=value, such as pool_bytes=1GiB".to_owned()),
-    }
-}
 
 #[derive(Serialize)]
 struct Outcome {

@@ -16,7 +16,7 @@ use std::{
 use foreshore::Database;
 
 use crate::{
-    load::setting,
+    bench::parse_setting,
     output::{CHECK_FAILED, CliError},
     recovery,
 };
@@ -36,7 +36,7 @@ pub(crate) struct ScriptArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// An option of the database, with its unit: `--set deadlock_policy=wait_die`. May be repeated.
-    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = setting)]
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, String)>,
 }
 

@@ -29,6 +29,7 @@ pub(super) fn parse_measured(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// An option of a database or an engine, and its value.
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
