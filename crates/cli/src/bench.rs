@@ -39,7 +39,7 @@ pub(crate) use workload::WorkloadArgs;
 use crate::{
     bench::progress::Progress,
     directory::Directory,
-    output::{CHECK_FAILED, CliError, json_line},
+    output::{CliError, json_line, judged},
 };
 
 /// Loads a workload, runs it, prints throughput and latency, and checks its consistency; or measures a part.
@@ -189,12 +189,8 @@ fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {
     directory.remove_when_interrupted()?;
     let options = args.engine_options(workload.as_ref(), directory.path())?;
     let report = measure(workload.as_ref(), &args, &options)?;
-    if args.json {
-        json_line(&report)?;
-    } else {
-        summary::print(&report, directory.kept())?;
-    }
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(&report) } else { summary::print(&report, directory.kept()) };
+    judged(printed, report.consistent)
 }
 
 fn measure(workload: &dyn Workload, args: &CommonArgs, options: &EngineOptions) -> Result<Report, CliError> {

@@ -97,12 +97,15 @@ impl CliError {
         }
     }
 
+    /// Whether a reader has gone away.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// Prints the error with its causes to standard error, and for a program (`json`) as an object to standard output,
     /// too. A reader that went away is no error.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
-        if let CliError::Io { source, .. } = self
-            && source.kind() == io::ErrorKind::BrokenPipe
-        {
+        if self.is_closed_pipe() {
             return ExitCode::SUCCESS;
         }
         let mut text = self.to_string();
@@ -126,6 +129,20 @@ impl CliError {
 /// Prints why something failed as programs read it.
 pub(crate) fn json_failure(code: &str, message: &str) -> Result<(), CliError> {
     json_line(&serde_json::json!({ "error": { "code": code, "message": message } }))
+}
+
+/// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that has gone
+/// away changes nothing.
+pub(crate) fn told(printed: Result<(), CliError>, status: ExitCode) -> Result<ExitCode, CliError> {
+    match printed {
+        Err(error) if !error.is_closed_pipe() => Err(error),
+        _ => Ok(status),
+    }
+}
+
+/// As [`told`], of a check.
+pub(crate) fn judged(printed: Result<(), CliError>, passed: bool) -> Result<ExitCode, CliError> {
+    told(printed, if passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 /// Text for a terminal, which takes orders from control characters: they are `\xNN` in it, but for ends of lines.
@@ -184,6 +201,17 @@ mod tests {
             ("a\u{1b}[31m\u{7}\r\t\u{9b}b\0", r"a\x1b[31m\x07\x0d\x09\x9bb\x00"),
         ] {
             assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_away_changes_no_status() {
+        let failed = |kind: io::ErrorKind| Err(CliError::io("write to standard output")(kind.into()));
+        for passed in [true, false] {
+            let status = if passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) };
+            assert_eq!(judged(Ok(()), passed).unwrap(), status);
+            assert_eq!(judged(failed(io::ErrorKind::BrokenPipe), passed).unwrap(), status);
+            judged(failed(io::ErrorKind::StorageFull), passed).unwrap_err();
         }
     }
 

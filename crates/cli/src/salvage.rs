@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     dump::cell::escape,
-    output::{CHECK_FAILED, CliError, json_line, line, printable},
+    output::{CliError, json_line, judged, line, printable},
 };
 use target::{Place, Target};
 
@@ -136,18 +136,19 @@ pub(crate) fn run(args: &SalvageArgs) -> Result<ExitCode, CliError> {
         // What opening says is said of the empty one in its place.
         outcome.failure = Some("its data file is missing, and only the log is left".to_owned());
     }
-    if args.json {
-        json_line(&outcome)?;
+    let printed = if args.json {
+        json_line(&outcome)
     } else {
         let text = text(&outcome);
         if to_stdout {
             // Standard error may be closed; the records are what counts.
             let _ = io::stderr().lock().write_all(printable(&text).as_bytes());
+            Ok(())
         } else {
-            line(text.trim_end())?;
+            line(text.trim_end())
         }
-    }
-    Ok(if outcome.complete { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    };
+    judged(printed, outcome.complete)
 }
 
 fn to_stdout(args: &SalvageArgs) -> bool {
@@ -173,7 +174,7 @@ fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> 
 /// Records that nobody has read are not saved: elsewhere a reader that went away is no error.
 fn nobody_reads(error: CliError) -> CliError {
     match error {
-        CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => CliError::usage(
+        error if error.is_closed_pipe() => CliError::usage(
             "not everything was saved: whoever read standard output has stopped",
             "read it to its end, or name a file",
         ),

@@ -35,7 +35,7 @@ use serde::Serialize;
 use crate::{
     bench::{names, parse_setting},
     directory::Directory,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 use examine::Findings;
 use faults::{Campaign, ClassReport, FaultClass, FaultClasses};
@@ -261,12 +261,8 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         kept: directory.kept().map(Path::to_owned),
         score,
     };
-    if args.json {
-        json_line(&outcome)?
-    } else {
-        print(&outcome)?
-    }
-    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
+    judged(printed, outcome.passed)
 }
 
 /// Tells what came of the classes of faults.
@@ -283,17 +279,19 @@ fn finish(
     let kept = directory.kept().filter(|path| path.exists()).map(Path::to_owned);
     let TortureArgs { workload, threads, execution, .. } = args;
     let execution = execution.name();
-    if args.json {
-        json_line(&Campaigned { workload, threads: *threads, execution, seed, passed, classes, kept })?;
-    } else {
-        line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
-        faults::print(&classes)?;
-        if let Some(path) = kept {
-            line(format!("the database is in {}", path.display()))?;
-        }
-        line(if passed { "passed" } else { "FAILED" })?;
+    let campaigned = Campaigned { workload, threads: *threads, execution, seed, passed, classes, kept };
+    let printed = if args.json { json_line(&campaigned) } else { print_campaigned(&campaigned) };
+    judged(printed, passed)
+}
+
+fn print_campaigned(campaigned: &Campaigned<'_>) -> Result<(), CliError> {
+    let Campaigned { workload, threads, execution, seed, passed, classes, kept } = campaigned;
+    line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
+    faults::print(classes)?;
+    if let Some(path) = kept {
+        line(format!("the database is in {}", path.display()))?;
     }
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    line(if *passed { "passed" } else { "FAILED" })
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use foreshore::{Database, Error, VerifyReport};
 use serde::Serialize;
 
 use crate::{
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
     recovery,
 };
 
@@ -94,12 +94,8 @@ pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, CliError> {
         },
         Err(error) => return Err(error),
     };
-    if args.json {
-        json_line(&outcome)?;
-    } else {
-        print(&outcome)?;
-    }
-    Ok(if outcome.sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
+    judged(printed, outcome.sound)
 }
 
 /// Memory for pages while a database is looked at: everything is read once, so more would not help.

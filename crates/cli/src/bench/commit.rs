@@ -21,7 +21,7 @@ pub(crate) use self::stage::{Stage, Trial};
 use crate::{
     bench::{names, parse_measured, parse_seconds, parse_setting},
     directory::Directory,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 
 #[derive(Args)]
@@ -201,10 +201,7 @@ fn on_this_machine(
 
 /// Prints what people have not been told yet: for programs, all of it.
 pub(crate) fn print(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
-    if json {
-        json_line(outcome)?;
-    }
-    Ok(if outcome.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    judged(if json { json_line(outcome) } else { Ok(()) }, outcome.consistent)
 }
 
 /// `bench elr`, on whatever stage; people are told of each row if `tell`.

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     bench::{names, parse_measured, parse_seconds},
     directory::Directory,
-    output::{CHECK_FAILED, CliError, TROUBLE, json_line, line},
+    output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
 };
 
 #[derive(Args)]
@@ -114,19 +114,18 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
     if let Some(path) = &args.plot {
         plot::write(path, &comparison)?;
     }
-    if args.json {
-        json_line(&comparison)?;
-    } else {
-        let notes = table::notes(&comparison);
-        if !notes.is_empty() {
-            line(notes)?;
-        }
-    }
-    Ok(match () {
+    let notes = table::notes(&comparison);
+    let printed = match args.json {
+        true => json_line(&comparison),
+        false if notes.is_empty() => Ok(()),
+        false => line(notes),
+    };
+    let status = match () {
         () if comparison.results.iter().any(|result| result.failure.is_some()) => ExitCode::from(TROUBLE),
         () if comparison.results.iter().any(|result| !result.consistent) => ExitCode::from(CHECK_FAILED),
         () => ExitCode::SUCCESS,
-    })
+    };
+    told(printed, status)
 }
 
 /// Measures everything, and prints what is known as soon as it is.

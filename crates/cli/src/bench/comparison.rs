@@ -12,7 +12,7 @@ use foreshore_env::time::Duration;
 use crate::{
     bench::{names, parse_measured, parse_seconds, parse_setting, progress::Progress},
     directory::Directory,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 
 /// How variants are compared, whatever they are.
@@ -144,12 +144,8 @@ pub(super) fn run(
 
 /// Prints what came of a comparison.
 pub(crate) fn print(report: &ComparisonReport, args: &ComparisonArgs) -> Result<ExitCode, CliError> {
-    if args.json {
-        json_line(report)?;
-    } else {
-        line(text(report).trim_end())?;
-    }
-    Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(report) } else { line(text(report).trim_end()) };
+    judged(printed, report.consistent)
 }
 
 /// Compares the variants.

@@ -10,7 +10,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{parse_measured, rounds::RoundsArgs},
-    output::{CHECK_FAILED, CliError},
+    output::{CliError, judged},
 };
 
 /// Virtual time is dear, and so are tuples there.
@@ -98,8 +98,7 @@ impl GranularityArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &GranularityReport) -> Result<ExitCode, CliError> {
-        self.common.print(report, text)?;
-        Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        judged(self.common.print(report, text), report.consistent)
     }
 }
 

@@ -9,7 +9,7 @@ use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, 
 
 use crate::{
     bench::rounds::RoundsArgs,
-    output::{CHECK_FAILED, CliError, line},
+    output::{CliError, judged, line},
 };
 
 #[derive(Args)]
@@ -95,8 +95,7 @@ impl IntentArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &IntentReport) -> Result<ExitCode, CliError> {
-        self.common.print(report, text)?;
-        Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        judged(self.common.print(report, text), report.consistent)
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     bench::comparison::{self, ComparisonArgs},
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 
 #[derive(Args)]
@@ -85,12 +85,12 @@ impl LadderArgs {
 
 /// Prints what came of it.
 pub(crate) fn print(args: &LadderArgs, outcome: &Outcome) -> Result<ExitCode, CliError> {
-    if args.comparison.json() {
-        json_line(outcome)?;
+    let printed = if args.comparison.json() {
+        json_line(outcome)
     } else {
-        line(text(&outcome.comparison, &outcome.ladder).trim_end())?;
-    }
-    Ok(if outcome.comparison.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        line(text(&outcome.comparison, &outcome.ladder).trim_end())
+    };
+    judged(printed, outcome.comparison.consistent)
 }
 
 fn text(report: &ComparisonReport, ladder: &[LadderRow]) -> String {

@@ -10,7 +10,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{names, parse_measured, rounds::RoundsArgs},
-    output::{CHECK_FAILED, CliError, line},
+    output::{CliError, judged, line},
 };
 
 #[derive(Args)]
@@ -109,8 +109,7 @@ impl LocksArgs {
 
     /// Prints what came of it.
     pub(crate) fn print(&self, report: &LocksReport) -> Result<ExitCode, CliError> {
-        self.common.print(report, text)?;
-        Ok(if report.consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        judged(self.common.print(report, text), report.consistent)
     }
 }
 

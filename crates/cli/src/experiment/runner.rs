@@ -26,7 +26,7 @@ use super::{
 use crate::{
     COMMIT,
     directory::Directory,
-    output::{CliError, TROUBLE},
+    output::{CliError, TROUBLE, told},
 };
 
 /// The exit status of a program that was interrupted, as shells have it.
@@ -74,20 +74,21 @@ pub(super) fn run(experiments: &[Experiment], scale: Scale, args: &RunArgs) -> R
     let answers: Vec<Answer> =
         runs.filter(|run| seen.insert(run.command())).filter_map(|run| runner.stored(run)).collect();
     let spent = Spent::of(&answers);
-    if args.json {
-        verdicts::print_json(scale, &outcomes, spent)?;
+    let printed = if args.json {
+        verdicts::print_json(scale, &outcomes, spent)
     } else {
-        for outcome in &outcomes {
-            verdicts::print(outcome)?;
-        }
-        verdicts::print_count(&outcomes, spent)?;
-    }
+        let printed = outcomes.iter().try_for_each(verdicts::print);
+        printed.and_then(|()| verdicts::print_count(&outcomes, spent))
+    };
     // Relaxed: all threads that could tell something are joined.
-    if runner.stop.load(Ordering::Relaxed) {
-        return Ok(ExitCode::from(INTERRUPTED));
-    }
+    let interrupted = runner.stop.load(Ordering::Relaxed);
     let all = outcomes.iter().all(|outcome| outcome.judgement.not_run().is_none());
-    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) })
+    let status = match () {
+        () if interrupted => ExitCode::from(INTERRUPTED),
+        () if all => ExitCode::SUCCESS,
+        () => ExitCode::from(TROUBLE),
+    };
+    told(printed, status)
 }
 
 impl Program {

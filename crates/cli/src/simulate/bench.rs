@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     bench::{CommonArgs, summary},
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 
 /// The longest that a run may take, in virtual time.
@@ -126,14 +126,14 @@ fn run_workload(
     let bands = bands(workload, args, machine)?;
     let consistent = report.consistent && bands.iter().all(|band| band.report.consistent);
     let simulated = SimulatedReport { report, simulation, bands };
-    if args.json {
-        json_line(&simulated)?;
+    let printed = if args.json {
+        json_line(&simulated)
     } else {
-        summary::print(&simulated.report, None)?;
-        print(&simulated.simulation)?;
-        print_bands(&simulated.bands)?;
-    }
-    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        summary::print(&simulated.report, None)
+            .and_then(|()| print(&simulated.simulation))
+            .and_then(|()| print_bands(&simulated.bands))
+    };
+    judged(printed, consistent)
 }
 
 /// One run of a workload.

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     file,
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
 };
 use process::{Request, Run};
 
@@ -79,12 +79,8 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     let bar = progress(seeds.end - seeds.start, args.json);
     let outcome = campaign(args, seeds, &bar)?;
     bar.finish_and_clear();
-    if args.json {
-        json_line(&outcome)?
-    } else {
-        print(&outcome)?
-    }
-    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
+    judged(printed, outcome.passed)
 }
 
 fn fault_named(name: &str) -> Result<Fault, CliError> {
@@ -204,12 +200,8 @@ fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCod
     if let Some(path) = &args.keep_turns {
         write_turns(path, &turns)?;
     }
-    if args.json {
-        json_line(&told)?
-    } else {
-        tell(&told)?
-    }
-    Ok(if told.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let printed = if args.json { json_line(&told) } else { tell(&told) };
+    judged(printed, told.failure.is_none())
 }
 
 fn tell(told: &Told) -> Result<(), CliError> {

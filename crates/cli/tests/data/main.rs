@@ -1,6 +1,7 @@
 //! `foreshore load`, `dump`, `stat` and `verify` from outside: real files in, the same data out, damage found, mistakes
 //! explained.
 
+mod damage;
 mod scene;
 
 use std::{fs, path::Path, process::Command};

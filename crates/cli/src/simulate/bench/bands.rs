@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    output::{CHECK_FAILED, CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
     simulate::MachineArgs,
 };
 
@@ -60,18 +60,16 @@ pub(super) fn show<R: Serialize>(
         consistent &= is_consistent(&measured);
         add(rows, &mut whole, &measured, other);
     }
-    if json {
-        json_line(&whole)?;
-    } else {
-        let Rows { figure, unit, .. } = rows;
-        line(format!(
-            "\n  {unit} on this machine, and the least and the most on it and on machines that are a little other"
-        ))?;
-        for row in whole.pointer(rows.place).and_then(Value::as_array).into_iter().flatten() {
-            line(text(rows.names, figure, row))?;
-        }
-    }
-    Ok(if consistent { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    judged(if json { json_line(&whole) } else { print_rows(rows, &whole) }, consistent)
+}
+
+fn print_rows(rows: &Rows, whole: &Value) -> Result<(), CliError> {
+    let Rows { figure, unit, .. } = rows;
+    line(format!(
+        "\n  {unit} on this machine, and the least and the most on it and on machines that are a little other"
+    ))?;
+    let mut found = whole.pointer(rows.place).and_then(Value::as_array).into_iter().flatten();
+    found.try_for_each(|row| line(text(rows.names, figure, row)))
 }
 
 fn value(report: &impl Serialize) -> Result<Value, CliError> {
@@ -112,6 +110,7 @@ fn text(names: &[&str], figure: &str, row: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::CHECK_FAILED;
 
     const ROWS: Rows = Rows { place: "/rows", names: &["kind", "threads"], figure: "rate", unit: "/s" };
 

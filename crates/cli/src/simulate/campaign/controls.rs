@@ -6,7 +6,7 @@ use foreshore_env::sabotage::Fault;
 use serde::Serialize;
 
 use super::{CampaignArgs, campaign, progress};
-use crate::output::{CHECK_FAILED, CliError, json_line, line};
+use crate::output::{CliError, json_line, judged, line};
 
 /// Characters that a line of the table has for what was seen.
 const SEEN: usize = 110;
@@ -69,10 +69,10 @@ pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, C
     }
     bar.finish_and_clear();
     let (faults, found) = (controls.len(), controls.iter().filter(|control| control.seed.is_some()).count());
-    if args.json {
-        json_line(&Outcome { faults, found, controls })?;
+    let printed = if args.json {
+        json_line(&Outcome { faults, found, controls })
     } else {
-        line(format!("{found} of {faults} planted faults found"))?;
-    }
-    Ok(if found == faults { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        line(format!("{found} of {faults} planted faults found"))
+    };
+    judged(printed, found == faults)
 }
