@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore::{BackupReport, Error};
+use foreshore::BackupReport;
 use foreshore_env::{
     disk::{Disk, RealDisk},
     sync::{
@@ -64,14 +64,7 @@ struct Outcome {
 /// Runs the subcommand.
 pub(crate) fn run(args: BackupArgs) -> Result<ExitCode, CliError> {
     let begun = Instant::now();
-    let BackupReport { pages, log_bytes, end, .. } = match copy(&args) {
-        Ok(report) => report,
-        Err(CliError::Database(error @ Error::Corrupted { .. })) => {
-            CliError::from(error).report(args.json);
-            return Ok(ExitCode::from(crate::output::CHECK_FAILED));
-        }
-        Err(error) => return Err(error),
-    };
+    let BackupReport { pages, log_bytes, end, .. } = copy(&args)?;
     let seconds = begun.elapsed().as_secs_f64();
     let outcome =
         Outcome { database: args.directory, backup: args.target, pages, log_bytes, end_lsn: end.0, seconds };

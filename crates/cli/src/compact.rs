@@ -36,7 +36,7 @@ Examples:
   foreshore stat bank.foreshore --quick --json | jq .counters.fragmented_bytes    what is free now; about 3 % of the file stay so
   foreshore compact bank.foreshore --json | jq .fragmented_bytes_after
 
-Exit status: 0 done, 2 it could not be done.";
+Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
 
 /// Drops a table with all its entries. They are gone for good.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ Examples:
   foreshore drop bank.foreshore history
   foreshore drop bank.foreshore history --compact
 
-Exit status: 0 the table is gone, 2 there is none of that name, or it could not be dropped.";
+Exit status: 0 the table is gone, 1 the database is damaged, 2 there is none of that name, or it could not be dropped.";
 
 #[derive(Serialize)]
 struct Compacted {

@@ -44,7 +44,9 @@ const EXAMPLES: &str = r#"Examples:
 
 Output:
   {"table":"accounts","key_type":"str","value_type":"i64"}
-  {"key":"alice","value":10}"#;
+  {"key":"alice","value":10}
+
+Exit status: 0 everything was written, or nobody read on; 1 the database is damaged; 2 it could not be done."#;
 
 /// The line before the entries of a table.
 #[derive(Serialize)]

@@ -55,7 +55,7 @@ Examples:
   foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
-Exit status: 0 all is well, 1 a check failed, 2 wrong usage or the work could not be done.
+Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done.
 With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output;
 wrong usage has the code \"usage\". Standard error has it in words.";
 

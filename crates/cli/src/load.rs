@@ -81,7 +81,7 @@ Examples:
   foreshore load shop.foreshore events.jsonl --key-column timestamp --key-type i64
   foreshore dump old.foreshore | foreshore load new.foreshore - --format jsonl
 
-Exit status: 0 everything was loaded, 2 it was not.";
+Exit status: 0 everything was loaded, 1 the database is damaged, 2 not everything was loaded.";
 
 #[derive(Serialize)]
 struct Outcome {

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     error::Error,
     io::{self, Write},
+    path::Path,
     process::ExitCode,
 };
 
@@ -14,7 +15,7 @@ pub(crate) const CHECK_FAILED: u8 = 1;
 /// The exit status when the program was used wrongly or could not do its work.
 pub(crate) const TROUBLE: u8 = 2;
 
-/// Why a subcommand could not do its work. Printed with what to do next; exit status 2.
+/// Why a subcommand could not do its work. Printed with what to do next; exit status 1 for damage, 2 for everything else.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The arguments do not make sense together.
@@ -97,6 +98,15 @@ impl CliError {
         }
     }
 
+    /// The database that is damaged, if that is the cause.
+    fn damaged(&self) -> Option<&Path> {
+        match self {
+            CliError::Database(foreshore::Error::Corrupted { path, .. }) => Some(path),
+            CliError::Partial { cause, .. } => cause.damaged(),
+            _ => None,
+        }
+    }
+
     /// Whether a reader has gone away.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
@@ -117,13 +127,21 @@ impl CliError {
             }
             cause = error.source();
         }
+        if let Some(path) = self.damaged().filter(|_| !text.contains("foreshore salvage")) {
+            text.push_str(&format!("\n  next: {}", after_damage(path)));
+        }
         // Standard error may be closed; there is nobody left to tell then.
         let _ = writeln!(io::stderr().lock(), "error: {}", printable(&text));
         if json {
             let _ = json_failure(self.code(), &text);
         }
-        ExitCode::from(TROUBLE)
+        ExitCode::from(if self.damaged().is_some() { CHECK_FAILED } else { TROUBLE })
     }
+}
+
+/// What to do about a damaged database.
+pub(crate) fn after_damage(database: &Path) -> String {
+    format!("restore a backup, or save what can be read: foreshore salvage {} NEW_DIR", database.display())
 }
 
 /// Prints why something failed as programs read it.

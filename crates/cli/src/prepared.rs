@@ -36,7 +36,9 @@ An id that is no text is shown, and given, as hex:00ff…
 Examples:
   foreshore prepared bank.foreshore
   foreshore prepared bank.foreshore --commit 'transfer 17'
-  foreshore prepared bank.foreshore --rollback hex:00ff --json";
+  foreshore prepared bank.foreshore --rollback hex:00ff --json
+
+Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
 
 #[derive(Serialize)]
 struct Outcome {

@@ -75,7 +75,7 @@ Example:
   {"id":6,"session":"a","op":"commit"}
   END
 
-Exit status: 0 every line was a command, 1 some were not, 2 the work could not be done."#;
+Exit status: 0 every line was a command, 1 some were not, or the database is damaged, 2 the work could not be done."#;
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {

@@ -32,7 +32,9 @@ const EXAMPLES: &str = "\
 Examples:
   foreshore stat bank.foreshore
   foreshore stat bank.foreshore --quick
-  foreshore stat bank.foreshore --json | jq '.tables[] | {name, entries}'";
+  foreshore stat bank.foreshore --json | jq '.tables[] | {name, entries}'
+
+Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
 
 #[derive(Serialize)]
 struct Outcome {

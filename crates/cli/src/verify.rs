@@ -10,7 +10,7 @@ use foreshore::{Database, Error, VerifyReport};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, judged, line},
+    output::{CliError, after_damage, json_line, judged, line},
     recovery,
 };
 
@@ -138,8 +138,5 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
-    line(format!(
-        "{0} is damaged: {count}\n  next: restore a backup, or save what can be read: foreshore salvage {0} NEW_DIR",
-        database.display()
-    ))
+    line(format!("{} is damaged: {count}\n  next: {}", database.display(), after_damage(database)))
 }

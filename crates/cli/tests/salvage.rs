@@ -533,7 +533,7 @@ fn a_damaged_log_is_repeated_up_to_the_damage() {
         }
     }
     assert_eq!(found, 1);
-    assert_eq!(scene.run(&["stat", "db"]).status.code(), Some(2));
+    assert_eq!(scene.run(&["stat", "db"]).status.code(), Some(1));
     let (status, report, keys) = scene.salvage();
     assert_eq!(
         (status, &report["source"], &report["complete"]),

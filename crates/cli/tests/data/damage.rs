@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{
     make_database,
-    scene::{Scene, text},
+    scene::{Scene, parsed, text},
 };
 
 /// Damages a leaf of the first table.
@@ -14,6 +14,48 @@ fn damage(database: &Path) {
     let leaf = bytes.chunks(8192).position(is_leaf).unwrap();
     bytes[leaf * 8192 + 4000] ^= 1;
     fs::write(database.join("data"), bytes).unwrap();
+}
+
+#[test]
+fn damage_has_status_1_and_leads_to_salvage() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    damage(&scene.path("db"));
+    for command in ["verify db", "dump db", "stat db", "backup db copy"] {
+        let output = scene.run(command);
+        let said = text(&[output.stdout, output.stderr].concat());
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert_eq!(said.matches("foreshore salvage db NEW_DIR").count(), 1, "{command}: {said}");
+    }
+    let output = scene.run("dump db names --json");
+    assert_eq!(output.status.code(), Some(1));
+    let error = parsed(text(&output.stdout).lines().last().unwrap())["error"].clone();
+    assert_eq!(error["code"], "corrupted");
+    assert!(error["message"].as_str().unwrap().contains("foreshore salvage db NEW_DIR"), "{error}");
+}
+
+/// Data and log are there: it is a database, whatever its control file has become.
+#[test]
+fn an_empty_control_file_is_damage() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    for content in [vec![], vec![0x5A; 8192]] {
+        fs::write(scene.path("db/control"), content).unwrap();
+        for command in ["verify db", "dump db", "stat db", "backup db copy", "compact db", "prepared db"] {
+            let output = scene.run(command);
+            let said = text(&[output.stdout, output.stderr].concat());
+            assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+            assert!(said.contains("db/control is damaged") && said.contains("foreshore salvage"), "{said}");
+        }
+    }
+    scene.succeed("salvage db saved");
+    // Without them it is anything.
+    fs::create_dir(scene.path("other")).unwrap();
+    fs::write(scene.path("other/control"), "").unwrap();
+    assert!(scene.fail("stat other").contains("not a Foreshore database"));
+    // And a backup that was not finished is none.
+    fs::rename(scene.path("db/control"), scene.path("db/control.backup")).unwrap();
+    assert!(scene.fail("stat db").contains("was not finished"));
 }
 
 #[test]
