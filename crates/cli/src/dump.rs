@@ -20,8 +20,11 @@ use cell::Kind;
 
 /// Writes tables as JSON lines, which `load` reads.
 ///
-/// Each table begins with a line that names it and its types; each entry is one line with its key and value. Numbers,
-/// truth values and strings are written as such. All other bytes are written as text in which \xNN stands for a byte
+/// Each table begins with a line that names it and its types; each entry is one line with its key and value. Behind its
+/// entries a line says that this was all of the table, how many entries it has, and how many tables follow: `load` refuses a
+/// dump that ends before, or has another number of them.
+///
+/// Numbers, truth values and strings are written as such. All other bytes are written as text in which \xNN stands for a byte
 /// that is no printable character and \\ for a backslash.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,8 +46,9 @@ const EXAMPLES: &str = r#"Examples:
   foreshore dump old.foreshore | foreshore load new.foreshore - --format jsonl
 
 Output:
-  {"table":"accounts","key_type":"str","value_type":"i64"}
+  {"table":"accounts","key_type":"str","value_type":"i64","ends":true}
   {"key":"alice","value":10}
+  {"end":"accounts","entries":1,"tables_left":0}
 
 Exit status: 0 everything was written, or nobody read on; 1 the database is damaged; 2 it could not be done."#;
 
@@ -54,12 +58,22 @@ struct Header<'t> {
     table: &'t str,
     key_type: &'t str,
     value_type: &'t str,
+    /// A line with the table's [`End`] follows its entries.
+    ends: bool,
 }
 
 #[derive(Serialize)]
 struct Entry {
     key: Value,
     value: Value,
+}
+
+/// The line behind the entries of a table.
+#[derive(Serialize)]
+struct End<'t> {
+    end: &'t str,
+    entries: u64,
+    tables_left: u64,
 }
 
 /// What was attempted when it fails.
@@ -79,15 +93,21 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
         }
     }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
-    for table in &tables {
-        dump_table(&db, table, &mut out)?;
+    for (table, tables_left) in tables.iter().zip((0..tables.len() as u64).rev()) {
+        dump_table(&db, table, tables_left, &mut out)?;
     }
     out.flush().map_err(CliError::io(TO_STDOUT))?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> Result<(), CliError> {
+/// Writes a table, behind which so many others are left.
+pub(crate) fn dump_table(
+    db: &Database,
+    table: &TableDescription,
+    tables_left: u64,
+    out: &mut impl Write,
+) -> Result<(), CliError> {
     let TableDescription { name, key_type, value_type, .. } = table;
     let failed = |source| CliError::Io { action: TO_STDOUT.to_owned(), source };
     write_header(out, name, key_type, value_type).map_err(failed)?;
@@ -99,12 +119,15 @@ fn dump_table(db: &Database, table: &TableDescription, out: &mut impl Write) -> 
         ..TransactOptions::default()
     })?;
     let table = TableDefinition::encoded(name);
+    let mut entries = 0;
     tx.lock_table(table, TableLock::Shared)?;
     let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
     while let Some((key, value)) = cursor.next_encoded(&mut tx)? {
         write_entry(out, keys.key_to_json(key), values.value_to_json(value)).map_err(failed)?;
+        entries += 1;
     }
-    Ok(tx.commit()?)
+    tx.commit()?;
+    write_end(out, name, entries, tables_left).map_err(failed)
 }
 
 /// The line before the entries of a table.
@@ -114,12 +137,17 @@ pub(crate) fn write_header(
     key_type: &str,
     value_type: &str,
 ) -> io::Result<()> {
-    write_line(out, &Header { table, key_type, value_type })
+    write_line(out, &Header { table, key_type, value_type, ends: true })
 }
 
 /// The line of an entry.
 pub(crate) fn write_entry(out: &mut impl Write, key: Value, value: Value) -> io::Result<()> {
     write_line(out, &Entry { key, value })
+}
+
+/// The line behind the entries of a table: how many there were, and how many tables follow.
+pub(crate) fn write_end(out: &mut impl Write, table: &str, entries: u64, tables_left: u64) -> io::Result<()> {
+    write_line(out, &End { end: table, entries, tables_left })
 }
 
 fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

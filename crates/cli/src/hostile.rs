@@ -13,10 +13,9 @@ use foreshore_env::{
     time::{Duration, Instant},
 };
 use foreshore_testkit::FaultyDisk;
-use serde_json::Value;
 
 use crate::{
-    dump::{cell::Kind, write_entry, write_header},
+    dump::dump_table,
     load::{
         sink::Sink,
         source::{self, Columns, Form},
@@ -67,18 +66,7 @@ fn end(db: &Database, begun: Instant) {
     assert!(report.is_sound(), "{:?}", report.problems.first());
     let tables = db.tables().expect("a sound database");
     for table in &tables {
-        let dumped = db.transact(|tx| {
-            let mut out = io::sink();
-            let written = write_header(&mut out, &table.name, &table.key_type, &table.value_type);
-            written.expect("nothing that could fail");
-            let (keys, values) = (Kind::of(&table.key_type), Kind::of(&table.value_type));
-            for entry in tx.range(foreshore::TableDefinition::encoded(&table.name), ..)? {
-                let (key, value) = entry?;
-                let (key, value): (Value, Value) = (keys.key_to_json(&key), values.value_to_json(&value));
-                write_entry(&mut out, key, value).expect("nothing that could fail");
-            }
-            Ok(())
-        });
+        let dumped = dump_table(db, table, 0, &mut io::sink());
         dumped.expect("a sound database");
     }
     assert!(begun.elapsed() < LONGEST, "it takes {:?}", begun.elapsed());

@@ -1,5 +1,6 @@
 //! `foreshore load`.
 
+mod ends;
 pub(crate) mod sink;
 pub(crate) mod source;
 
@@ -27,11 +28,12 @@ use source::{Columns, Form};
 ///
 /// Of CSV and TSV, with a header line, one column is the key; the value is a JSON object of all other columns, or one of
 /// them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields. What `dump`
-/// wrote brings its tables and types with it.
+/// wrote brings its tables and types with it; where a table's first line says that an end follows ("ends":true), as `dump` writes
+/// it, an input without that end, or with another number of entries than it names, is refused: it was cut off.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it are in the database. After any other failure, such as a full disk, the error says how many entries are there, and the line
-/// of the last one. An input that is refused at its first entry makes no database, and no table.
+/// it are in the database. After any other failure, such as a full disk, or a dump that is not whole, the error says how
+/// many entries are there, and the line of the last one. An input that is refused at its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -171,6 +173,10 @@ fn first_failure(
         Err(CliError::Line { line, complaint, .. }) => {
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
+        Err(cause @ CliError::IncompleteDump(_)) if entries == 0 => Err(CliError::Partial {
+            cause: Box::new(cause),
+            done: "no entry of it is in the database".to_owned(),
+        }),
         Err(cause) if entries > 0 => Err(CliError::Partial {
             cause: Box::new(cause),
             done: if durable {

@@ -50,6 +50,9 @@ pub(crate) enum CliError {
         /// Entries before it that are in the database now, if that is known.
         entries: Option<u64>,
     },
+    /// A dump promises more than came.
+    #[error("the dump is not whole: {0}\n  next: dump it again")]
+    IncompleteDump(String),
     /// The work was broken off when some of it had been done.
     #[error("{cause}\n  {done}")]
     Partial {
@@ -94,6 +97,7 @@ impl CliError {
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
             CliError::Partial { cause, .. } => cause.code(),
+            CliError::IncompleteDump(_) => "incomplete_dump",
             CliError::Line { .. } | CliError::Other(_) => "other",
         }
     }

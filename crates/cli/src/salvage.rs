@@ -158,8 +158,10 @@ fn to_stdout(args: &SalvageArgs) -> bool {
 /// Writes all tables; what is to be said of them.
 fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> {
     let mut tables = Vec::new();
-    for table in salvage.tables() {
-        let rows = target.save(salvage, &table)?;
+    let found = salvage.tables();
+    let left = (0..found.len() as u64).rev();
+    for (table, tables_left) in found.into_iter().zip(left) {
+        let rows = target.save(salvage, &table, tables_left)?;
         tables.push(Table {
             rows: rows.rows,
             named: table.types.is_some(),

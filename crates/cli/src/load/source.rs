@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use serde_json::Value as Json;
 
-use super::sink::Sink;
+use super::{ends::Ends, sink::Sink};
 use crate::{dump::cell::Kind, output::CliError};
 
 /// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key and value take
@@ -202,6 +202,7 @@ enum Lines {
 
 fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -> Result<(), CliError> {
     let mut lines = Lines::Unknown;
+    let mut ends = Ends::default();
     let mut tables = 0;
     let mut text = Vec::new();
     for line in 1.. {
@@ -212,7 +213,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             return if matches!(lines, Lines::Unknown) {
                 Err(CliError::usage("the input is empty", "give it an object in each line"))
             } else {
-                Ok(())
+                ends.finish()
             };
         }
         if length > LONGEST_LINE {
@@ -222,7 +223,8 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             continue;
         }
         let json: Json = serde_json::from_slice(&text).map_err(|error| at_line(line, error))?;
-        if let Some((table, key_type, value_type)) = dump_header(&json) {
+        if let Some(Header { table, key_type, value_type, ends: promised }) = dump_header(&json) {
+            ends.begin(line, table, promised)?;
             tables += 1;
             if tables > 1 && columns.table.is_some() {
                 let hint = "leave out --table, or dump one table";
@@ -235,6 +237,9 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         if let Lines::Unknown = lines {
             sink.begin_table(columns.table()?, &columns.key_type, "str")?;
             lines = Lines::Objects { keys: Kind::of(&columns.key_type) };
+        }
+        if ends.is_end(line, &json)? {
+            continue;
         }
         let (key, value) = match &lines {
             Lines::Dump { keys, values } => dump_entry(&json, *keys, *values),
@@ -253,11 +258,24 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
     Ok(())
 }
 
-/// Table, key type and value type, if this is the line that begins a table in a dump.
-fn dump_header(json: &Json) -> Option<(&str, &str, &str)> {
-    let object = json.as_object().filter(|object| object.len() == 3)?;
+/// The line that begins a table in a dump.
+struct Header<'j> {
+    table: &'j str,
+    key_type: &'j str,
+    value_type: &'j str,
+    /// Whether a line is to end it. Older dumps have none, nor has what somebody writes.
+    ends: bool,
+}
+
+fn dump_header(json: &Json) -> Option<Header<'_>> {
+    let object = json.as_object()?;
     let text = |name: &str| object.get(name)?.as_str();
-    Some((text("table")?, text("key_type")?, text("value_type")?))
+    let ends = match (object.len(), object.get("ends")) {
+        (3, None) => false,
+        (4, Some(ends)) => ends.as_bool()?,
+        _ => return None,
+    };
+    Some(Header { table: text("table")?, key_type: text("key_type")?, value_type: text("value_type")?, ends })
 }
 
 fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {

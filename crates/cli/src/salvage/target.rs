@@ -18,7 +18,7 @@ use foreshore_env::{
 use serde_json::Value;
 
 use crate::{
-    dump::{cell::Kind, write_entry, write_header},
+    dump::{cell::Kind, write_end, write_entry, write_header},
     load::sink::Sink,
     output::CliError,
 };
@@ -194,8 +194,13 @@ impl Target {
         Target::Lines { out: BufWriter::with_capacity(64 << 10, out), action: format!("write to {name}") }
     }
 
-    /// Writes what can be read of a table.
-    pub(super) fn save(&mut self, salvage: &Salvage, table: &SalvageTable) -> Result<SalvagedRows, CliError> {
+    /// Writes what can be read of a table, behind which so many others are left.
+    pub(super) fn save(
+        &mut self,
+        salvage: &Salvage,
+        table: &SalvageTable,
+        tables_left: u64,
+    ) -> Result<SalvagedRows, CliError> {
         let (key_type, value_type) = match &table.types {
             Some((key, value)) => (key.as_str(), value.as_str()),
             None => ("bytes", "bytes"),
@@ -227,10 +232,14 @@ impl Target {
                 let json = |key: &[u8], value: &[u8]| -> (Value, Value) {
                     (keys.key_to_json(key), values.value_to_json(value))
                 };
-                salvage.rows(table, |key, value| {
+                let rows = salvage.rows(table, |key, value| {
                     let (key, value) = json(key, value);
                     note(write_entry(out, key, value).map_err(failed))
-                })?
+                })?;
+                if failure.is_none() {
+                    write_end(out, &table.name, rows.rows, tables_left).map_err(failed)?;
+                }
+                rows
             }
         };
         failure.map_or(Ok(rows), Err)

@@ -2,6 +2,7 @@
 //! explained.
 
 mod damage;
+mod dumps;
 mod scene;
 
 use std::{fs, path::Path, process::Command};
@@ -37,7 +38,7 @@ fn a_dump_loads_back_to_the_same_dump() {
     let scene = Scene::new();
     make_database(&scene.path("one"));
     let dump = scene.succeed("dump one");
-    assert!(dump.contains(r#"{"table":"names","key_type":"str","value_type":"u64"}"#), "{dump}");
+    assert!(dump.contains(r#"{"table":"names","key_type":"str","value_type":"u64","ends":true}"#), "{dump}");
     assert!(dump.contains(r#"{"key":"alice","value":18446744073709551615}"#), "{dump}");
     scene.write("dump.jsonl", &dump);
     let report = scene.json("load two dump.jsonl --json");
@@ -65,7 +66,7 @@ fn csv_comes_in_by_a_key_column() {
     assert_eq!(
         scene.dump("db people"),
         [
-            r#"{"table":"people","key_type":"u32","value_type":"str"}"#,
+            r#"{"table":"people","key_type":"u32","value_type":"str","ends":true}"#,
             r#"{"key":9,"value":"{\"name\":\"Ann\",\"city\":\"New\\nYork\"}"}"#,
             r#"{"key":10,"value":"{\"name\":\"Smith, John\",\"city\":\"Zürich\"}"}"#,
             r#"{"key":100,"value":"{\"name\":\"Bob\",\"city\":\"\"}"}"#,

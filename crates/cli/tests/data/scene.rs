@@ -83,8 +83,10 @@ impl Scene {
         serde_json::from_str(&self.succeed(arguments)).unwrap()
     }
 
+    /// The headers and the entries of a dump, without the lines that close tables.
     pub(crate) fn dump(&self, arguments: &str) -> Vec<Json> {
-        self.succeed(&format!("dump {arguments}")).lines().map(parsed).collect()
+        let lines = self.succeed(&format!("dump {arguments}"));
+        lines.lines().map(parsed).filter(|line| line.get("end").is_none()).collect()
     }
 }
 

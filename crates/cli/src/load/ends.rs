@@ -1,0 +1,80 @@
+//! The ends of tables in a dump: whether all that `dump` has written is there.
+
+use serde_json::Value as Json;
+
+use crate::output::CliError;
+
+/// What was promised of the tables of a dump, and what has come.
+#[derive(Default)]
+pub(super) struct Ends {
+    /// The table whose end is to come.
+    open: Option<String>,
+    /// Its entries until now.
+    entries: u64,
+    /// Whether the last line was an end: no entry follows.
+    ended: bool,
+    /// Tables that are to follow, as the last end says.
+    tables_left: u64,
+}
+
+impl Ends {
+    /// A table begins at this line; `promised` if it is to have an end.
+    pub(super) fn begin(&mut self, line: u64, table: &str, promised: bool) -> Result<(), CliError> {
+        if let Some(open) = &self.open {
+            return Err(incomplete(format!("line {line}: the end of table {open:?} is missing before it")));
+        }
+        self.open = promised.then(|| table.to_owned());
+        self.entries = 0;
+        self.ended = false;
+        Ok(())
+    }
+
+    /// Whether this line ends the table, as it was promised. Any other is an entry, and is counted.
+    pub(super) fn is_end(&mut self, line: u64, json: &Json) -> Result<bool, CliError> {
+        if self.ended {
+            return Err(incomplete(format!("line {line}: the header of a table is missing before it")));
+        }
+        let Some(table) = &self.open else { return Ok(false) };
+        let Some((end, entries, tables_left)) = end(json) else {
+            self.entries += 1;
+            return Ok(false);
+        };
+        if end != table {
+            return Err(incomplete(format!(
+                "line {line}: the end of table {end:?} stands where that of {table:?} should"
+            )));
+        }
+        if entries != self.entries {
+            let found = self.entries;
+            return Err(incomplete(format!(
+                "line {line}: {found} entries of table {table:?} have come, of {entries}"
+            )));
+        }
+        if self.tables_left > 0 && tables_left + 1 != self.tables_left {
+            return Err(incomplete(format!("line {line}: tables are missing before {table:?}")));
+        }
+        *self = Ends { ended: true, tables_left, ..Ends::default() };
+        Ok(true)
+    }
+
+    /// The input has ended.
+    pub(super) fn finish(&self) -> Result<(), CliError> {
+        match (&self.open, self.tables_left) {
+            (Some(table), _) => Err(incomplete(format!("it ends before table {table:?} does"))),
+            (None, 0) => Ok(()),
+            (None, left) => Err(incomplete(format!("it ends too early: {left} tables should follow"))),
+        }
+    }
+}
+
+/// Table, entries, and tables that follow, if this is the line that ends a table.
+fn end(json: &Json) -> Option<(&str, u64, u64)> {
+    let object = json.as_object().filter(|object| object.len() == 3)?;
+    let count = |name: &str| object.get(name)?.as_u64();
+    Some((object.get("end")?.as_str()?, count("entries")?, count("tables_left")?))
+}
+
+#[cold]
+fn incomplete(complaint: String) -> CliError {
+    CliError::IncompleteDump(complaint)
+}

@@ -1,0 +1,96 @@
+//! What `dump` writes is whole, or does not load as if it were.
+
+use crate::{
+    make_database,
+    scene::{Scene, parsed, text},
+};
+
+#[test]
+fn a_dump_that_was_cut_off_is_refused() {
+    let scene = Scene::new();
+    make_database(&scene.path("one"));
+    let dump = scene.succeed("dump one");
+    let ends: Vec<usize> = dump.match_indices('\n').map(|(place, _)| place + 1).collect();
+    assert_eq!(ends.len(), 16, "four tables, with a header and an end each, and eight entries");
+    let mut begin = 0;
+    for (number, &end) in ends.iter().enumerate() {
+        // In the middle of each line, and behind each but the last.
+        for cut in [begin + (end - begin) / 2, end] {
+            if cut == dump.len() {
+                continue;
+            }
+            let output = scene.run_with_input("load two - --format jsonl --replace", &dump.as_bytes()[..cut]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{cut}: {said}");
+            let entries = dump[..cut].lines().filter(|line| line.starts_with("{\"key\"")).count();
+            if cut == end {
+                let kept = if entries == 0 {
+                    "no entry of it is in the database".to_owned()
+                } else {
+                    format!("{entries} entries are in the database, the last of them from line ")
+                };
+                assert!(said.contains("the dump is not whole") && said.contains(&kept), "{cut}: {said}");
+            } else {
+                assert!(said.contains(&format!("line {}: ", number + 1)), "{cut}: {said}");
+            }
+        }
+        begin = end;
+    }
+    // What is whole but for the last end of a line is whole.
+    let output =
+        scene.run_with_input("load two - --format jsonl --replace", &dump.as_bytes()[..dump.len() - 1]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(scene.succeed("dump two"), dump);
+}
+
+#[test]
+fn the_end_of_a_table_is_compared_with_what_came() {
+    const HEAD: &str = r#"{"table":"t","key_type":"str","value_type":"i64","ends":true}"#;
+    const ENTRY: &str = r#"{"key":"a","value":1}"#;
+    const LAST: &str = r#"{"end":"t","entries":1,"tables_left":0}"#;
+    let scene = Scene::new();
+    for (lines, part) in [
+        (vec![HEAD, LAST], "line 2: 0 entries"),
+        (vec![HEAD, ENTRY, r#"{"key":"b","value":2}"#, LAST], "line 4: 2 entries"),
+        (vec![HEAD, ENTRY, r#"{"end":"u","entries":1,"tables_left":0}"#], "line 3: the end of table \"u\""),
+        (vec![HEAD, ENTRY, LAST, ENTRY], "line 4: "),
+        (vec![HEAD, ENTRY, HEAD, ENTRY, LAST], "line 3: "),
+        (vec![HEAD, ENTRY, r#"{"end":"t","entries":1,"tables_left":1}"#], "too early"),
+        (
+            vec![HEAD, ENTRY, r#"{"end":"t","entries":1,"tables_left":2}"#, HEAD, ENTRY, LAST],
+            "line 6: tables are missing",
+        ),
+    ] {
+        let input = lines.join("\n");
+        let output = scene.run_with_input("load db - --format jsonl --replace --json", input.as_bytes());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{input}: {said}");
+        assert!(said.contains("the dump is not whole") && said.contains(part), "{input}: {said}");
+        assert_eq!(parsed(&text(&output.stdout))["error"]["code"], "incomplete_dump");
+    }
+    // One dump behind the other.
+    let input = [HEAD, ENTRY, LAST, &HEAD.replace("\"t\"", "\"u\""), ENTRY, &LAST.replace("\"t\"", "\"u\"")];
+    let output = scene.run_with_input("load two - --format jsonl", input.join("\n").as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// Dumps of older programs, and files that somebody has written.
+#[test]
+fn what_promises_no_end_needs_none() {
+    let scene = Scene::new();
+    make_database(&scene.path("one"));
+    let dump = scene.succeed("dump one");
+    let plain: String = dump
+        .lines()
+        .filter(|line| !line.starts_with("{\"end\""))
+        .map(|line| line.replace(",\"ends\":true", "") + "\n")
+        .collect();
+    assert_eq!(plain.lines().count(), 12);
+    scene.write("plain.jsonl", &plain);
+    scene.succeed("load two plain.jsonl");
+    assert_eq!(scene.succeed("dump two"), dump);
+    // Objects of the user's own may have such fields.
+    scene.write("own.jsonl", "{\"end\":\"names\",\"entries\":7,\"tables_left\":0}\n");
+    scene.succeed("load own own.jsonl --key-column end");
+    assert_eq!(scene.dump("own")[1]["key"], "names");
+}
