@@ -115,7 +115,7 @@ pub(crate) fn dump_table(
     // Step by step and not by `transact`: what was written to a pipe cannot be written again.
     let mut tx = db.begin_with(&TransactOptions {
         label: Some("dump".into()),
-        deadline: Some(PATIENCE),
+        lock_timeout: Some(PATIENCE),
         ..TransactOptions::default()
     })?;
     let table = TableDefinition::encoded(name);

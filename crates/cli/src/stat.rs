@@ -68,9 +68,10 @@ struct Table {
     content: Option<Content>,
 }
 
+/// What is in a table.
 #[derive(Default, Serialize)]
-struct Content {
-    entries: u64,
+pub(crate) struct Content {
+    pub(crate) entries: u64,
     key_bytes: u64,
     value_bytes: u64,
 }
@@ -107,10 +108,11 @@ fn retention(db: &Database) -> Retention {
     }
 }
 
-fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
+/// Counts the entries of a table.
+pub(crate) fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
     let table = TableDefinition::encoded(name);
     let mut content = Content::default();
-    let options = TransactOptions { deadline: Some(PATIENCE), ..TransactOptions::default() };
+    let options = TransactOptions { lock_timeout: Some(PATIENCE), ..TransactOptions::default() };
     db.transact_with(&options, |tx| {
         content = Content::default();
         tx.lock_table(table, TableLock::Shared)?;

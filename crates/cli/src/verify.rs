@@ -30,7 +30,7 @@ pub(crate) struct VerifyArgs {
     json: bool,
 }
 
-/// How long those who look at tables wait for locks: only a prepared transaction, about which nobody has decided, can have some.
+/// How long those who look at tables wait for a lock: only a prepared transaction, about which nobody has decided, can have some.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
@@ -140,3 +140,6 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     };
     line(format!("{} is damaged: {count}\n  next: {}", database.display(), after_damage(database)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,28 @@
 //! What `dump` writes is whole, or does not load as if it were.
 
+use foreshore::{Database, TableDefinition, TableLock};
 use crate::{
     make_database,
     scene::{Scene, parsed, text},
 };
+
+/// Nobody decides about a prepared transaction here, so nobody waits for its locks for long.
+#[test]
+fn locks_are_waited_for_with_patience() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let db = Database::open(scene.path("db")).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.lock_table(TableDefinition::encoded("names"), TableLock::Exclusive).unwrap();
+    tx.put(TableDefinition::<&str, u64>::new("names"), "carol", 1).unwrap();
+    tx.prepare(b"held").unwrap();
+    db.close().unwrap();
+    for command in ["dump db", "stat db"] {
+        let output = scene.run(command);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.contains("names")), (Some(2), true), "{command}: {said}");
+    }
+}
 
 #[test]
 fn a_dump_that_was_cut_off_is_refused() {
