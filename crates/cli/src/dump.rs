@@ -24,8 +24,9 @@ use cell::Kind;
 /// entries a line says that this was all of the table, how many entries it has, and how many tables follow: `load` refuses a
 /// dump that ends before, or has another number of them.
 ///
-/// Numbers, truth values and strings are written as such. All other bytes are written as text in which \xNN stands for a byte
-/// that is no printable character and \\ for a backslash.
+/// Numbers, truth values and strings are written as such; whole numbers that need more than 64 bits as strings of digits. Of all
+/// other types the bytes are written, as text in which \xNN stands for a byte that is no printable character and \\ for a
+/// backslash, and so are floats that are no number or infinite: {"bytes":"…"}.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DumpArgs {

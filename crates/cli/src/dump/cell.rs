@@ -1,10 +1,12 @@
 //! Keys and values as JSON and back, by the type names in the catalogue.
 //!
-//! Each kind has one JSON form that gives the same bytes back. Bytes that are no encoding of their table's type, which
-//! only a tool can have written, become `{"bytes": "…"}`, which every kind reads.
+//! Each kind has one JSON form that gives the same bytes back. What JSON cannot say becomes `{"bytes": "…"}`, which every kind
+//! reads: floats that are not finite, and bytes that are no encoding of their table's type, which only a tool can have written.
+
+use std::{fmt::Display, str::FromStr};
 
 use foreshore::{Key, Value};
-use serde_json::{Value as Json, json};
+use serde_json::{Number, Value as Json, json};
 
 /// How a type is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +15,15 @@ pub(crate) enum Kind {
     U16,
     U32,
     U64,
+    U128,
     I8,
     I16,
     I32,
     I64,
+    I128,
+    /// As a value; no key is a float.
+    F32,
+    F64,
     Bool,
     Str,
     /// Byte strings, and everything else: as text with escapes.
@@ -26,7 +33,9 @@ pub(crate) enum Kind {
 /// Calls a macro with each integer kind and its type.
 macro_rules! for_integers {
     ($each:ident) => {
-        $each! { U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64 }
+        $each! {
+            U8 u8, U16 u16, U32 u32, U64 u64, U128 u128, I8 i8, I16 i16, I32 i32, I64 i64, I128 i128
+        }
     };
 }
 
@@ -49,6 +58,8 @@ macro_rules! conversions {
             pub(crate) fn of(type_name: &str) -> Kind {
                 match type_name {
                     $(stringify!($ty) => Kind::$kind,)*
+                    "f32" => Kind::F32,
+                    "f64" => Kind::F64,
                     "bool" => Kind::Bool,
                     "str" => Kind::Str,
                     _ => Kind::Bytes,
@@ -58,10 +69,10 @@ macro_rules! conversions {
             /// An encoded key as JSON.
             pub(crate) fn key_to_json(self, bytes: &[u8]) -> Json {
                 let json = match self {
-                    $(Kind::$kind => <$ty as Key>::decode(bytes).ok().map(Json::from),)*
+                    $(Kind::$kind => <$ty as Key>::decode(bytes).ok().map(whole),)*
                     Kind::Bool => <bool as Key>::decode(bytes).ok().map(Json::from),
                     Kind::Str => <&str as Key>::decode(bytes).ok().map(Json::from),
-                    Kind::Bytes => Some(escape(bytes).into()),
+                    Kind::Bytes | Kind::F32 | Kind::F64 => Some(escape(bytes).into()),
                 };
                 json.unwrap_or_else(|| json!({ "bytes": escape(bytes) }))
             }
@@ -69,7 +80,9 @@ macro_rules! conversions {
             /// An encoded value as JSON.
             pub(crate) fn value_to_json(self, bytes: &[u8]) -> Json {
                 let json = match self {
-                    $(Kind::$kind => <$ty as Value>::decode(bytes).ok().map(Json::from),)*
+                    $(Kind::$kind => <$ty as Value>::decode(bytes).ok().map(whole),)*
+                    Kind::F32 => <f32 as Value>::decode(bytes).ok().and_then(|number| float(number.into())),
+                    Kind::F64 => <f64 as Value>::decode(bytes).ok().and_then(float),
                     Kind::Bool => <bool as Value>::decode(bytes).ok().map(Json::from),
                     Kind::Str => <&str as Value>::decode(bytes).ok().map(Json::from),
                     Kind::Bytes => Some(escape(bytes).into()),
@@ -83,7 +96,7 @@ macro_rules! conversions {
                     $(Kind::$kind => integer::<$ty>(json).map(|number| encoded_key(&number)),)*
                     Kind::Bool => json.as_bool().map(|truth| encoded_key(&truth)),
                     Kind::Str => json.as_str().map(|text| encoded_key(&text)),
-                    Kind::Bytes => json.as_str().map(unescape).transpose()?,
+                    Kind::Bytes | Kind::F32 | Kind::F64 => json.as_str().map(unescape).transpose()?,
                 };
                 self.or_bytes(bytes, json)
             }
@@ -92,6 +105,8 @@ macro_rules! conversions {
             pub(crate) fn value_from_json(self, json: &Json) -> Result<Vec<u8>, String> {
                 let bytes = match self {
                     $(Kind::$kind => integer::<$ty>(json).map(|number| encoded_value(&number)),)*
+                    Kind::F32 => json.as_f64().map(|number| encoded_value(&(number as f32))),
+                    Kind::F64 => json.as_f64().map(|number| encoded_value(&number)),
                     Kind::Bool => json.as_bool().map(|truth| encoded_value(&truth)),
                     Kind::Str => json.as_str().map(|text| encoded_value(&text)),
                     Kind::Bytes => json.as_str().map(unescape).transpose()?,
@@ -112,7 +127,7 @@ macro_rules! conversions {
                         _ => Err(format!("{text:?} is neither true nor false")),
                     },
                     Kind::Str => Ok(encoded_key(&text)),
-                    Kind::Bytes => unescape(text),
+                    Kind::Bytes | Kind::F32 | Kind::F64 => unescape(text),
                 }
             }
 
@@ -120,6 +135,7 @@ macro_rules! conversions {
             fn expected(self) -> &'static str {
                 match self {
                     $(Kind::$kind => concat!("a whole number that fits ", stringify!($ty)),)*
+                    Kind::F32 | Kind::F64 => "a number",
                     Kind::Bool => "true or false",
                     Kind::Str | Kind::Bytes => "a string",
                 }
@@ -131,7 +147,10 @@ for_integers!(conversions);
 
 impl Kind {
     fn or_bytes(self, bytes: Option<Vec<u8>>, json: &Json) -> Result<Vec<u8>, String> {
-        match (bytes, json.get("bytes").and_then(Json::as_str)) {
+        // Older dumps have these types as bytes, in a string.
+        let once_bytes = matches!(self, Kind::U128 | Kind::I128 | Kind::F32 | Kind::F64);
+        let escaped = if once_bytes { json.as_str() } else { None };
+        match (bytes, escaped.or_else(|| json.get("bytes")?.as_str())) {
             (Some(bytes), _) => Ok(bytes),
             (None, Some(escaped)) => unescape(escaped),
             (None, None) => Err(format!("expected {}, found {json}", self.expected())),
@@ -139,12 +158,31 @@ impl Kind {
     }
 }
 
-fn integer<T: TryFrom<u64> + TryFrom<i64>>(json: &Json) -> Option<T> {
+/// A whole number: as a string, if programs that read JSON would not have all of its digits.
+fn whole<T: Copy + TryInto<u64> + TryInto<i64> + Display>(number: T) -> Json {
+    let (unsigned, signed): (Result<u64, _>, Result<i64, _>) = (number.try_into(), number.try_into());
+    match (unsigned, signed) {
+        (Ok(number), _) => number.into(),
+        (_, Ok(number)) => number.into(),
+        _ => number.to_string().into(),
+    }
+}
+
+/// The longest string in which an older dump has a number of 128 bits as bytes that need no escape. Digits that do not fit 64 bits are
+/// more.
+const NUMBER_BYTES: usize = 16;
+
+fn integer<T: TryFrom<u64> + TryFrom<i64> + FromStr>(json: &Json) -> Option<T> {
     match (json.as_u64(), json.as_i64()) {
         (Some(number), _) => number.try_into().ok(),
         (None, Some(number)) => number.try_into().ok(),
-        (None, None) => None,
+        (None, None) => json.as_str().filter(|text| text.len() > NUMBER_BYTES)?.parse().ok(),
     }
+}
+
+/// A float that JSON can say.
+fn float(number: f64) -> Option<Json> {
+    Number::from_f64(number).map(Json::from)
 }
 
 /// Any bytes as text: printable text stays as it is, a backslash becomes two, and every other byte `\xNN`.
@@ -203,18 +241,41 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    const KINDS: [&str; 12] =
-        ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "bool", "str", "bytes", "(str, f64)"];
+    const KINDS: [&str; 16] = [
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "u128",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "i128",
+        "f32",
+        "f64",
+        "bool",
+        "str",
+        "bytes",
+        "(str, f64)",
+    ];
 
     /// All byte strings of up to two bytes, and some longer ones.
     fn samples() -> impl Iterator<Item = Vec<u8>> {
         let short = (0..=2_u32).flat_map(|length| {
             (0..256_u32.pow(length)).map(move |number| number.to_le_bytes()[..length as usize].to_vec())
         });
-        let long = [4, 8, 9]
+        let long = [4, 8, 9, 16]
             .into_iter()
             .flat_map(|length| [0x00, 0x01, 0x7F, 0x80, 0xC3, 0xFF].map(|byte| vec![byte; length]));
         short.chain(long).chain([
+            // A float that the quick way of reading it would miss, and floats that are none.
+            0.12345678901234567_f64.to_le_bytes().to_vec(),
+            8.5e-323_f64.to_le_bytes().to_vec(),
+            f32::INFINITY.to_le_bytes().to_vec(),
+            f64::NAN.to_le_bytes().to_vec(),
+            (-0.0_f64).to_le_bytes().to_vec(),
+            b"1234567890123456".to_vec(),
             "tschüß \\x41 \u{85}\n\"".into(),
             b"\xF0\x9F\x92".to_vec(),
             "\u{10FFFF}".into(),

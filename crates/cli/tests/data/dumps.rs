@@ -1,6 +1,8 @@
 //! What `dump` writes is whole, or does not load as if it were.
 
 use foreshore::{Database, TableDefinition, TableLock};
+use serde_json::json;
+
 use crate::{
     make_database,
     scene::{Scene, parsed, text},
@@ -112,4 +114,44 @@ fn what_promises_no_end_needs_none() {
     scene.write("own.jsonl", "{\"end\":\"names\",\"entries\":7,\"tables_left\":0}\n");
     scene.succeed("load own own.jsonl --key-column end");
     assert_eq!(scene.dump("own")[1]["key"], "names");
+}
+
+/// Numbers are numbers, where JSON has them; and what older programs wrote of them, which was bytes, is taken.
+#[test]
+fn numbers_of_all_types_are_written_as_such() {
+    const FLOATS: TableDefinition<i128, f64> = TableDefinition::new("floats");
+    const HALVES: TableDefinition<u128, f32> = TableDefinition::new("halves");
+    let scene = Scene::new();
+    let db = Database::open(scene.path("one")).unwrap();
+    db.transact(|tx| {
+        for (key, value) in [(i128::MIN, 0.1), (-1, f64::NAN), (0, -0.0), (i128::MAX, 1e300)] {
+            tx.put(FLOATS, key, value)?;
+        }
+        tx.put(HALVES, u128::MAX, 0.5)?;
+        tx.put(HALVES, 7, f32::INFINITY).map(drop)
+    })
+    .unwrap();
+    db.close().unwrap();
+    let dump = scene.dump("one floats");
+    assert_eq!(dump[1], json!({ "key": i128::MIN.to_string(), "value": 0.1 }));
+    assert_eq!((&dump[2]["key"], dump[2]["value"].get("bytes").is_some()), (&json!(-1), true));
+    assert_eq!(dump[4], json!({ "key": i128::MAX.to_string(), "value": 1e300 }));
+    let dump = scene.dump("one halves");
+    assert_eq!(dump[1]["key"], 7);
+    assert_eq!(dump[2], json!({ "key": u128::MAX.to_string(), "value": 0.5 }));
+    let dump = scene.succeed("dump one");
+    scene.write("dump.jsonl", &dump);
+    scene.succeed("load two dump.jsonl");
+    assert_eq!(scene.succeed("dump two"), dump);
+    scene.write(
+        "old.jsonl",
+        r#"{"table":"halves","key_type":"u128","value_type":"f32"}
+           {"key":"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07","value":"\\x00\\x00\\x00?"}
+           {"key":"1234567890123456","value":"\\x00\\x00\\x80?"}"#,
+    );
+    scene.succeed("load old old.jsonl");
+    let dump = scene.dump("old");
+    assert_eq!(dump[1], json!({ "key": 7, "value": 0.5 }));
+    let key = u128::from_be_bytes(*b"1234567890123456");
+    assert_eq!(dump[2], json!({ "key": key.to_string(), "value": 1.0 }));
 }
