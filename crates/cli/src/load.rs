@@ -1,6 +1,7 @@
 //! `foreshore load`.
 
 mod ends;
+mod input;
 pub(crate) mod sink;
 pub(crate) mod source;
 
@@ -12,7 +13,10 @@ use std::{
 };
 
 use foreshore::{Database, Options, limits::MAX_TABLE_NAME_BYTES};
-use foreshore_env::time::{Duration, Instant};
+use foreshore_env::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -21,6 +25,7 @@ use crate::{
     output::{CliError, json_line, line, printable},
     recovery,
 };
+use input::Input;
 use sink::Sink;
 use source::{Columns, Form};
 
@@ -32,7 +37,7 @@ use source::{Columns, Form};
 /// it, an input without that end, or with another number of entries than it names, is refused: it was cut off.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it are in the database. After any other failure, such as a full disk, or a dump that is not whole, the error says how
+/// it are in the database. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error says how
 /// many entries are there, and the line of the last one. An input that is refused at its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -98,7 +103,7 @@ struct Outcome {
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let form = form(&args)?;
     // Before the database is made: a file that is not there makes none.
-    let (reader, length) = open(&args.file)?;
+    let (source, length) = input::open(&args.file)?;
     let mut options = Options::default();
     for (name, value) in &args.settings {
         options.set(name, value)?;
@@ -120,8 +125,11 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
         key_type: args.key_type.clone(),
         value: args.value_column.clone(),
     };
-    let read =
-        source::read(form, BufReader::with_capacity(1 << 18, progress.watch(reader)), &columns, &mut sink);
+    let input = Input::new(source)?;
+    let interrupted = input.interruption();
+    let reader = BufReader::with_capacity(1 << 18, progress.watch(input));
+    let read = source::read(form, reader, &columns, &mut sink)
+        .map_err(|error| if interrupted.load(Ordering::Relaxed) { CliError::Interrupted } else { error });
     // What came before a bad line is kept, as promised.
     let kept = if read.is_ok() { sink.finish() } else { sink.flush() };
     progress.finish();
@@ -173,10 +181,12 @@ fn first_failure(
         Err(CliError::Line { line, complaint, .. }) => {
             Err(CliError::Line { line, complaint, entries: Some(entries) })
         }
-        Err(cause @ CliError::IncompleteDump(_)) if entries == 0 => Err(CliError::Partial {
-            cause: Box::new(cause),
-            done: "no entry of it is in the database".to_owned(),
-        }),
+        Err(cause @ (CliError::IncompleteDump(_) | CliError::Interrupted)) if entries == 0 => {
+            Err(CliError::Partial {
+                cause: Box::new(cause),
+                done: "no entry of it is in the database".to_owned(),
+            })
+        }
         Err(cause) if entries > 0 => Err(CliError::Partial {
             cause: Box::new(cause),
             done: if durable {
@@ -223,23 +233,6 @@ fn is_something_at(path: &Path) -> bool {
     }
 }
 
-type Input = Box<dyn Read>;
-
-/// The input, and its length when that is known.
-fn open(file: &Path) -> Result<(Input, Option<u64>), CliError> {
-    if file == Path::new("-") {
-        return Ok((Box::new(io::stdin().lock()), None));
-    }
-    let trouble = || format!("read {}", file.display());
-    let length = fs::metadata(file).map_err(CliError::io(trouble()))?;
-    if length.is_dir() {
-        return Err(CliError::usage(format!("{} is a directory", file.display()), "name a file"));
-    }
-    #[allow(clippy::disallowed_types, reason = "the user's file, not a part of a database")]
-    let opened = fs::File::open(file).map_err(CliError::io(trouble()))?;
-    Ok((Box::new(opened), length.is_file().then_some(length.len())))
-}
-
 /// Shows on standard error how much of the input was read.
 struct Progress(ProgressBar);
 
@@ -258,8 +251,8 @@ impl Progress {
         Progress(bar)
     }
 
-    fn watch(&self, input: Input) -> Box<dyn Read> {
-        Box::new(self.0.wrap_read(input))
+    fn watch(&self, input: Input) -> impl Read {
+        self.0.wrap_read(input)
     }
 
     fn bytes(&self) -> u64 {

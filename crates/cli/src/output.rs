@@ -53,6 +53,9 @@ pub(crate) enum CliError {
     /// A dump promises more than came.
     #[error("the dump is not whole: {0}\n  next: dump it again")]
     IncompleteDump(String),
+    /// The user has ended the program.
+    #[error("interrupted")]
+    Interrupted,
     /// The work was broken off when some of it had been done.
     #[error("{cause}\n  {done}")]
     Partial {
@@ -98,6 +101,7 @@ impl CliError {
             CliError::Io { .. } => "io",
             CliError::Partial { cause, .. } => cause.code(),
             CliError::IncompleteDump(_) => "incomplete_dump",
+            CliError::Interrupted => "interrupted",
             CliError::Line { .. } | CliError::Other(_) => "other",
         }
     }

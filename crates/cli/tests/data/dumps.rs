@@ -1,5 +1,7 @@
 //! What `dump` writes is whole, or does not load as if it were.
 
+use std::io::Write;
+
 use foreshore::{Database, TableDefinition, TableLock};
 use serde_json::json;
 
@@ -154,4 +156,27 @@ fn numbers_of_all_types_are_written_as_such() {
     assert_eq!(dump[1], json!({ "key": 7, "value": 0.5 }));
     let key = u128::from_be_bytes(*b"1234567890123456");
     assert_eq!(dump[2], json!({ "key": key.to_string(), "value": 1.0 }));
+}
+
+/// Ctrl-C ends a load in good order, also while it waits for its input.
+#[test]
+fn an_interrupted_load_says_how_far_it_came() {
+    let scene = Scene::new();
+    let mut child = scene.start("load db - --format csv --table t --key-type u64 --batch 100");
+    let mut stdin = child.stdin.take().unwrap();
+    // More than the pipe and the program's buffers hold: so it has begun.
+    let filling = "x".repeat(100);
+    let rows: String = (0..20_000).map(|row| format!("{row},{filling}\n")).collect();
+    stdin.write_all(format!("key,value\n{rows}").as_bytes()).unwrap();
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    let (count, _) = said.split_once(" entries are in the database, the last of them from line ").unwrap();
+    let count: usize = count.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(count > 0, "{said}");
+    assert_eq!(scene.dump("db").len(), count + 1, "{said}");
+    drop(stdin);
 }

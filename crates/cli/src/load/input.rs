@@ -1,0 +1,102 @@
+//! The file that is loaded, which Ctrl-C ends.
+
+use std::{
+    fs,
+    io::{self, Cursor, Read},
+    path::Path,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+};
+
+use foreshore_env::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use crate::output::CliError;
+
+/// So much is read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+type Chunk = io::Result<Vec<u8>>;
+
+/// An input that fails when the program is interrupted. A thread of its own reads it, so that this is noticed also while it gives
+/// nothing.
+pub(super) struct Input {
+    chunks: Receiver<Chunk>,
+    chunk: Cursor<Vec<u8>>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Input {
+    /// Begins to read, and to listen for Ctrl-C: once in a program.
+    pub(super) fn new(source: impl Read + Send + 'static) -> Result<Input, CliError> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let (sender, chunks) = sync_channel(1);
+        let (flag, waking) = (Arc::clone(&interrupted), sender.clone());
+        ctrlc::set_handler(move || {
+            flag.store(true, Ordering::Relaxed);
+            // It may wait for a chunk.
+            let _ = waking.send(Err(broken_off()));
+        })
+        .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))?;
+        thread::spawn(move || read_ahead(source, &sender));
+        Ok(Input { chunks, chunk: Cursor::default(), interrupted })
+    }
+
+    /// Whether the program was interrupted. Written by the thread that listens for that; relaxed, because nothing else is told by it.
+    pub(super) fn interruption(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupted)
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(broken_off());
+        }
+        if self.chunk.position() == self.chunk.get_ref().len() as u64 {
+            let chunk = self.chunks.recv().map_err(io::Error::other)?;
+            self.chunk = Cursor::new(chunk?);
+        }
+        self.chunk.read(buffer)
+    }
+}
+
+fn broken_off() -> io::Error {
+    io::Error::other("interrupted")
+}
+
+/// Gives one chunk after the other, and at the end empty ones, until nobody takes them.
+fn read_ahead(mut source: impl Read, sender: &SyncSender<Chunk>) {
+    loop {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let read = source.read(&mut chunk).map(|length| {
+            chunk.truncate(length);
+            chunk
+        });
+        if sender.send(read).is_err() {
+            return;
+        }
+    }
+}
+
+/// Where bytes come from.
+pub(super) type Source = Box<dyn Read + Send>;
+
+/// The source, and its length when that is known.
+pub(super) fn open(file: &Path) -> Result<(Source, Option<u64>), CliError> {
+    if file == Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let trouble = || format!("read {}", file.display());
+    let length = fs::metadata(file).map_err(CliError::io(trouble()))?;
+    if length.is_dir() {
+        return Err(CliError::usage(format!("{} is a directory", file.display()), "name a file"));
+    }
+    #[allow(clippy::disallowed_types, reason = "the user's file, not a part of a database")]
+    let opened = fs::File::open(file).map_err(CliError::io(trouble()))?;
+    Ok((Box::new(opened), length.is_file().then_some(length.len())))
+}
