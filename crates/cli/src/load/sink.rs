@@ -8,7 +8,7 @@ use foreshore::{
     limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
 };
 
-use crate::{dump::cell::escape, output::CliError};
+use crate::{dump::cell::Kind, output::CliError};
 
 /// A batch is committed when its entries have so many bytes, however few they are.
 const MOST_BATCH_BYTES: usize = 4 << 20;
@@ -24,6 +24,8 @@ pub(crate) struct Sink<'o> {
     batch_entries: usize,
     replace: bool,
     table: String,
+    /// What its keys are, for people.
+    keys: Kind,
     /// The types of the table, if it may have to be made.
     types: Option<[String; 2]>,
     batch: Vec<Entry>,
@@ -60,6 +62,7 @@ impl<'o> Sink<'o> {
             batch_entries,
             replace,
             table: String::new(),
+            keys: Kind::Bytes,
             types: None,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -98,6 +101,7 @@ impl<'o> Sink<'o> {
             ));
         }
         name.clone_into(&mut self.table);
+        self.keys = Kind::of(key_type);
         self.types = Some([key_type, value_type].map(str::to_owned));
         Ok(())
     }
@@ -182,8 +186,8 @@ impl<'o> Sink<'o> {
                 };
                 if !fresh {
                     return Err(Error::application(format!(
-                        "the key {:?} is in table {:?} already; to overwrite it, add --replace",
-                        escape(&entry.key),
+                        "the key {} is in table {:?} already; to overwrite it, add --replace",
+                        self.keys.key_to_json(&entry.key),
                         self.table
                     )));
                 }

@@ -3,6 +3,7 @@
 
 mod damage;
 mod dumps;
+mod input;
 mod scene;
 
 use std::{fs, path::Path, process::Command};
