@@ -57,7 +57,8 @@ Examples:
 
 Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done.
 With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output;
-wrong usage has the code \"usage\". Standard error has it in words.";
+wrong usage has the code \"usage\"; a line of the input that cannot be taken has \"bad_line\", and its number in \"line\". Standard error has
+it in words.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -100,9 +100,10 @@ impl CliError {
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
             CliError::Partial { cause, .. } => cause.code(),
+            CliError::Line { .. } => "bad_line",
             CliError::IncompleteDump(_) => "incomplete_dump",
             CliError::Interrupted => "interrupted",
-            CliError::Line { .. } | CliError::Other(_) => "other",
+            CliError::Other(_) => "other",
         }
     }
 
@@ -141,7 +142,8 @@ impl CliError {
         // Standard error may be closed; there is nobody left to tell then.
         let _ = writeln!(io::stderr().lock(), "error: {}", printable(&text));
         if json {
-            let _ = json_failure(self.code(), &text);
+            let line = if let CliError::Line { line, .. } = self { Some(*line) } else { None };
+            let _ = json_failure(self.code(), &text, line);
         }
         ExitCode::from(if self.damaged().is_some() { CHECK_FAILED } else { TROUBLE })
     }
@@ -152,9 +154,13 @@ pub(crate) fn after_damage(database: &Path) -> String {
     format!("restore a backup, or save what can be read: foreshore salvage {} NEW_DIR", database.display())
 }
 
-/// Prints why something failed as programs read it.
-pub(crate) fn json_failure(code: &str, message: &str) -> Result<(), CliError> {
-    json_line(&serde_json::json!({ "error": { "code": code, "message": message } }))
+/// Prints why something failed as programs read it, and at which line of the input, if it was one.
+pub(crate) fn json_failure(code: &str, message: &str, line: Option<u64>) -> Result<(), CliError> {
+    let mut error = serde_json::json!({ "code": code, "message": message });
+    if let Some(line) = line {
+        error["line"] = line.into();
+    }
+    json_line(&serde_json::json!({ "error": error }))
 }
 
 /// The exit status of work that is done, when its outcome is printed: whoever prints knows it before, and a reader that has gone

@@ -23,7 +23,7 @@ pub(crate) fn parse(json: bool) -> Result<Cli, u8> {
         if json {
             let text = error.to_string();
             let message = text.trim_end().trim_start_matches("error: ");
-            let _ = output::json_failure("usage", message);
+            let _ = output::json_failure("usage", message, None);
         }
         TROUBLE
     })

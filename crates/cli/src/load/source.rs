@@ -74,6 +74,7 @@ fn read_separated(
     if headers.is_empty() {
         return Err(CliError::usage("the file is empty", "the first line must name the columns"));
     }
+    check_separator(separator, &headers)?;
     let column = |name: &str| {
         headers.iter().position(|header| header == name).ok_or_else(|| {
             let known = headers.iter().collect::<Vec<_>>().join(", ");
@@ -102,6 +103,19 @@ fn read_separated(
         };
         sink.entry(line, encoded, text.into_bytes())?;
     }
+}
+
+/// Refuses a header that another separator would divide: its one column would be the key of entries without any value.
+fn check_separator(separator: u8, headers: &csv::StringRecord) -> Result<(), CliError> {
+    let (Some(column), 1) = (headers.get(0), headers.len()) else { return Ok(()) };
+    let others = [(',', "add --format csv"), ('\t', "add --format tsv"), (';', "put commas in their places")];
+    let other =
+        |(other, _): &&(char, _)| u32::from(*other) != u32::from(separator) && column.contains(*other);
+    let Some((other, hint)) = others.iter().find(other) else { return Ok(()) };
+    Err(CliError::usage(
+        format!("there is only one column, {column:?}, and {other:?} in its name seems to separate several"),
+        *hint,
+    ))
 }
 
 /// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines, and before the
@@ -200,6 +214,9 @@ enum Lines {
     Objects { keys: Kind },
 }
 
+/// What some programs write before the first character of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{FEFF}".as_bytes();
+
 fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -> Result<(), CliError> {
     let mut lines = Lines::Unknown;
     let mut ends = Ends::default();
@@ -219,10 +236,15 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         if length > LONGEST_LINE {
             return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));
         }
-        if text.trim_ascii().is_empty() {
+        let text = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) if line == 1 => rest,
+            _ => &text[..],
+        };
+        let text = text.trim_ascii();
+        if text.is_empty() {
             continue;
         }
-        let json: Json = serde_json::from_slice(&text).map_err(|error| at_line(line, error))?;
+        let json = object_of_line(line, text)?;
         if let Some(Header { table, key_type, value_type, ends: promised }) = dump_header(&json) {
             ends.begin(line, table, promised)?;
             tables += 1;
@@ -248,7 +270,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
                     let hint = "add --key-column FIELD";
                     return Err(CliError::usage("a JSON object does not tell which field is its key", hint));
                 };
-                entry(&json, text.trim_ascii(), name, *keys, columns.value.as_deref())
+                entry(&json, text, name, *keys, columns.value.as_deref())
             }
             Lines::Unknown => continue,
         }
@@ -256,6 +278,21 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         sink.entry(line, key, value)?;
     }
     Ok(())
+}
+
+/// A line, which is one object.
+fn object_of_line(line: u64, text: &[u8]) -> Result<Json, CliError> {
+    let wrong = |why: String| at_line(line, format_args!("each line must be one JSON object: {why}"));
+    if text.starts_with(b"[") {
+        return Err(wrong(
+            "an array begins here; put each of its elements into a line of its own".to_owned(),
+        ));
+    }
+    match serde_json::from_slice(text) {
+        Ok(json @ Json::Object(_)) => Ok(json),
+        Ok(json) => Err(wrong(format!("found {json}"))),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }
 
 /// The line that begins a table in a dump.

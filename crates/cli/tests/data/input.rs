@@ -1,6 +1,6 @@
 //! Files as people have them: what is wrong with them is said so that it can be mended.
 
-use crate::scene::Scene;
+use crate::scene::{Scene, parsed, text};
 
 #[test]
 fn a_key_that_is_there_is_shown_as_dump_shows_it() {
@@ -10,4 +10,58 @@ fn a_key_that_is_there_is_shown_as_dump_shows_it() {
         let said = scene.fail(&format!("load db c.csv --table {table} --key-type {key_type}"));
         assert!(said.contains(&format!("line 3: the key {key} is in table \"{table}\" already")), "{said}");
     }
+}
+
+#[test]
+fn a_line_that_is_no_object_is_explained() {
+    let scene = Scene::new();
+    for (name, content, found) in [
+        ("pretty.json", "[\n  {\"a\":\"1\"},\n  {\"a\":\"2\"}\n]\n", "an array begins here"),
+        ("short.json", "[{\"a\":\"1\"},{\"a\":\"2\"}]\n", "an array begins here"),
+        ("object.json", "{\n  \"a\": \"1\"\n}\n", "EOF"),
+        ("number.json", "7\n", "found 7"),
+    ] {
+        scene.write(name, content);
+        let said = scene.fail(&format!("load db {name} --key-column a"));
+        assert!(said.contains("line 1: each line must be one JSON object"), "{name}: {said}");
+        assert!(said.contains(found), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let scene = Scene::new();
+    scene.write("own.jsonl", "\u{FEFF}{\"a\":\"1\"}\n{\"a\":\"2\"}\n");
+    scene.succeed("load db own.jsonl --key-column a");
+    let dump = scene.dump("db");
+    assert_eq!(dump[1], parsed(r#"{"key":"1","value":"{\"a\":\"1\"}"}"#));
+    assert_eq!(dump.len(), 3);
+}
+
+#[test]
+fn another_separator_is_noticed() {
+    let scene = Scene::new();
+    scene.write("semicolons.csv", "id;name\n1;one\n");
+    scene.write("tabs.csv", "id\tname\n1\tone\n");
+    scene.write("commas.tsv", "id,name\n1,one\n");
+    scene.write("column.csv", "id\n1\n2\n");
+    for (file, hint) in
+        [("semicolons.csv", "commas"), ("tabs.csv", "--format tsv"), ("commas.tsv", "--format csv")]
+    {
+        let said = scene.fail(&format!("load db {file}"));
+        assert!(said.contains("only one column") && said.contains(hint), "{file}: {said}");
+        assert!(!scene.path("db").exists());
+    }
+    scene.succeed("load db column.csv");
+    assert_eq!(scene.dump("db").len(), 3);
+}
+
+#[test]
+fn a_program_is_told_which_line() {
+    let scene = Scene::new();
+    scene.write("short.csv", "a,b\n1,2\n3\n");
+    let output = scene.run("load db short.csv --json");
+    assert_eq!(output.status.code(), Some(2));
+    let error = parsed(&text(&output.stdout))["error"].clone();
+    assert_eq!((&error["code"], &error["line"]), (&"bad_line".into(), &3.into()), "{error}");
 }
