@@ -250,7 +250,7 @@ fn faults_and_options_that_are_none_are_refused() {
         (&["--faults", "power", "--set", "pool_bytes"], "option=value"),
         (&["--faults", "power", "--set", "pool=1"], "there is no option"),
         (&["--set", "pool=1"], "there is no option"),
-        (&["--set", "pool_bytes=1"], "give at least"),
+        (&["--set", "pool_bytes=1"], "give 512KiB to "),
         (&["--set", "pool_bytes=4MiB,durability=lazy"], "does not take"),
         (&["--set", "durability=lazy"], "torture cannot judge durability=lazy"),
         (&["--faults", "power", "--set", "durability=lazy"], "leave out --set durability=lazy"),

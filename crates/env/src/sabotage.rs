@@ -90,11 +90,15 @@ pub enum Fault {
     RingToldEarly,
     /// A partition does not give locks back when it is told to.
     ReleaseForgotten,
+    /// Recovery undoes what is prepared, too.
+    PreparedUndone,
+    /// Recovery does not ask the log which ids long values have had.
+    LongValueIdsForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 41] = [
+    pub const ALL: [Fault; 43] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -136,6 +140,8 @@ impl Fault {
         Fault::FullRingForgets,
         Fault::RingToldEarly,
         Fault::ReleaseForgotten,
+        Fault::PreparedUndone,
+        Fault::LongValueIdsForgotten,
     ];
 
     /// The fault's name, as it stands in the source.

@@ -7,6 +7,7 @@ use std::{
     fs, io,
     os::unix::process::CommandExt,
     process::{Command, abort},
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
@@ -144,15 +145,19 @@ fn in_the_first_process(home: &std::path::Path) {
 }
 
 /// A fork that a submitted transaction makes has the thread that ran it, and nobody who would tell that thread what to do next: it
-/// went on waiting for ever. One that has returned from the body ends at once, as by an abort; its parent goes on.
+/// went on waiting for ever. One that has returned from the body ends at once, as by an abort; its parent goes on. A body that has not said
+/// what it touches runs twice, the first time to find that out.
 #[test]
 fn a_fork_that_returns_from_a_submitted_body_ends() {
     /// `SIGABRT`.
     const ABORTED: i32 = 6;
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory.path().join("db"));
-    for panics in [false, true] {
-        let submitted = db.plan().write(TABLE, 1).submit(move |tx| {
+    for (panics, declared) in [(false, true), (true, true), (false, false), (true, false)] {
+        let children = Arc::new(Mutex::new(Vec::new()));
+        let plan = if declared { db.plan().write(TABLE, 1) } else { db.plan() };
+        let forked = Arc::clone(&children);
+        let submitted = plan.submit(move |tx| {
             tx.put(TABLE, 1, 1)?;
             // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that
             // is what is tested.
@@ -161,12 +166,17 @@ fn a_fork_that_returns_from_a_submitted_body_ends() {
                 assert!(!panics, "planted");
                 assert!(matches!(tx.put(TABLE, 1, 2), Err(Error::Forked { .. })));
             }
-            Ok(child)
+            forked.lock().unwrap().push(child);
+            Ok(())
         });
-        let child = submitted.unwrap().wait().unwrap();
-        assert!(child > 0, "there was no fork");
-        let status = status_of(child);
-        assert_eq!(status & 0x7F, ABORTED, "{status:x}");
+        submitted.unwrap().wait().unwrap();
+        let children = children.lock().unwrap();
+        assert_eq!(children.len(), if declared { 1 } else { 2 });
+        for child in &*children {
+            assert!(*child > 0, "there was no fork");
+            let status = status_of(*child);
+            assert_eq!(status & 0x7F, ABORTED, "{status:x}");
+        }
     }
     assert_eq!(db.transact(|tx| tx.get(TABLE, 1)).unwrap(), Some(1));
     db.close().unwrap();

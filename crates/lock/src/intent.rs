@@ -36,14 +36,21 @@ use crate::table::{LockTable, Withdrawn};
 /// The entry of the volume as a whole, [`TableId`] `u32::MAX`.
 const VOLUME: u32 = MAX_TABLES as u32;
 
-/// The number of an entry. Tables whose ids differ by a multiple of [`MAX_TABLES`] share one, and so their locks.
+/// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ by a multiple of that
+/// share one, and so their locks. The database's own tables share theirs with nobody: who has a user's table would wait for himself when he makes
+/// another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 
 impl EntryIndex {
     #[inline]
     pub(crate) fn of(table: TableId) -> EntryIndex {
-        EntryIndex(if table.0 == u32::MAX { VOLUME } else { table.0 % VOLUME })
+        const OWN: u32 = TableId::FIRST_USER.0;
+        EntryIndex(match table.0 {
+            u32::MAX => VOLUME,
+            first @ ..VOLUME => first,
+            later => OWN + (later - OWN) % (VOLUME - OWN),
+        })
     }
 }
 
@@ -214,5 +221,26 @@ impl IntentLocks {
                 true
             }
         }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A table whose id is a multiple of 65,536 had the catalogue's entry: who had locked it, and made another one, waited for himself.
+    #[test]
+    fn the_database_s_own_tables_share_their_entries_with_nobody() {
+        let of = |ids: std::ops::Range<u32>| -> BTreeSet<u32> {
+            ids.map(|id| EntryIndex::of(TableId(id)).0).collect()
+        };
+        let own = of(0..TableId::FIRST_USER.0);
+        let users = of(TableId::FIRST_USER.0..3 * VOLUME);
+        assert_eq!(own.len(), TableId::FIRST_USER.0 as usize);
+        assert!(own.is_disjoint(&users) && users.iter().all(|entry| *entry < VOLUME));
+        assert_eq!(users.len() + own.len(), VOLUME as usize, "all are used");
+        assert_eq!(EntryIndex::of(TableId(u32::MAX)).0, VOLUME);
     }
 }

@@ -228,15 +228,15 @@ impl LockOwner {
         if let Some(request) = request {
             let LockOwner { manager, state, .. } = self;
             let state = state.as_mut().expect("an owner has its state until it is dropped");
-            state.free.give(manager.table.requests(), request);
+            manager.table.give_back(&mut state.free, request);
         }
     }
 
-    /// The request of a failed attempt if it can be appended, else another.
+    /// The request of a failed attempt, or another if that was used up.
     fn usable(&mut self, request: RequestIndex) -> Result<RequestIndex, LockError> {
         let LockOwner { manager, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped");
-        state.free.give(manager.table.requests(), request);
+        manager.table.give_back(&mut state.free, request);
         {
             let held = state.requests_in_use();
             manager.table.take_request(&mut state.free, held)
@@ -324,7 +324,7 @@ impl LockOwner {
                 let awaited = manager.table.release(&manager.slots, lock.name, lock.request, tag);
                 lock.ended(awaited);
                 if reuses {
-                    state.free.give_released(lock.request);
+                    state.free.give(lock.request);
                 }
             }
             let released = published.released.load(Relaxed) + state.held.len() as u64;

@@ -330,17 +330,9 @@ impl FreeRequests {
         self.refill(requests, held, sweep)
     }
 
-    /// Gives back a request that is in no queue. One that the staged table has used up is not wanted.
+    /// Gives back a request that is in no queue, of a table that does not use requests up.
     #[inline]
-    pub(crate) fn give(&mut self, requests: &Requests, request: RequestIndex) {
-        if !requests.get(request).is_obsolete() {
-            self.free.push(request);
-        }
-    }
-
-    /// As [`FreeRequests::give`], for a table that does not use requests up.
-    #[inline]
-    pub(crate) fn give_released(&mut self, request: RequestIndex) {
+    pub(crate) fn give(&mut self, request: RequestIndex) {
         self.free.push(request);
     }
 

@@ -8,7 +8,12 @@
 //! TXN-12: what waits here is given back, in the order of LSNs, when its LSN is durable or never will be; nothing waits here
 //! for ever, because the flush is asked for and ends.
 
-use std::{collections::BTreeMap, task::Waker};
+use std::{
+    collections::BTreeMap,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::Waker,
+};
 
 use foreshore_base::Lsn;
 use foreshore_env::{
@@ -103,7 +108,7 @@ impl Committer {
     fn take_due(&self, durable: Lsn) -> BTreeMap<(Lsn, u64), Waiter> {
         let mut queue = self.queue.lock();
         let later = queue.waiting.split_off(&(durable, 0));
-        let due = std::mem::replace(&mut queue.waiting, later);
+        let due = mem::replace(&mut queue.waiting, later);
         let parked = due.values().filter(|waiter| matches!(waiter, Waiter::Locks(_))).count();
         queue.parked -= parked;
         if parked > 0 {
@@ -115,7 +120,7 @@ impl Committer {
     fn end(&self) {
         let mut queue = self.queue.lock();
         queue.gone = true;
-        let left = std::mem::take(&mut queue.waiting);
+        let left = mem::take(&mut queue.waiting);
         self.room.notify_all();
         drop(queue);
         // Empty, but for a thread that died: locks are given back by being dropped.
@@ -159,7 +164,10 @@ pub(crate) fn run_committer(core: &Arc<Core>) {
 
 fn wake(cell: &WakerCell) {
     let waker = cell.lock().take();
-    if let Some(waker) = waker {
-        waker.wake();
+    if let Some(waker) = waker
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
+    {
+        // What goes wrong in somebody's runtime is nothing to the commits of others; nor is what its panic carries.
+        mem::forget(panic);
     }
 }

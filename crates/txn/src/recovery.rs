@@ -111,7 +111,9 @@ impl History {
             self.next_table = self.next_table.max(table.0.saturating_add(1));
         }
         // Of one that was given after the checkpoint, and deleted, nothing else may be left; but who deleted it may not be at his end.
-        if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload) {
+        if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload)
+            && !planted(Fault::LongValueIdsForgotten)
+        {
             self.last_overflow = self.last_overflow.max(id);
         }
         Ok(())
@@ -203,7 +205,7 @@ pub(crate) fn undo_losers(
     core.catalog.load(&core.trees, history.next_table)?;
     // Before anything is undone: what stands under their locks stays (TXN-20).
     for (txn, last) in mem::take(&mut history.losers) {
-        if prepared::restore(core, txn, last)? {
+        if !planted(Fault::PreparedUndone) && prepared::restore(core, txn, last)? {
             history.report.prepared += 1;
         } else {
             history.losers.insert(txn, last);

@@ -170,9 +170,9 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
             return Err(format!("closing life {number} on a disk without fault: {error}"));
         }
         for &number in &life.crashed_recoveries {
-            disk = crashed_opening(plan, &disk.after_crash(life.mode), number, life.mode)?;
+            disk = crashed_opening(plan, &plan.left(&disk, life), number, life.mode)?;
         }
-        disk = disk.after_crash(life.mode);
+        disk = plan.left(&disk, life);
         let judged = judge::judge(plan, &disk, attempts, state, life.end == End::Closed, locks, score);
         state = judged.map_err(|why| format!("after life {number}, which ended by {:?}: {why}", life.end))?;
     }

@@ -127,6 +127,7 @@ impl<C: Client> Task<C> {
         let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
         self.age = Some(tx.age());
         let footprint = planner.footprint(&mut tx, &mut |tx| client.run(tx));
+        end_of_a_fork(database);
         session.set_up(&mut tx, &self.options, self.deadline);
         let since = *self.refused.get_or_insert_with(Instant::now);
         match tx.txn().part(footprint?, since).map_err(|error| tx.fail(error))? {
@@ -204,9 +205,8 @@ impl<C: Client> Job for Task<C> {
         let result = match tx.txn().rejoin(*parted, outcome) {
             Ok(()) => {
                 let ran = catch_unwind(AssertUnwindSafe(|| nested::within(|| self.client.run(&mut tx))));
-                if self.database.as_ref().is_some_and(|database| database.engine().is_forked()) {
-                    // The body has forked, and this is the fork. Nobody is here to whom it could return.
-                    process::abort();
+                if let Some(database) = &self.database {
+                    end_of_a_fork(database);
                 }
                 match ran {
                     Ok(result) => result,
@@ -247,5 +247,12 @@ impl<C: Client> Drop for Task<C> {
         }
         let database = client.end(Ended::Lost, database, planner, options);
         debug_assert!(database.is_none(), "nobody is left to run another one");
+    }
+}
+
+/// Ends the process if a body has forked and this is the fork: nobody is here to whom it could return.
+fn end_of_a_fork(database: &Database) {
+    if database.engine().is_forked() {
+        process::abort();
     }
 }

@@ -137,7 +137,7 @@ impl LockOwner {
                 passed(lock.name);
             }
             if reuses {
-                free.give_released(lock.request);
+                free.give(lock.request);
             }
         });
         let released = (before - held.len()) as u64;

@@ -116,12 +116,11 @@ impl Asker<'_> {
                 if manager.table.try_request(&manager.slots, name, slot, request, mode).is_some() {
                     request
                 } else {
-                    // A failed attempt may have used it up.
-                    state.give_of_intent(manager, request);
+                    state.end_of_intent(manager, request);
                     let request = state.take_for_intent(manager)?;
                     let wish = Wish::New { name, request, wanted: mode };
                     if let Err(error) = wish.wait(manager, slot, table, None, wait) {
-                        state.give_of_intent(manager, request);
+                        state.end_of_intent(manager, request);
                         return Err(error);
                     }
                     request
@@ -151,7 +150,7 @@ impl Asker<'_> {
             }
             // More than is wanted would be in the way of others.
             manager.table.release(&manager.slots, manager.intent_name(entry), request, None);
-            state.released_of_intent(manager, request);
+            state.end_of_intent(manager, request);
         }
         if !wanted.is_absolute() {
             return self.ask(state, place, wanted);
@@ -200,7 +199,7 @@ impl OwnerState {
             for held in released {
                 let name = manager.intent_name(held.entry);
                 manager.table.release(&manager.slots, name, held.request, None);
-                self.released_of_intent(manager, held.request);
+                self.end_of_intent(manager, held.request);
             }
         } else if !released.is_empty() {
             let released = released.iter().map(|held| (held.entry, held.mode));
@@ -214,7 +213,7 @@ impl OwnerState {
                 in_table.tags(entry).leave(mode, tag);
             }
             manager.table.release(&manager.slots, manager.intent_name(entry), request, None);
-            self.released_of_intent(manager, request);
+            self.end_of_intent(manager, request);
         }
     }
 
@@ -231,7 +230,7 @@ impl OwnerState {
             if let Some(name) = name {
                 release(name, request);
             }
-            self.released_of_intent(manager, request);
+            self.end_of_intent(manager, request);
         });
         // Borrowed requests cannot stay behind: they are given back as a whole.
         let may_leave = self.free.borrowed.is_empty();
@@ -243,7 +242,7 @@ impl OwnerState {
             let leave = may_leave && !mode.is_absolute();
             if !(leave && inherited.leave(slot, entry, mode, name, request)) {
                 release(name, request);
-                self.released_of_intent(manager, request);
+                self.end_of_intent(manager, request);
             }
         }
     }
@@ -255,17 +254,9 @@ impl OwnerState {
         Ok(request)
     }
 
-    /// A request for an intent lock was released. The staged table has used it up.
-    fn released_of_intent(&mut self, manager: &LockManager, request: RequestIndex) {
+    /// A request for an intent lock was released, or is of a failed attempt.
+    fn end_of_intent(&mut self, manager: &LockManager, request: RequestIndex) {
         self.intent_requests -= 1;
-        if manager.table.reuses_requests() {
-            self.free.give_released(request);
-        }
-    }
-
-    /// A request that was taken for an intent lock is in no queue.
-    fn give_of_intent(&mut self, manager: &LockManager, request: RequestIndex) {
-        self.intent_requests -= 1;
-        self.free.give(manager.table.requests(), request);
+        manager.table.give_back(&mut self.free, request);
     }
 }

@@ -74,7 +74,7 @@ impl LockOwner {
                 Ok(())
             }
             None => {
-                state.free.give(manager.table.requests(), request);
+                manager.table.give_back(&mut state.free, request);
                 Err(LockError::WouldBlock(Box::default()))
             }
         }

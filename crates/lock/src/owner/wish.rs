@@ -82,13 +82,15 @@ impl Wish {
         let slot = manager.slots.get(owner);
         // Before the wait begins: who finds it looks at the description. Errors tell it, too.
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
-        if policy.no_wait {
+        if policy.no_wait || manager.detector.refuses_waits() {
+            if let Wish::New { request, .. } = *self {
+                manager.table.use_up(request);
+            }
             let holders = self.holders(manager, owner);
-            return Err(LockError::WouldBlock(refusal(manager, owner, holders, None)));
-        }
-        if manager.detector.refuses_waits() {
-            let holders = self.holders(manager, owner);
-            return Err(LockError::Deadlock(manager.detector.refuse(manager, owner, &holders)));
+            return Err(match policy.no_wait {
+                true => LockError::WouldBlock(refusal(manager, owner, holders, None)),
+                false => LockError::Deadlock(manager.detector.refuse(manager, owner, &holders)),
+            });
         }
         Ok(match self.enqueue(manager, owner) {
             Ok(tag) => Begun::Granted(tag),

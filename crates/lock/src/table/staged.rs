@@ -164,10 +164,11 @@ impl Bucket {
         mode: Mode,
         wakes: &mut Wakes,
     ) -> Option<Lsn> {
+        let View { requests, name, .. } = *view;
         if self.queue.has_waiters() && self.is_refused(view, slot, mode) {
+            requests.unlinked(request);
             return None;
         }
-        let View { requests, name, .. } = *view;
         let claimed = requests.get(request);
         claimed.set(name, slot, Modes::claim(mode));
         let staging = requests.staging();

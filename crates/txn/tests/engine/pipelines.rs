@@ -122,6 +122,55 @@ fn a_ticket_is_waited_for_asked_and_polled() {
     assert_sound(&engine, "tickets");
 }
 
+/// A waker that panicked ended the thread that wakes all others: those of the same batch never heard, and the database stopped. One that lets
+/// the last handle of a database go closes it in that thread, which waited for its own end.
+#[test]
+fn what_a_waker_does_is_nothing_to_others() {
+    struct Broken;
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("planted");
+        }
+    }
+    struct Closer(Mutex<Option<Arc<Engine>>>, AtomicU32);
+    impl Wake for Closer {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().take());
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (disk, engine, table) = made(&tiny());
+    let commit = |key: &[u8]| {
+        let mut txn = begin(&engine);
+        txn.put(&table, key, b"value").unwrap();
+        txn.commit_pipelined().unwrap()
+    };
+    disk.hold_syncs(true);
+    let mut tickets = [b"a", b"b", b"c"].map(|key| commit(key));
+    let bell = Arc::new(Bell::default());
+    let broken = Waker::from(Arc::new(Broken));
+    for ticket in &mut tickets[..2] {
+        assert!(Pin::new(ticket).poll(&mut Context::from_waker(&broken)).is_pending());
+    }
+    assert!(poll(&mut tickets[2], &bell).is_pending());
+    disk.hold_syncs(false);
+    until("the others are woken", || bell.0.load(Ordering::SeqCst) == 1);
+    tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+
+    disk.hold_syncs(true);
+    let mut ticket = commit(b"last");
+    let closer = Arc::new(Closer(Mutex::new(Some(Arc::clone(&engine))), AtomicU32::new(0)));
+    assert!(
+        Pin::new(&mut ticket).poll(&mut Context::from_waker(&Waker::from(Arc::clone(&closer)))).is_pending()
+    );
+    drop((engine, table));
+    disk.hold_syncs(false);
+    until("it is closed and woken", || closer.1.load(Ordering::SeqCst) == 1);
+    let engine = open_with(&disk, &tiny()).unwrap();
+    let table = engine.table("t").unwrap().unwrap();
+    assert!(get(&mut begin(&engine), &table, b"last").unwrap().is_some());
+}
+
 #[test]
 fn a_reader_that_saw_nothing_new_has_a_ticket_that_is_through() {
     let (disk, engine, table) = made(&tiny());

@@ -57,8 +57,11 @@ pub(super) struct Plan {
     pub(super) threads: u64,
     /// How transactions may run.
     pub(super) ways: Ways,
-    /// Whether some transactions are committed in two phases. Threads' own draws come after it, so the other seeds stay as they were.
+    /// Whether some transactions are committed in two phases.
     pub(super) prepares: bool,
+    /// Whether lives end as those of killed processes do: the next opening finds what was written in the cache, and a power failure in it
+    /// may take that back.
+    pub(super) killed: bool,
     /// Procedures from which threads of the database draw transactions themselves, each as many as a thread runs.
     pub(super) servers: u64,
     /// What each thread runs in a life.
@@ -100,8 +103,10 @@ pub(super) enum Way {
 
 /// One seed in so many is mixed.
 const MIXED_EVERY: u64 = 3;
-/// In one seed of so many there are transactions that are prepared.
+/// In one seed of so many there are transactions that are prepared, and in one of so many processes are killed. Both are chosen without a
+/// draw, so that the other seeds stay as they were.
 const PREPARES_EVERY: u64 = 4;
+const KILLED_EVERY: u64 = 5;
 
 /// What the threads of partitioned execution are like in a mixed run.
 const PARTITIONED: [(&str, &[&str]); 5] = [
@@ -229,6 +234,7 @@ impl Plan {
             transactions: changes.transactions.map_or(transactions, |most| most.min(transactions)),
             ways,
             prepares: seed % PREPARES_EVERY == 1,
+            killed: seed % KILLED_EVERY == 3,
             servers: changes.threads.map_or(servers, |most| most.min(servers)),
             checkpoint_every,
             keys,
@@ -238,6 +244,11 @@ impl Plan {
             longest_read,
             lives,
         }
+    }
+
+    /// The disk that the opening behind a life finds.
+    pub(super) fn left(&self, disk: &FaultyDisk, life: &Life) -> FaultyDisk {
+        if self.killed { disk.after_kill() } else { disk.after_crash(life.mode) }
     }
 
     /// Opens the database.

@@ -81,7 +81,7 @@ impl<'a> User<'a> {
         if granted {
             self.held.push((name, request));
         } else {
-            self.free.give(self.table.requests(), request);
+            self.table.give_back(&mut self.free, request);
         }
         Ok(granted)
     }
@@ -198,6 +198,34 @@ fn a_look_that_stands_still_uses_the_memory_up_and_gives_it_back() {
         user.release();
     }
     assert!(table.is_empty());
+}
+
+/// The request of a failed attempt, the last of its segment, is unlinked and recycled before its owner gives it back: it looked free
+/// then, and was two transactions' at the same time.
+#[test]
+fn a_request_that_was_recycled_is_not_given_back() {
+    let (table, slots) = (staged(1_000_000), Slots::new());
+    let users = [0, 1, 2].map(|slot| User::new(&table, &slots, slot));
+    let [mut owner, mut holder, mut other] = users;
+    assert!(holder.lock(name(1), Mode::X).unwrap());
+    for number in 2..=SEGMENT as u64 {
+        assert!(owner.lock(name(number), Mode::S).unwrap());
+    }
+    owner.release();
+    let (requests, mut last) = (table.requests(), table.take_request(&mut owner.free, 0).unwrap());
+    assert!(table.try_request(&slots, name(1), SlotId(0), last, Mode::S).is_none());
+    // Its place at the end of the chain.
+    assert!(!other.lock(name(1), Mode::S).unwrap());
+    table.sweep(0..BUCKETS);
+    assert!(requests.recycle() > 0, "its segment is free");
+    table.give_back(&mut owner.free, last);
+    let mut taken = std::collections::BTreeSet::new();
+    for _ in 0..2 * SEGMENT {
+        for free in [&mut owner.free, &mut other.free] {
+            last = table.take_request(free, 0).unwrap();
+            assert!(taken.insert(last.0), "{last:?} is two owners'");
+        }
+    }
 }
 
 /// Whatever is recycled meanwhile, a lock is exclusive.
