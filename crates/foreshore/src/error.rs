@@ -171,9 +171,7 @@ pub enum Error {
         asked: String,
     },
     /// There is no table of that name.
-    #[error(
-        "there is no table {table:?}; a table is made by the first use of its TableDefinition in a database that may be written"
-    )]
+    #[error("there is no table {table:?}; a table is made by the first use of its TableDefinition")]
     NoSuchTable {
         /// The name.
         table: String,

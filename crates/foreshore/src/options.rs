@@ -75,8 +75,7 @@ pub struct Options {
     /// What is done when the log is full and an open transaction needs it. What was refused, or ended, because several have filled
     /// the log together, [`Database::transact`](crate::Database::transact) runs again, alone. Default: throttle.
     pub log_full: LogFullPolicy,
-    /// How long a [`Durability::Lazy`] commit may take to reach the disk: less than 1 ms is taken for that, more than a day for a day.
-    /// Default: 100 ms.
+    /// How long a [`Durability::Lazy`] commit may take to reach the disk, brought into 1 ms to a day. Default: 100 ms.
     pub flush_interval: Duration,
     /// A checkpoint is made whenever changes have let the log grow by so much. The whole pages that it gets beside them, one for the first
     /// change of each page after a checkpoint, do not count; in all it grows by at most an eighth of [`Options::log_bytes`]. What is
@@ -125,9 +124,8 @@ pub struct Options {
     /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
     /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
     pub lock_notes: bool,
-    /// Buckets of the lock table, of 32 bytes each, rounded up to a power of two; 16,777,216 at most. Locks that meet in a bucket cost
-    /// more than one that is alone: there should be several times as many buckets as locks held at a time. 0: four for each page of
-    /// [`Options::pool_bytes`], 65,536 at least. Default: 0.
+    /// Buckets of the lock table, 32 bytes each, rounded up to a power of two, 16,777,216 at most: several times as many as locks are held
+    /// at a time, for locks that meet in one cost more. 0: four for each page of [`Options::pool_bytes`], 65,536 at least. Default: 0.
     pub lock_buckets: usize,
     /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place: with the
     /// last of so many, exactly, or, where leaves are read under latches, with the batch that it is part of (66 at most); 0 for

@@ -7,7 +7,7 @@ use std::{
     fs, io,
     os::unix::process::CommandExt,
     process::{Command, abort},
-    sync::{Arc, Mutex},
+    sync::mpsc,
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
@@ -154,9 +154,8 @@ fn a_fork_that_returns_from_a_submitted_body_ends() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory.path().join("db"));
     for (panics, declared) in [(false, true), (true, true), (false, false), (true, false)] {
-        let children = Arc::new(Mutex::new(Vec::new()));
+        let (forked, children) = mpsc::channel();
         let plan = if declared { db.plan().write(TABLE, 1) } else { db.plan() };
-        let forked = Arc::clone(&children);
         let submitted = plan.submit(move |tx| {
             tx.put(TABLE, 1, 1)?;
             // SAFETY: what the fork does may allocate (glibc and musl see to that), and takes no lock that another thread may have: that
@@ -166,15 +165,15 @@ fn a_fork_that_returns_from_a_submitted_body_ends() {
                 assert!(!panics, "planted");
                 assert!(matches!(tx.put(TABLE, 1, 2), Err(Error::Forked { .. })));
             }
-            forked.lock().unwrap().push(child);
+            forked.send(child).unwrap();
             Ok(())
         });
         submitted.unwrap().wait().unwrap();
-        let children = children.lock().unwrap();
+        let children: Vec<_> = children.iter().collect();
         assert_eq!(children.len(), if declared { 1 } else { 2 });
-        for child in &*children {
-            assert!(*child > 0, "there was no fork");
-            let status = status_of(*child);
+        for child in children {
+            assert!(child > 0, "there was no fork");
+            let status = status_of(child);
             assert_eq!(status & 0x7F, ABORTED, "{status:x}");
         }
     }

@@ -228,7 +228,7 @@ impl LockOwner {
         if let Some(request) = request {
             let LockOwner { manager, state, .. } = self;
             let state = state.as_mut().expect("an owner has its state until it is dropped");
-            manager.table.give_back(&mut state.free, request);
+            state.free.give(manager.table.requests(), request);
         }
     }
 
@@ -236,7 +236,7 @@ impl LockOwner {
     fn usable(&mut self, request: RequestIndex) -> Result<RequestIndex, LockError> {
         let LockOwner { manager, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped");
-        manager.table.give_back(&mut state.free, request);
+        state.free.give(manager.table.requests(), request);
         {
             let held = state.requests_in_use();
             manager.table.take_request(&mut state.free, held)
@@ -324,7 +324,7 @@ impl LockOwner {
                 let awaited = manager.table.release(&manager.slots, lock.name, lock.request, tag);
                 lock.ended(awaited);
                 if reuses {
-                    state.free.give(lock.request);
+                    state.free.give_released(lock.request);
                 }
             }
             let released = published.released.load(Relaxed) + state.held.len() as u64;

@@ -330,9 +330,18 @@ impl FreeRequests {
         self.refill(requests, held, sweep)
     }
 
-    /// Gives back a request that is in no queue, of a table that does not use requests up.
+    /// Gives back the request of a failed attempt. The staged table has used it up; that is known without a look at it, since whoever
+    /// recycles requests may have made it another's by now.
     #[inline]
-    pub(crate) fn give(&mut self, request: RequestIndex) {
+    pub(crate) fn give(&mut self, requests: &Requests, request: RequestIndex) {
+        if !requests.is_staged() {
+            self.free.push(request);
+        }
+    }
+
+    /// As [`FreeRequests::give`], for a table that does not use requests up.
+    #[inline]
+    pub(crate) fn give_released(&mut self, request: RequestIndex) {
         self.free.push(request);
     }
 

@@ -152,22 +152,6 @@ impl LockTable {
         View { requests: &self.requests, slots, name }
     }
 
-    /// Gives back the request of a failed attempt. The staged table has used it up; that is known without a look at it, since whoever
-    /// recycles requests may have made it another's by now.
-    #[inline]
-    pub(crate) fn give_back(&self, free: &mut FreeRequests, request: RequestIndex) {
-        if self.reuses_requests() {
-            free.give(request);
-        }
-    }
-
-    /// A request that was taken for an attempt that was not made: the staged table uses it up all the same.
-    pub(crate) fn use_up(&self, request: RequestIndex) {
-        if !self.reuses_requests() {
-            self.requests.unlinked(request);
-        }
-    }
-
     /// Puts a new request into the queue if it can be granted at once, and returns the queue's tag; otherwise leaves
     /// nothing. The staged table has used the request up nevertheless.
     #[inline]

@@ -32,6 +32,7 @@ mod build;
 mod edit;
 mod extent;
 mod inspect;
+mod prefix;
 mod records;
 mod search;
 mod slot;

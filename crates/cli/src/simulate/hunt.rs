@@ -3,6 +3,7 @@
 //! Everything follows from the seed (`hunt/plan.rs`): the schedule, the options, how many threads there are and what they
 //! do (`hunt/client.rs`), and how each life of the database ends. Each life's end is judged (`hunt/judge.rs`).
 
+mod attempt;
 mod client;
 mod hand;
 mod judge;

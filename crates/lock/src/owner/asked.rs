@@ -137,7 +137,7 @@ impl LockOwner {
                 passed(lock.name);
             }
             if reuses {
-                free.give(lock.request);
+                free.give_released(lock.request);
             }
         });
         let released = (before - held.len()) as u64;

@@ -257,6 +257,6 @@ impl OwnerState {
     /// A request for an intent lock was released, or is of a failed attempt.
     fn end_of_intent(&mut self, manager: &LockManager, request: RequestIndex) {
         self.intent_requests -= 1;
-        manager.table.give_back(&mut self.free, request);
+        self.free.give(manager.table.requests(), request);
     }
 }

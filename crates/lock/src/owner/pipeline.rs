@@ -74,7 +74,7 @@ impl LockOwner {
                 Ok(())
             }
             None => {
-                manager.table.give_back(&mut state.free, request);
+                state.free.give(manager.table.requests(), request);
                 Err(LockError::WouldBlock(Box::default()))
             }
         }

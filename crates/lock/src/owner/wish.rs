@@ -84,7 +84,7 @@ impl Wish {
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
         if policy.no_wait || manager.detector.refuses_waits() {
             if let Wish::New { request, .. } = *self {
-                manager.table.use_up(request);
+                manager.table.requests().use_up(request);
             }
             let holders = self.holders(manager, owner);
             return Err(match policy.no_wait {

@@ -244,6 +244,13 @@ impl Requests {
         }
     }
 
+    /// A request that was taken for an attempt that was not made: the staged table uses it up all the same.
+    pub(crate) fn use_up(&self, request: RequestIndex) {
+        if self.is_staged() {
+            self.unlinked(request);
+        }
+    }
+
     /// Makes those retired segments ready that nobody can be looking at; how many.
     pub(crate) fn recycle(&self) -> usize {
         let staging = self.staging();

@@ -164,7 +164,7 @@ impl Harness {
         } else {
             self.models[name] = before;
             if granted == Mode::N {
-                self.table.give_back(&mut self.free[slot], request);
+                self.free[slot].give(self.table.requests(), request);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Harness {
         if granted == Mode::N {
             model.queue.remove(place);
             self.requests.remove(&(slot, name));
-            self.table.give_back(&mut self.free[slot], request);
+            self.free[slot].give(self.table.requests(), request);
         }
         self.settle(name);
     }
@@ -188,7 +188,7 @@ impl Harness {
     fn release(&mut self, slot: usize, name: usize, tag: Option<Lsn>) {
         let request = self.requests.remove(&(slot, name)).unwrap();
         self.table.release(&self.slots, names()[name], request, tag);
-        self.table.give_back(&mut self.free[slot], request);
+        self.free[slot].give(self.table.requests(), request);
         let model = &mut self.models[name];
         let place = model.place(SlotId(slot as u16)).unwrap();
         let (_, modes) = model.queue.remove(place);

@@ -17,7 +17,8 @@ use foreshore_testkit::{
 
 use super::{
     Score,
-    client::{Attempt, Bytes, SCRATCH, TABLES, Told, is_usual, table},
+    attempt::{Attempt, Told},
+    client::{Bytes, SCRATCH, TABLES, is_usual, table},
     plan::Plan,
 };
 

@@ -1,5 +1,6 @@
 //! What happens in some lives when the clients are done: a transaction has changed something, and stays open, or prepared, over a
-//! checkpoint to the end of the life, which comes by a power failure in that checkpoint or behind it, or by closing.
+//! checkpoint to the end of the life, which comes by a power failure in that checkpoint or behind it, or by closing. One that is prepared
+//! has deleted a long value that was new, and now and then there is no checkpoint.
 //!
 //! Chance alone rarely makes it so. Clients' transactions are short, and what one logs behind a checkpoint tells recovery of
 //! it, whether the checkpoint did or not.
@@ -9,13 +10,16 @@ use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_testkit::{FaultyDisk, history::Op};
 
 use super::{
-    client::{Attempt, LEDGER, Told, WRITTEN, table, unprepared},
+    attempt::{Attempt, Told, refusal, unprepared},
+    client::{LEDGER, WRITTEN, table},
     hand::Hand,
     plan::{End, Life},
 };
 
 /// Operations of the transaction.
 const OPERATIONS: u64 = 6;
+/// The key of the long value, which clients do not use.
+const KEY: &[u8] = b"last";
 
 /// A last act, if the life has one; gives the transaction that is open. `prepares`: every other one is prepared instead, with a place in
 /// the order of commits, and is the last attempt.
@@ -27,20 +31,23 @@ pub(super) fn play(
     prepares: Option<(&AtomicU64, &mut Vec<Attempt>)>,
 ) -> Result<Option<Transaction>> {
     let (Some(at), End::Power(_) | End::Closed) = (life.last_act, life.end) else { return Ok(None) };
-    let row = format!("{}-{}-last", hand.life, hand.number).into_bytes();
-    let (tx, ops) = change(hand, db)?;
     let open = match prepares.filter(|_| at % 2 == 0) {
-        None => Some(tx),
+        None => Some(change(hand, db)?.0),
         Some((order, attempts)) => {
-            let (attempt, result) = prepare(tx, ops, row, order)?;
-            attempts.push(attempt);
-            result?;
+            let name = |part: &str| format!("{}-{}-{part}", hand.life, hand.number).into_bytes();
+            let rows = [name("long"), name("last")];
+            write(db, rows[0].clone(), order, attempts)?;
+            prepare(change(hand, db)?, rows[1].clone(), order, attempts)?;
             None
         }
     };
     if life.end == End::Closed {
         db.checkpoint()?;
         return Ok(open);
+    }
+    if open.is_none() && at % 4 == 0 {
+        disk.crash();
+        return Ok(None);
     }
     disk.crash_at(disk.counts().operations + at);
     let checkpoint = db.checkpoint();
@@ -59,17 +66,39 @@ fn change(mut hand: Hand, db: &Database) -> Result<(Transaction, Vec<Op>)> {
     Ok((tx, ops))
 }
 
-/// Prepares a transaction, about which the judge is to decide.
+/// Leaves the row in the ledger, and takes a place in the order of commits.
+fn enter(tx: &mut Transaction, ops: &mut Vec<Op>, row: &[u8], order: &AtomicU64) -> Result<u64> {
+    let inserted = tx.insert(table(LEDGER), row, WRITTEN)?;
+    ops.push(Op::Insert { table: LEDGER, key: row.to_vec(), value: WRITTEN.to_vec(), inserted });
+    Ok(order.fetch_add(1, Ordering::SeqCst))
+}
+
+/// Writes the long value, durably.
+fn write(db: &Database, row: Vec<u8>, order: &AtomicU64, attempts: &mut Vec<Attempt>) -> Result<()> {
+    let options = TransactOptions { durability: Some(Durability::Sync), ..TransactOptions::default() };
+    let mut tx = db.begin_with(&options)?;
+    let value = [&row[..], &[b'.'; 3000]].concat();
+    let existed = tx.put(table(0), KEY, &value[..])?;
+    let mut ops = vec![Op::Put { table: 0, key: KEY.to_vec(), value, existed }];
+    let position = enter(&mut tx, &mut ops, &row, order)?;
+    let result = tx.commit();
+    let told = result.as_ref().map_or_else(refusal, |()| Told::Durable);
+    attempts.push(Attempt { position, ops, row: Some(row), told });
+    result
+}
+
+/// Deletes the long value, too, and prepares the transaction, about which the judge is to decide.
 fn prepare(
-    mut tx: Transaction,
-    mut ops: Vec<Op>,
+    (mut tx, mut ops): (Transaction, Vec<Op>),
     row: Vec<u8>,
     order: &AtomicU64,
-) -> Result<(Attempt, Result<()>)> {
-    let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;
-    ops.push(Op::Insert { table: LEDGER, key: row.clone(), value: WRITTEN.to_vec(), inserted });
-    let position = order.fetch_add(1, Ordering::SeqCst);
+    attempts: &mut Vec<Attempt>,
+) -> Result<()> {
+    let existed = tx.delete(table(0), KEY)?;
+    ops.push(Op::Delete { table: 0, key: KEY.to_vec(), existed });
+    let position = enter(&mut tx, &mut ops, &row, order)?;
     let result = tx.prepare(&row);
     let told = result.as_ref().map_or_else(unprepared, |()| Told::Prepared);
-    Ok((Attempt { position, ops, row: Some(row), told }, result))
+    attempts.push(Attempt { position, ops, row: Some(row), told });
+    result
 }

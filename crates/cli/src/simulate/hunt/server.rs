@@ -7,7 +7,8 @@ use foreshore::{
 use foreshore_env::sync::{Arc, Mutex, atomic::AtomicU64};
 
 use super::{
-    client::{Attempt, Outcome, Run, Shared, Told, body, is_usual, options, table, told},
+    attempt::{Attempt, Run, Told, told},
+    client::{Outcome, Shared, body, is_usual, options, table},
     hand::Hand,
     plan,
 };

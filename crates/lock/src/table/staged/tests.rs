@@ -81,7 +81,7 @@ impl<'a> User<'a> {
         if granted {
             self.held.push((name, request));
         } else {
-            self.table.give_back(&mut self.free, request);
+            self.free.give(self.table.requests(), request);
         }
         Ok(granted)
     }
@@ -218,7 +218,7 @@ fn a_request_that_was_recycled_is_not_given_back() {
     assert!(!other.lock(name(1), Mode::S).unwrap());
     table.sweep(0..BUCKETS);
     assert!(requests.recycle() > 0, "its segment is free");
-    table.give_back(&mut owner.free, last);
+    owner.free.give(requests, last);
     let mut taken = std::collections::BTreeSet::new();
     for _ in 0..2 * SEGMENT {
         for free in [&mut owner.free, &mut other.free] {
