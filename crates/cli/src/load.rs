@@ -59,7 +59,9 @@ pub(crate) struct LoadArgs {
     key_column: Option<String>,
     /// The type of the keys, which decides their order.
     #[arg(long, value_name = "TYPE", default_value = "str",
-          value_parser = ["str", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "bool", "bytes"])]
+          value_parser = [
+              "str", "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "bool", "bytes"
+          ])]
     key_type: String,
     /// The column or field that is the value.
     #[arg(long, value_name = "NAME")]
@@ -128,8 +130,12 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, CliError> {
     let input = Input::new(source)?;
     let interrupted = input.interruption();
     let reader = BufReader::with_capacity(1 << 18, progress.watch(input));
-    let read = source::read(form, reader, &columns, &mut sink)
-        .map_err(|error| if interrupted.load(Ordering::Relaxed) { CliError::Interrupted } else { error });
+    let read = source::read(form, reader, &columns, &mut sink).map_err(|error| match error {
+        // What the database has to say is more than that.
+        error @ CliError::Database(_) => error,
+        _ if interrupted.load(Ordering::Relaxed) => CliError::Interrupted,
+        error => error,
+    });
     // What came before a bad line is kept, as promised.
     let kept = if read.is_ok() { sink.finish() } else { sink.flush() };
     progress.finish();

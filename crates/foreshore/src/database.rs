@@ -98,7 +98,7 @@ impl Database {
     ///
     /// A transaction that `body` begins on its own thread is another one, which commits or fails by itself, and waits for the locks of
     /// the outer one as for anybody's: nobody gives those back before it has ended, and nobody sees that. So each of its waits for a
-    /// lock ends after 10 s ([`Error::LockTimeout`]), unless options say when.
+    /// lock ends after 10 s ([`Error::LockTimeout`]), also where it is one of another database, unless options say when.
     ///
     /// ```
     /// # use foreshore::{Database, Error, TableDefinition};

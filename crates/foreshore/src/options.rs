@@ -118,13 +118,13 @@ pub struct Options {
     /// and none waits on when nobody has come out for 250 ms.
     /// Default: true.
     pub admission_control: bool,
-    /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes. Deadlocks
-    /// are found without that. Default: 0s.
+    /// How long a transaction waits for a lock until it fails, unless it says otherwise; 0 for as long as it takes (10 s within the body of
+    /// another). Deadlocks are found without that. Default: 0s.
     pub lock_timeout: Duration,
     /// Whether transactions note the key and the time of every lock, so that [`Database::locks`](crate::Database::locks) shows
     /// those too that nobody waits for. Costs a look at the clock for each lock. Default: false.
     pub lock_notes: bool,
-    /// Buckets of the lock table, 32 bytes each, rounded up to a power of two, 16,777,216 at most: several times as many as locks are held
+    /// Buckets of the lock table, 32 bytes each (64 in the staged one), rounded up to a power of two, 16,777,216 at most: several times as many as locks are held
     /// at a time, for locks that meet in one cost more. 0: four for each page of [`Options::pool_bytes`], 65,536 at least. Default: 0.
     pub lock_buckets: usize,
     /// Locks on the keys of one table that a transaction may have before a lock on the table is tried in their place: with the

@@ -15,7 +15,6 @@ pub(crate) use steps::Steps;
 use crate::{
     database::Database,
     error::{Error, Result},
-    nested,
     submit::{self, Submitted},
     table::{TableDefinition, TableLock},
     transact::{self, Session, TransactOptions},
@@ -250,7 +249,7 @@ impl<'p> Planner<'p> {
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
             // A body that is broken off by a panic is left as it would be by an error that it passes on.
-            let _ = catch_unwind(AssertUnwindSafe(|| nested::within(|| body(tx)).map(drop)));
+            let _ = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop)));
             Ok(())
         } else {
             self.steps.foresee(tx)

@@ -52,7 +52,7 @@ pub struct KeyView {
 /// What [`KeyView::text`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyForm {
-    /// A number or a truth value.
+    /// A number, a truth value, or a tuple by its fields.
     Plain,
     /// Text as it is.
     Text,

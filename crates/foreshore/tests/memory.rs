@@ -34,7 +34,13 @@ const THREAD_BYTES: u64 = 192 << 10;
 const FIXED_BYTES: u64 = 24 << 20;
 
 fn options() -> Options {
-    Options { pool_bytes: 16 << 20, max_locks: 100_000, durability: Durability::Lazy, ..Options::default() }
+    Options {
+        pool_bytes: 16 << 20,
+        max_locks: 100_000,
+        lock_buckets: 1 << 16,
+        durability: Durability::Lazy,
+        ..Options::default()
+    }
 }
 
 /// What all of it may take at most.

@@ -37,8 +37,8 @@ use crate::table::{LockTable, Withdrawn};
 const VOLUME: u32 = MAX_TABLES as u32;
 
 /// The number of an entry. There are a few entries less for users' tables than [`MAX_TABLES`]; those whose ids differ by a multiple of that
-/// share one, and so their locks. The database's own tables share theirs with nobody: who has a user's table would wait for himself when he makes
-/// another.
+/// share one, and so their locks. The database's own tables share theirs with nobody: who has locked a user's table and uses another for the first
+/// time would wait for himself at the catalogue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 

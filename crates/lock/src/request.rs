@@ -330,7 +330,7 @@ impl FreeRequests {
         self.refill(requests, held, sweep)
     }
 
-    /// Gives back the request of a failed attempt. The staged table has used it up; that is known without a look at it, since whoever
+    /// Gives back a request that was released, or is of a failed attempt. The staged table has used it up; that is known without a look at it, since whoever
     /// recycles requests may have made it another's by now.
     #[inline]
     pub(crate) fn give(&mut self, requests: &Requests, request: RequestIndex) {
@@ -339,7 +339,7 @@ impl FreeRequests {
         }
     }
 
-    /// As [`FreeRequests::give`], for a table that does not use requests up.
+    /// As [`FreeRequests::give`], for who knows that the table does not use requests up.
     #[inline]
     pub(crate) fn give_released(&mut self, request: RequestIndex) {
         self.free.push(request);

@@ -9,6 +9,7 @@
 //! for ever, because the flush is asked for and ends.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,7 +19,7 @@ use std::{
 use foreshore_base::Lsn;
 use foreshore_env::{
     sync::{Arc, Condvar, Mutex},
-    thread,
+    thread, thread_local,
 };
 use foreshore_lock::LockOwner;
 
@@ -144,8 +145,20 @@ impl Drop for Farewell<'_> {
     }
 }
 
+thread_local! {
+    /// Whether this thread is a committer.
+    #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
+    static IS_COMMITTER: Cell<bool> = Cell::new(false);
+}
+
+/// Whether this is the thread of a committer, of whatever database.
+pub(crate) fn is_here() -> bool {
+    IS_COMMITTER.with(Cell::get)
+}
+
 /// The life of the committer's thread.
 pub(crate) fn run_committer(core: &Arc<Core>) {
+    IS_COMMITTER.with(|is| is.set(true));
     let _farewell = Farewell(core);
     while let Some(lsn) = core.committer.next() {
         // A failure is final: what is not durable now will not be, and the locks of a database that has stopped protect

@@ -23,7 +23,7 @@ use crate::{
     backup::{Backup, BackupProgress, BackupReport},
     catalog::{self, TableInfo},
     checkpoint::run_checkpointer,
-    committer::run_committer,
+    committer::{self, run_committer},
     compact::{self, CompactReport},
     core::Core,
     error::TxnError,
@@ -260,23 +260,41 @@ impl Engine {
     /// Transactions that are still open find it closed; the next opening undoes them, and
     /// [`EngineStats::cut_off`] tells how many there are. Closing again does nothing.
     ///
+    /// Whoever is woken by this engine's thread for commits, as a future, gets back before that; the database is closed a moment later.
+    ///
     /// # Errors
     /// [`StorageError::Forked`] in a fork of the process that opened it: nothing happens then.
     pub fn close(&self) -> Result<()> {
         self.core.life.check_process()?;
-        let mut running = self.running.lock();
-        let Some(Running { checkpointer, committer, _lock }) = running.take() else { return Ok(()) };
-        self.core.life.close();
-        self.core.growth.stop();
-        self.core.committer.stop();
-        // They end after what they are doing; a panic in one has been reported and changes nothing here.
-        let _ = checkpointer.join();
-        // It wakes those who wait, and may come here with what one of them had; then it ends as it returns from this.
-        if committer.thread().id() != thread::current().id() {
-            let _ = committer.join();
+        if committer::is_here() {
+            self.close_later();
+            return Ok(());
         }
-        self.core.shut_down()
+        let mut running = self.running.lock();
+        running.take().map_or(Ok(()), |running| end(&self.core, running))
     }
+
+    /// The committer wakes those who wait for commits, and has come here with what one of them does. It waits for nobody who may be waiting
+    /// for it: another thread closes the database, unless somebody does it already.
+    fn close_later(&self) {
+        if let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) {
+            let core = Arc::clone(&self.core);
+            // If there is no thread to be had, the next opening recovers what there is.
+            let _ =
+                thread::Builder::new().name("foreshore-close".to_owned()).spawn(move || end(&core, running));
+        }
+    }
+}
+
+/// The end of an engine.
+fn end(core: &Core, Running { checkpointer, committer, _lock }: Running) -> Result<()> {
+    core.life.close();
+    core.growth.stop();
+    core.committer.stop();
+    // They end after what they are doing; a panic in one has been reported and changes nothing here.
+    let _ = checkpointer.join();
+    let _ = committer.join();
+    core.shut_down()
 }
 
 impl Drop for Engine {

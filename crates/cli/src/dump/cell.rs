@@ -105,7 +105,10 @@ macro_rules! conversions {
             pub(crate) fn value_from_json(self, json: &Json) -> Result<Vec<u8>, String> {
                 let bytes = match self {
                     $(Kind::$kind => integer::<$ty>(json).map(|number| encoded_value(&number)),)*
-                    Kind::F32 => json.as_f64().map(|number| encoded_value(&(number as f32))),
+                    Kind::F32 => {
+                        let number = json.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+                        number.map(|number| encoded_value(&number))
+                    }
                     Kind::F64 => json.as_f64().map(|number| encoded_value(&number)),
                     Kind::Bool => json.as_bool().map(|truth| encoded_value(&truth)),
                     Kind::Str => json.as_str().map(|text| encoded_value(&text)),

@@ -50,7 +50,7 @@ impl Ends {
                 "line {line}: {found} entries of table {table:?} have come, of {entries}"
             )));
         }
-        if self.tables_left > 0 && tables_left + 1 != self.tables_left {
+        if self.tables_left > 0 && tables_left != self.tables_left - 1 {
             return Err(incomplete(format!("line {line}: tables are missing before {table:?}")));
         }
         *self = Ends { ended: true, tables_left, ..Ends::default() };

@@ -69,11 +69,15 @@ fn broken_off() -> io::Error {
     io::Error::other("interrupted")
 }
 
-/// Gives one chunk after the other, and at the end empty ones, until nobody takes them.
+/// Gives one chunk after the other, and behind the end, or an error, empty ones, until nobody takes them.
 fn read_ahead(mut source: impl Read, sender: &SyncSender<Chunk>) {
+    let mut ended = false;
     loop {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let read = source.read(&mut chunk).map(|length| {
+        let mut chunk = vec![0; if ended { 0 } else { CHUNK_BYTES }];
+        // Behind the end nothing more is taken from a terminal or a pipe: it is for others.
+        let read = if ended { Ok(0) } else { source.read(&mut chunk) };
+        ended |= !matches!(read, Ok(1..));
+        let read = read.map(|length| {
             chunk.truncate(length);
             chunk
         });

@@ -9,8 +9,8 @@ use crate::error::Result;
 
 /// The least memory for pages, in frames.
 const MIN_POOL_FRAMES: usize = 64;
-/// As many frames as have numbers, but for a few that are none.
-const MAX_POOL_BYTES: usize = (1 << 45) - (1 << 30);
+/// Nearly as many frames as there are numbers for.
+const MAX_POOL_BYTES: u64 = (1 << 45) - (1 << 30);
 /// More would wait for one another, and for the disk.
 const MAX_CLEANERS: usize = 64;
 /// Segments that the smallest log has: one to write, one to recycle, and as much for rolling back.
@@ -29,9 +29,9 @@ impl Options {
             let value = self.get(name).unwrap_or_default();
             Err(invalid(name, &value, &expected))
         };
-        let pool = MIN_POOL_FRAMES * PAGE_BYTES..=MAX_POOL_BYTES;
-        if !pool.contains(&self.pool_bytes) {
-            let [least, most] = [pool.start(), pool.end()].map(|bytes| units::format_bytes(*bytes as u64));
+        let pool = (MIN_POOL_FRAMES * PAGE_BYTES) as u64..=MAX_POOL_BYTES;
+        if !pool.contains(&(self.pool_bytes as u64)) {
+            let [least, most] = [pool.start(), pool.end()].map(|bytes| units::format_bytes(*bytes));
             return refuse("pool_bytes", format!("{least} to {most}"));
         }
         if !(1..=MAX_CLEANERS).contains(&self.cleaners) {
@@ -100,7 +100,7 @@ mod tests {
     fn both_ends_of_what_is_bounded() {
         const GIB: u64 = 1 << 30;
         for (name, least, most) in [
-            ("pool_bytes", MIN_POOL_FRAMES as u64 * PAGE_BYTES as u64, Some(MAX_POOL_BYTES as u64)),
+            ("pool_bytes", MIN_POOL_FRAMES as u64 * PAGE_BYTES as u64, Some(MAX_POOL_BYTES)),
             ("cleaners", 1, Some(64)),
             ("log_segment_bytes", MIN_SEGMENT_BYTES, Some(256 << 20)),
             ("log_bytes", 4 << 20, None),

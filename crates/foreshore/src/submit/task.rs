@@ -126,7 +126,7 @@ impl<C: Client> Task<C> {
         let mut session = Session::Alone(database);
         let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
         self.age = Some(tx.age());
-        let footprint = planner.footprint(&mut tx, &mut |tx| client.run(tx));
+        let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));
         end_of_a_fork(database);
         session.set_up(&mut tx, &self.options, self.deadline);
         let since = *self.refused.get_or_insert_with(Instant::now);

@@ -25,8 +25,8 @@ const CHUNKS: usize = 1024;
 /// table that needs one, which may have the same name.
 #[derive(Debug)]
 pub(crate) struct TableCache {
-    /// Which table is at a place, counted from 1; 0: none, and there was none before. Written under the mutex below, with release: whoever
-    /// loads the number, with acquire, finds the table.
+    /// Which table is at a place, counted from 1. 0: none; a place that had one is never without again, so that a search may end there.
+    /// Written under the mutex below, with release: whoever loads the number, with acquire, finds the table.
     places: Box<[AtomicU32]>,
     tables: Box<[OnceLock<Chunk>; CHUNKS]>,
     /// How many tables there are.
@@ -160,15 +160,19 @@ impl TableCache {
 
     #[cold]
     pub(super) fn remember(&self, info: TableInfo) -> Cow<'_, CachedTable> {
+        let is_free = |place: &usize| match self.places[*place].load(Ordering::Relaxed).checked_sub(1) {
+            Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_dropped()),
+            None => true,
+        };
+        // Whoever finds no place finds none each time: without the mutex.
+        if !places(info.name()).any(|place| is_free(&place)) {
+            return Cow::Owned(CachedTable::new(info));
+        }
         let mut remembered = self.remembered.lock();
         if let Some((_, table)) = self.find(info.name()) {
             return Cow::Borrowed(table);
         }
         let number = *remembered as usize;
-        let is_free = |place: &usize| match self.places[*place].load(Ordering::Relaxed).checked_sub(1) {
-            Some(number) => self.get(number as usize).is_none_or(|table| table.info.is_dropped()),
-            None => true,
-        };
         let place = places(info.name()).find(is_free);
         let table = CachedTable::new(info);
         let (Some(place), Some(tables)) = (place, self.tables.get(number / CHUNK)) else {

@@ -13,6 +13,7 @@ pub(super) fn readable(key_type: &str, key: &KeyBytes) -> KeyView {
     let (bytes, truncated) = (key.bytes(), key.is_truncated());
     let plain = match key_type {
         "str" | "bytes" => None,
+        array if array.starts_with('[') => None,
         // Of what is cut off nobody knows where it ends.
         _ => last(key_type, bytes).filter(|_| !truncated),
     };

@@ -166,7 +166,7 @@ impl Place<'_> {
         self.disk.create_directory(self.directory).map_err(StorageError::io("make", self.directory))
     }
 
-    /// Makes the name of the directory durable. One that the caller has made may lie where he must not read; then it is his affair.
+    /// Makes the name of the directory durable. It may lie where one may write and not read; then that is for whoever arranged it so (TXN-40).
     fn sync_parent(&self) -> Result<()> {
         let parent = self.directory.parent().filter(|parent| !parent.as_os_str().is_empty());
         match self.disk.sync_directory(parent.unwrap_or(Path::new("."))) {

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use foreshore_base::Lsn;
+use foreshore_base::{Lsn, StorageError};
 use foreshore_env::{
     disk::Disk,
     sync::{
@@ -123,7 +123,7 @@ fn a_ticket_is_waited_for_asked_and_polled() {
 }
 
 /// A waker that panicked ended the thread that wakes all others: those of the same batch never heard, and the database stopped. One that lets
-/// the last handle of a database go closes it in that thread, which waited for its own end.
+/// the last handle of a database go, or closes it, made that thread wait for its own end, or for who waited for that.
 #[test]
 fn what_a_waker_does_is_nothing_to_others() {
     struct Broken;
@@ -135,7 +135,13 @@ fn what_a_waker_does_is_nothing_to_others() {
     struct Closer(Mutex<Option<Arc<Engine>>>, AtomicU32);
     impl Wake for Closer {
         fn wake(self: Arc<Self>) {
-            drop(self.0.lock().take());
+            if let Some(engine) = self.0.lock().take() {
+                // Beside another who closes it, and waits for this thread.
+                let other = Arc::clone(&engine);
+                thread::spawn(move || other.close());
+                shortly();
+                engine.close().unwrap();
+            }
             self.1.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -165,8 +171,15 @@ fn what_a_waker_does_is_nothing_to_others() {
     );
     drop((engine, table));
     disk.hold_syncs(false);
-    until("it is closed and woken", || closer.1.load(Ordering::SeqCst) == 1);
-    let engine = open_with(&disk, &tiny()).unwrap();
+    until("it is woken", || closer.1.load(Ordering::SeqCst) == 1);
+    // Another thread closes it.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let engine = loop {
+        match open_with(&disk, &tiny()) {
+            Err(StorageError::AlreadyOpen { .. }) if Instant::now() < deadline => thread::yield_now(),
+            opened => break opened.unwrap(),
+        }
+    };
     let table = engine.table("t").unwrap().unwrap();
     assert!(get(&mut begin(&engine), &table, b"last").unwrap().is_some());
 }

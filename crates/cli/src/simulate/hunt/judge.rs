@@ -71,7 +71,8 @@ fn open(plan: &Plan, disk: &FaultyDisk) -> std::result::Result<Database, String>
     plan.open(disk).map_err(|error| format!("opening: {error}"))
 }
 
-/// Decides about the transactions that are prepared, when others have written something or before.
+/// Decides about the transactions that are prepared: by their places in the order of commits, half of them are committed, and half are decided
+/// about when others have written something.
 fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), String> {
     let prepared = db.prepared().map_err(|error| format!("what is prepared: {error}"))?;
     for id in prepared.iter().map(|prepared| &prepared.global_id) {
@@ -168,7 +169,7 @@ fn history(
                 score.there += 1;
                 history.record(attempt.position, attempt.ops);
             }
-            (false, Told::Refused | Told::Undone) => {}
+            (false, Told::Refused) => {}
             (false, _) => score.lost += 1,
         }
     }

@@ -22,7 +22,7 @@ const OPERATIONS: u64 = 6;
 const KEY: &[u8] = b"last";
 
 /// A last act, if the life has one; gives the transaction that is open. `prepares`: every other one is prepared instead, with a place in
-/// the order of commits, and is the last attempt.
+/// the order of commits; it and what it deletes are among the attempts.
 pub(super) fn play(
     life: &Life,
     hand: Hand,
