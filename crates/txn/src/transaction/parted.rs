@@ -25,15 +25,30 @@ use crate::{
 /// The locks of a transaction, away from it: asked for, or to be given back.
 #[derive(Debug)]
 pub struct Parted {
-    owner: LockOwner,
+    locks: Locks,
     footprint: Box<Footprint>,
     waiting: Waiting,
     /// Keys of the footprint that were asked for.
     granted: usize,
     /// Of what is to be given back: locks that were asked for on the way. The others it has taken itself, beside its plan.
     travelled: usize,
-    /// What is left where something may have been changed, once it has committed.
+}
+
+/// Locks that are wherever they are.
+#[derive(Debug)]
+struct Locks {
+    owner: LockOwner,
+    /// What is left where something may have been changed, once the transaction has committed.
     tag: Option<Lsn>,
+}
+
+impl Drop for Locks {
+    /// Whoever loses the locks of a transaction that has committed leaves behind what others must know (TXN-6).
+    fn drop(&mut self) {
+        if self.tag.is_some() {
+            self.owner.release_rest(self.tag);
+        }
+    }
 }
 
 /// How far a partition has come with what it was asked for.
@@ -59,7 +74,7 @@ impl Parted {
     /// Asks for the locks of a partition, in order, as far as it comes without waiting; called again, goes on. By the thread
     /// of the partition.
     pub fn advance(&mut self, partition: usize, partitions: usize) -> Result<Advance, LockError> {
-        let Parted { owner, footprint, waiting, granted, .. } = self;
+        let Parted { locks: Locks { owner, .. }, footprint, waiting, granted, .. } = self;
         let policy = waiting.policy();
         if !owner.look(&policy)? {
             return Ok(Advance::Waiting);
@@ -79,39 +94,33 @@ impl Parted {
 
     /// Whether what a partition waits for has been decided: its thread goes on then.
     pub fn has_been_answered(&self) -> bool {
-        self.owner.has_been_answered()
+        self.locks.owner.has_been_answered()
     }
 
     /// Of a transaction that has ended: gives back what it has locked itself, beside its plan. By its own thread; then the rest
     /// goes to the partitions. `passed` is told those in which somebody has waited for one of these locks.
     pub fn release_own(&mut self, partitions: usize, mut passed: impl FnMut(usize)) {
-        self.owner.release_later(self.travelled, self.tag, |name| passed(name.partition(partitions)));
+        let Locks { owner, tag } = &mut self.locks;
+        owner.release_later(self.travelled, *tag, |name| passed(name.partition(partitions)));
     }
 
     /// Gives back the locks of a partition, of a transaction that has ended. By the thread of the partition.
     pub fn release(&mut self, partition: usize, partitions: usize) -> Advance {
-        self.owner.release_some(|name| name.partition(partitions) == partition, self.tag);
+        let Locks { owner, tag } = &mut self.locks;
+        owner.release_some(|name| name.partition(partitions) == partition, *tag);
         self.next_release(partitions)
     }
 
     /// Where locks are to be given back first, or next; once there are none left, what remains (the locks on tables) is given
     /// back.
     pub fn next_release(&mut self, partitions: usize) -> Advance {
-        match self.owner.held_names().map(|(name, _)| name.partition(partitions)).min() {
+        let Locks { owner, tag } = &mut self.locks;
+        match owner.held_names().map(|(name, _)| name.partition(partitions)).min() {
             Some(partition) => Advance::Next(partition),
             None => {
-                self.owner.release_all(self.tag);
+                owner.release_all(*tag);
                 Advance::Complete
             }
-        }
-    }
-}
-
-impl Drop for Parted {
-    /// Whoever loses the locks of a transaction that has committed leaves behind what others must know (TXN-6).
-    fn drop(&mut self) {
-        if self.tag.is_some() {
-            self.owner.release_rest(self.tag);
         }
     }
 }
@@ -122,9 +131,9 @@ impl TxnSession {
         if !self.parts {
             return self.owner.release_all(tag);
         }
-        let (owner, waiting) = (self.owner.hand_over(), mem::take(&mut self.waiting));
+        let (locks, waiting) = (Locks { owner: self.owner.hand_over(), tag }, mem::take(&mut self.waiting));
         let (footprint, travelled) = (Box::default(), self.travelled);
-        self.parted = Some(Box::new(Parted { owner, footprint, waiting, granted: 0, travelled, tag }));
+        self.parted = Some(Box::new(Parted { locks, footprint, waiting, granted: 0, travelled }));
     }
 }
 
@@ -161,18 +170,19 @@ impl Txn {
             };
         }
         self.away = true;
-        let (owner, waiting) = (self.session.owner.hand_over(), mem::take(&mut self.session.waiting));
-        let footprint = Box::new(footprint);
-        Ok(Ok(Box::new(Parted { owner, footprint, waiting, granted: 0, travelled: 0, tag: None })))
+        let locks = Locks { owner: self.session.owner.hand_over(), tag: None };
+        let (footprint, waiting) = (Box::new(footprint), mem::take(&mut self.session.waiting));
+        Ok(Ok(Box::new(Parted { locks, footprint, waiting, granted: 0, travelled: 0 })))
     }
 
     /// Takes its locks back, with what came of asking for them.
-    pub fn rejoin(&mut self, mut parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
+    pub fn rejoin(&mut self, parted: Parted, outcome: Result<(), LockError>) -> Result<(), TxnError> {
+        let Parted { mut locks, footprint, waiting, .. } = parted;
         self.away = false;
-        self.session.travelled = parted.owner.lock_count();
-        self.session.owner = parted.owner.hand_over();
-        self.session.waiting = mem::take(&mut parted.waiting);
-        self.session.protocol = Protocol::Planned(mem::take(&mut parted.footprint));
+        self.session.travelled = locks.owner.lock_count();
+        self.session.owner = locks.owner.hand_over();
+        self.session.waiting = waiting;
+        self.session.protocol = Protocol::Planned(footprint);
         self.lock(|_| outcome)
     }
 
