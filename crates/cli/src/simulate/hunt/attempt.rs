@@ -15,6 +15,8 @@ pub(super) enum Told {
     Unknown,
     /// It is prepared, and nobody has decided about it.
     Prepared,
+    /// It has happened, or is still prepared.
+    Deciding,
     /// It has not happened, and may be prepared.
     Undone,
     /// It has not happened.

@@ -205,7 +205,7 @@ impl Client<'_> {
         let told = match (&decided, commits) {
             (Ok(()), true) => Told::Durable,
             (Ok(()), false) => Told::Refused,
-            (Err(Error::OutcomeUnknown { .. }), true) => Told::Unknown,
+            (Err(Error::OutcomeUnknown { .. }), true) => Told::Deciding,
             (Err(Error::OutcomeUnknown { .. }), false) => Told::Undone,
             (Err(_), _) => Told::Prepared,
         };

@@ -80,7 +80,7 @@ fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), St
         let name = String::from_utf8_lossy(id);
         let attempt =
             attempt.ok_or_else(|| format!("transaction {name} is prepared, and nobody has done that"))?;
-        if matches!(attempt.told, Told::Durable | Told::Lazy | Told::Refused) {
+        if !matches!(attempt.told, Told::Prepared | Told::Deciding | Told::Undone) {
             return Err(format!(
                 "transaction {name} is prepared, and was told that it is {:?}",
                 attempt.told
@@ -100,6 +100,7 @@ fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), St
     for attempt in attempts {
         match attempt.told {
             Told::Prepared => return Err(format!("transaction {} was prepared and is not", attempt.name())),
+            Told::Deciding => attempt.told = Told::Durable,
             Told::Undone => attempt.told = Told::Refused,
             _ => {}
         }
