@@ -144,6 +144,21 @@ impl IntentLocks {
         }
     }
 
+    /// Publishes a lock at a lower place, too. Whoever looks for it does so under its entry's latch, so that he comes before that, and finds it
+    /// where it was, or behind, and finds it at the lower place: nothing is overwritten but by the next move, of a lock from further up.
+    pub(crate) fn relocate(
+        &self,
+        slots: &Slots,
+        slot: SlotId,
+        place: usize,
+        index: EntryIndex,
+        mode: IntentMode,
+    ) {
+        let publish = || slots.get(slot).intents.set(place, index, mode);
+        // Of requests in the lock table only views look here.
+        self.with_waiters(index, |_| publish()).unwrap_or_else(publish);
+    }
+
     /// The tag that a lock in this mode has to see.
     pub(crate) fn tag(&self, slots: &Slots, index: EntryIndex, mode: IntentMode) -> Lsn {
         match self {

@@ -186,16 +186,16 @@ impl OwnerState {
     }
 
     /// Gives back the intent locks that neither are nor announce a change. Those that stay move together, in the list and where
-    /// the slot publishes them; each is seen in one place at least.
+    /// the slot publishes them.
     pub(super) fn release_reading_intents(&mut self, manager: &LockManager, slot: SlotId) {
+        let unmoved = self.intents.iter().take_while(|held| held.mode.writes()).count();
         let released: Vec<HeldIntent> = self.intents.extract_if(.., |held| !held.mode.writes()).collect();
-        let published = &manager.slots.get(slot).intents;
-        for (place, held) in self.intents.iter().enumerate() {
-            published.set(place, held.entry, held.mode);
+        for (place, held) in self.intents.iter().enumerate().skip(unmoved) {
+            manager.intents.relocate(&manager.slots, slot, place, held.entry, held.mode);
         }
         let kept = self.intents.len();
         if manager.intents.are_in_table() {
-            published.truncate(kept);
+            manager.slots.get(slot).intents.truncate(kept);
             for held in released {
                 let name = manager.intent_name(held.entry);
                 manager.table.release(&manager.slots, name, held.request, None);

@@ -13,7 +13,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use foreshore_env::thread;
 
-use super::super::{EntryIndex, IntentHold, IntentMode};
+use super::super::{EntryIndex, IntentHold, IntentLocks, IntentMode};
 use super::Private;
 use crate::age::Age;
 use crate::slot::{Identity, SLOTS, SlotId, Slots};
@@ -129,5 +129,35 @@ fn an_intent_that_is_taken_back_is_in_nobodys_way() {
         scene.locks.withdraw(&scene.slots, entry, SlotId(1));
         scene.held(1, IntentMode::S, 8);
         assert!(scene.locks.is_empty(&scene.slots));
+    });
+}
+
+/// A transaction gives back the first of three locks, and the others move down by one: whoever asks for one of them meanwhile sees it. He saw
+/// neither place of the second when he had passed its new one before the move, and came to its old one after the third had got that.
+#[test]
+fn a_lock_that_moves_is_seen() {
+    bounded(|| {
+        let scene = Scene::new();
+        let Some(Scene { locks, slots, .. }) = Arc::into_inner(scene) else { unreachable!("nobody else has it") };
+        let entry = |table| EntryIndex::of(TableId(table));
+        let held = [(entry(1), IntentMode::IS), (entry(2), IntentMode::IX), (entry(3), IntentMode::IX)];
+        for (place, (entry, mode)) in held.into_iter().enumerate() {
+            let hold = IntentHold { slot: SlotId(0), place, held: None };
+            assert!(locks.try_request(&slots, entry, hold, mode).is_some());
+        }
+        let mine = Arc::new((IntentLocks::Private(locks), slots));
+        let theirs = Arc::clone(&mine);
+        let mover = thread::spawn(move || {
+            let (locks, slots) = &*theirs;
+            for place in 0..2 {
+                let (entry, mode) = held[place + 1];
+                locks.relocate(slots, SlotId(0), place, entry, mode);
+            }
+            locks.release(slots, SlotId(0), 2, held[..1].iter().copied(), None);
+        });
+        let (locks, slots) = &*mine;
+        assert!(locks.try_request(slots, entry(2), Scene::hold(1), IntentMode::S).is_none(), "granted beside IX");
+        mover.join().unwrap();
+        assert_eq!(slots.get(SlotId(0)).intents.find(entry(3)), Some(IntentMode::IX));
     });
 }
