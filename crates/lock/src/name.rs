@@ -36,17 +36,6 @@ impl LockName {
         self.0
     }
 
-    /// Which of 2⁶⁴⁻ˢʰⁱᶠᵗ places of a table is this name's. Those of neighbours are among the same 256, four places from one to the
-    /// next.
-    #[inline]
-    pub(crate) fn place(self, shift: u32) -> usize {
-        // With one place the shift is 64, which `checked_shr` refuses.
-        let shifted = |bits: u64| bits.checked_shr(shift).unwrap_or(0);
-        let first = shifted(self.0 << 8);
-        let among = u64::from(((self.0 >> LAST_AT) as u8).rotate_left(2));
-        ((first & !0xFF | (first + among) & 0xFF) & shifted(u64::MAX)) as usize
-    }
-
     /// Which of 2⁶⁴⁻ˢʰⁱᶠᵗ places of a small table is this name's: no two neighbours' are near each other.
     #[inline]
     pub(crate) fn scattered(self, shift: u32) -> usize {
@@ -63,6 +52,40 @@ impl LockName {
     #[inline]
     pub const fn from_bits(bits: u64) -> LockName {
         LockName(bits)
+    }
+}
+
+/// Which place of a table is a name's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    shift: u32,
+    /// Places are in the order of names, so that partitions, which are ranges of names, have ranges of places, and those who look after
+    /// them no lines in common. Neighbours are in partitions of their own, most often.
+    ordered: bool,
+}
+
+impl Places {
+    /// So many places, a power of two; `partitions`: in so many ranges of names is locked by threads of their own.
+    pub(crate) fn new(count: usize, partitions: usize) -> Places {
+        Places { shift: u64::BITS - count.ilog2(), ordered: partitions > 1 }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(self) -> usize {
+        1 << (u64::BITS - self.shift)
+    }
+
+    /// The place of a name. If there is one partition, those of neighbours are among the same 256, four places from one to the next.
+    #[inline]
+    pub(crate) fn of(self, name: LockName) -> usize {
+        // With one place the shift is 64, which `checked_shr` refuses.
+        let shifted = |bits: u64| bits.checked_shr(self.shift).unwrap_or(0);
+        if self.ordered {
+            return shifted(name.0) as usize;
+        }
+        let first = shifted(name.0 << 8);
+        let among = u64::from(((name.0 >> LAST_AT) as u8).rotate_left(2));
+        ((first & !0xFF | (first + among) & 0xFF) & shifted(u64::MAX)) as usize
     }
 }
 
@@ -140,10 +163,11 @@ mod tests {
     #[test]
     fn names_and_places_are_spread() {
         type Place = fn(LockName) -> usize;
-        let places: [Place; 4] = [
+        let places: [Place; 5] = [
             |name| name.partition(256),
-            |name| name.place(56),
-            |name| name.place(44) & 0xFF,
+            |name| Places::new(1 << 8, 1).of(name),
+            |name| Places::new(1 << 20, 1).of(name) & 0xFF,
+            |name| Places::new(1 << 20, 256).of(name) >> 12,
             |name| name.scattered(56),
         ];
         for keys in [0_u64..65_536, 7 << 40..(7 << 40) + 65_536] {
@@ -161,10 +185,29 @@ mod tests {
         }
     }
 
+    /// Once places were chosen by other bits of the name than partitions are, and each partition had names in every bucket.
+    #[test]
+    fn partitions_share_no_places_but_where_one_meets_the_next() {
+        const PLACES: usize = 1 << 12;
+        for partitions in [2, 3, 8, 64, 256] {
+            let places = Places::new(PLACES, partitions);
+            let mut users = vec![HashSet::new(); PLACES];
+            for key in 0..100_000_u64 {
+                let name = name(7, TableId(16), KeyRef::Key(&key.to_be_bytes()));
+                users[places.of(name)].insert(name.partition(partitions));
+            }
+            let shared = users.iter().filter(|partitions| partitions.len() > 1).count();
+            let borders = if partitions.is_power_of_two() { 0 } else { partitions - 1 };
+            assert!(shared <= borders, "{shared} places are shared by {partitions}");
+            assert!(users.iter().filter(|partitions| !partitions.is_empty()).count() > PLACES * 9 / 10);
+        }
+    }
+
     /// No two of them share a cache line that has two places, or a pair of such lines, and all are within 256 places.
     #[test]
     fn neighbours_are_near_each_other_and_not_too_near() {
-        let place = |key: u64| name(7, TableId(16), KeyRef::Key(&key.to_be_bytes())).place(44);
+        let places = Places::new(1 << 20, 1);
+        let place = |key: u64| places.of(name(7, TableId(16), KeyRef::Key(&key.to_be_bytes())));
         let first = place(0x1200);
         let all: HashSet<usize> = (0x1200..0x1300).map(place).collect();
         assert_eq!(all.len(), 256);

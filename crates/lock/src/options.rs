@@ -210,6 +210,9 @@ pub struct LockOptions {
     pub max_locks: usize,
     /// Seed of the lock names: secret, so that nobody can choose keys that meet in one bucket.
     pub seed: u64,
+    /// In so many equal ranges of names is locked by threads of their own, which then have buckets of their own; 1 if whoever wants a lock
+    /// takes it himself.
+    pub partitions: usize,
     /// Where the names of keys lie; by their hash alone if it is `None`.
     pub partitioner: Option<Partitioner>,
     /// The lock table.
@@ -246,6 +249,7 @@ impl Default for LockOptions {
             max_locks_per_transaction: 1_000_000,
             max_locks: 8_000_000,
             seed: 0,
+            partitions: 1,
             partitioner: None,
             table: LockTableKind::default(),
             key_ranges: KeyRangeModes::default(),

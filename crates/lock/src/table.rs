@@ -22,7 +22,7 @@ use foreshore_latch::rank::Rank;
 use crate::deadlock::SlotSet;
 use crate::error::{LockError, LockMode};
 use crate::mode::Mode;
-use crate::name::LockName;
+use crate::name::{LockName, Places};
 use crate::options::{LockOptions, LockTableKind};
 #[cfg(all(test, not(foreshore_loom)))]
 use crate::request::Modes;
@@ -103,12 +103,13 @@ pub(crate) enum Withdrawn {
 impl LockTable {
     pub(crate) fn new(options: &LockOptions) -> LockTable {
         let buckets = options.buckets.clamp(1, 1 << 28).next_power_of_two();
+        let places = Places::new(buckets, options.partitions);
         let queues = match options.table {
-            LockTableKind::Latched => Queues::Latched(Latched::new(buckets)),
-            LockTableKind::GlobalMutex => Queues::Guarded(Guarded::by_mutex(buckets)),
-            LockTableKind::GlobalMcs => Queues::Guarded(Guarded::by_mcs(buckets)),
-            LockTableKind::AlwaysLatched => Queues::Guarded(Guarded::by_latches(buckets)),
-            LockTableKind::Staged => Queues::Staged(Staged::new(buckets)),
+            LockTableKind::Latched => Queues::Latched(Latched::new(places)),
+            LockTableKind::GlobalMutex => Queues::Guarded(Guarded::by_mutex(places)),
+            LockTableKind::GlobalMcs => Queues::Guarded(Guarded::by_mcs(places)),
+            LockTableKind::AlwaysLatched => Queues::Guarded(Guarded::by_latches(places)),
+            LockTableKind::Staged => Queues::Staged(Staged::new(places)),
         };
         let staged = matches!(queues, Queues::Staged(_)).then_some(buckets);
         LockTable { requests: Requests::new(options.max_locks, staged), queues }

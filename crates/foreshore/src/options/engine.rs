@@ -57,6 +57,7 @@ impl Options {
             },
             locks: LockOptions {
                 buckets: self.buckets(),
+                partitions: self.partitions().partitions(),
                 keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,

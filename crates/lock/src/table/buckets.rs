@@ -1,33 +1,32 @@
-//! The buckets of a lock table, chosen by the upper bits of a name.
+//! The buckets of a lock table.
 
 use foreshore_env::hint;
 
-use crate::name::LockName;
+use crate::name::{LockName, Places};
 
 /// A power of two of them.
 #[derive(Debug)]
 pub(super) struct Buckets<B> {
     buckets: Box<[B]>,
-    shift: u32,
+    places: Places,
 }
 
 impl<B: Default> Buckets<B> {
-    /// `count` is a power of two.
-    pub(super) fn new(count: usize) -> Buckets<B> {
-        let shift = u64::BITS - count.ilog2();
+    pub(super) fn new(places: Places) -> Buckets<B> {
+        let count = places.count();
         let mut buckets: Vec<B> = Vec::with_capacity(count);
         // Before they are touched. Names choose them at random.
         hint::huge_pages(buckets.spare_capacity_mut());
         buckets.resize_with(count, B::default);
         let buckets = buckets.into_boxed_slice();
         hint::name(&buckets, "lock table bucket");
-        Buckets { buckets, shift }
+        Buckets { buckets, places }
     }
 
     /// The number of a name's bucket.
     #[inline]
     pub(super) fn place(&self, name: LockName) -> usize {
-        name.place(self.shift)
+        self.places.of(name)
     }
 
     /// The bucket of a name.

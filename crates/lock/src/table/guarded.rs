@@ -9,14 +9,13 @@ use foreshore_latch::{HybridLatch, rank};
 use super::QUEUE_RANK;
 use super::list::Linked;
 use super::queue::Queue;
-use crate::name::LockName;
+use crate::name::{LockName, Places};
 
 /// Queues, and who guards them.
 #[derive(Debug)]
 pub(super) struct Guarded {
     guard: Guard,
-    places: usize,
-    shift: u32,
+    places: Places,
 }
 
 #[derive(Debug)]
@@ -37,33 +36,33 @@ struct Bucket {
 }
 
 impl Guarded {
-    /// Under one mutex. `buckets` is a power of two.
-    pub(super) fn by_mutex(buckets: usize) -> Guarded {
-        Guarded::new(buckets, Guard::Mutex(Mutex::new(all(buckets))))
+    /// Under one mutex.
+    pub(super) fn by_mutex(places: Places) -> Guarded {
+        Guarded::new(places, Guard::Mutex(Mutex::new(all(places.count()))))
     }
 
     /// Under one MCS latch.
-    pub(super) fn by_mcs(buckets: usize) -> Guarded {
-        Guarded::new(buckets, Guard::Mcs(Box::default(), all(buckets)))
+    pub(super) fn by_mcs(places: Places) -> Guarded {
+        Guarded::new(places, Guard::Mcs(Box::default(), all(places.count())))
     }
 
     /// Each queue under a latch of its own.
-    pub(super) fn by_latches(buckets: usize) -> Guarded {
-        Guarded::new(buckets, Guard::Each(all(buckets)))
+    pub(super) fn by_latches(places: Places) -> Guarded {
+        Guarded::new(places, Guard::Each(all(places.count())))
     }
 
-    fn new(buckets: usize, guard: Guard) -> Guarded {
-        Guarded { guard, places: buckets, shift: u64::BITS - buckets.ilog2() }
+    fn new(places: Places, guard: Guard) -> Guarded {
+        Guarded { guard, places }
     }
 
     /// The number of a name's queue.
     #[inline]
     pub(super) fn place(&self, name: LockName) -> usize {
-        name.place(self.shift)
+        self.places.of(name)
     }
 
     pub(super) fn places(&self) -> usize {
-        self.places
+        self.places.count()
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use super::list::Linked;
 use super::queue::{Queue, View};
 use super::wakes::Wakes;
 use crate::mode::Mode;
-use crate::name::LockName;
+use crate::name::{LockName, Places};
 use crate::request::{Modes, RequestIndex, Requests};
 use crate::slot::SlotId;
 
@@ -34,9 +34,8 @@ pub(super) struct Latched {
 }
 
 impl Latched {
-    /// `buckets` is a power of two.
-    pub(super) fn new(buckets: usize) -> Latched {
-        Latched { buckets: Buckets::new(buckets) }
+    pub(super) fn new(places: Places) -> Latched {
+        Latched { buckets: Buckets::new(places) }
     }
 
     #[inline]

@@ -40,7 +40,7 @@ use super::buckets::Buckets;
 use super::queue::{Change, Queue, View, obstructs};
 use super::wakes::Wakes;
 use crate::mode::Mode;
-use crate::name::LockName;
+use crate::name::{LockName, Places};
 use crate::request::{Modes, RequestIndex};
 use crate::slot::SlotId;
 use chain::Chain;
@@ -73,9 +73,8 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// `buckets` is a power of two.
-    pub(super) fn new(buckets: usize) -> Staged {
-        Staged { buckets: Buckets::new(buckets) }
+    pub(super) fn new(places: Places) -> Staged {
+        Staged { buckets: Buckets::new(places) }
     }
 
     /// Runs `operation` while nobody waits, wakes, converts or cleans.

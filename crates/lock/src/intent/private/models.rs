@@ -138,7 +138,9 @@ fn an_intent_that_is_taken_back_is_in_nobodys_way() {
 fn a_lock_that_moves_is_seen() {
     bounded(|| {
         let scene = Scene::new();
-        let Some(Scene { locks, slots, .. }) = Arc::into_inner(scene) else { unreachable!("nobody else has it") };
+        let Some(Scene { locks, slots, .. }) = Arc::into_inner(scene) else {
+            unreachable!("nobody else has it")
+        };
         let entry = |table| EntryIndex::of(TableId(table));
         let held = [(entry(1), IntentMode::IS), (entry(2), IntentMode::IX), (entry(3), IntentMode::IX)];
         for (place, (entry, mode)) in held.into_iter().enumerate() {
@@ -156,7 +158,10 @@ fn a_lock_that_moves_is_seen() {
             locks.release(slots, SlotId(0), 2, held[..1].iter().copied(), None);
         });
         let (locks, slots) = &*mine;
-        assert!(locks.try_request(slots, entry(2), Scene::hold(1), IntentMode::S).is_none(), "granted beside IX");
+        assert!(
+            locks.try_request(slots, entry(2), Scene::hold(1), IntentMode::S).is_none(),
+            "granted beside IX"
+        );
         mover.join().unwrap();
         assert_eq!(slots.get(SlotId(0)).intents.find(entry(3)), Some(IntentMode::IX));
     });
