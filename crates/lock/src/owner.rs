@@ -278,7 +278,7 @@ impl LockOwner {
     ) -> Result<Option<Wish>, LockError> {
         let request = request.map(|request| self.usable(request)).transpose()?;
         let held = self.state().held.find(name).map(|place| self.state().held.get(place));
-        let wanted = held.map_or(mode, |held| held.mode.join(mode));
+        let wanted = held.map_or(mode, |held| self.manager.key_ranges.widen(held.mode.join(mode)));
         Ok(match (request, held) {
             (Some(request), _) => Some(Wish::New { name, request, wanted }),
             (None, Some(held)) => Some(Wish::More { name, request: held.request, held: held.mode, wanted }),
@@ -350,7 +350,8 @@ impl OwnerState {
     #[cold]
     fn attempt_conversion(&mut self, manager: &LockManager, place: usize, mode: Mode) -> Attempt {
         let lock = self.held.get(place);
-        let wanted = lock.mode.join(mode);
+        // What two modes of a set make together need not be one.
+        let wanted = manager.key_ranges.widen(lock.mode.join(mode));
         match manager.table.try_convert(&manager.slots, lock.name, lock.request, wanted) {
             Some(tag) => {
                 self.max_tag = self.max_tag.max(tag);

@@ -48,6 +48,7 @@ impl LockOwner {
             Attempt::Blocked(request) => request,
         };
         let Some(wish) = self.wish(name, mode, request)? else { return Ok(true) };
+        self.state_mut().waited = true;
         match wish.begin(&self.manager, self.slot, table, key_bytes(key), wait) {
             Ok(Begun::Granted(tag)) => {
                 self.note(wish, table, key);

@@ -52,7 +52,7 @@ impl LockOwner {
     pub fn renew(&mut self, txn: TxnId, age: Age, label: Option<Arc<str>>, completed: u32) {
         self.txn = txn;
         let state = self.state_mut();
-        (state.max_tag, state.released) = (Lsn::ZERO, false);
+        (state.max_tag, state.released, state.waited) = (Lsn::ZERO, false, false);
         self.manager.slots.get(self.slot).renew(Identity::new(txn, age, label), completed);
     }
 

@@ -120,10 +120,10 @@ impl Linked {
         head == RequestIndex::NONE.0 || shared && head & (GUARDED | SHARED) == SHARED
     }
 
-    /// Whether a request is the first of an open list, so that its owner may take it out beside the latch.
+    /// Whether a request is the first of an open list, so that its owner may take it out beside the latch. SeqCst as every answer to LOCK-17.
     #[inline]
     pub(super) fn is_first(&self, index: RequestIndex) -> bool {
-        self.head.load(Acquire) & !SHARED == index.0
+        self.head.load(SeqCst) & !SHARED == index.0
     }
 
     /// Takes a request out that is the first. Beside the latch, by its owner; `false`: the latch is needed.

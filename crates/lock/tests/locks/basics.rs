@@ -3,7 +3,8 @@
 use foreshore_base::limits::MAX_TRANSACTIONS;
 use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_lock::{
-    Age, IntentLockKind, IntentMode, KeyRef, LockError, LockManager, LockMode, LockOptions, Mode,
+    Age, IntentLockKind, IntentMode, KeyRangeModes, KeyRef, LockError, LockManager, LockMode, LockOptions,
+    Mode,
 };
 
 use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, wait_for};
@@ -34,6 +35,26 @@ fn pairs_of_modes_are_granted_if_compatible() {
                 }
                 drop((a, b));
                 assert!(manager.is_empty());
+            }
+        }
+    });
+}
+
+/// What two of Lomet's modes make together may be none of his: XN and S were XS.
+#[test]
+fn what_is_held_is_a_mode_of_the_set() {
+    over_all_tables(|options| {
+        for key_ranges in KeyRangeModes::ALL {
+            let manager = LockManager::new(&LockOptions { key_ranges, ..options.clone() });
+            for first in Mode::ALL {
+                for second in Mode::ALL {
+                    let mut owner = begin(&manager, 1);
+                    owner.acquire(TABLE, key(b"k"), first, &NO_WAIT).unwrap();
+                    owner.acquire(TABLE, key(b"k"), second, &NO_WAIT).unwrap();
+                    let held = owner.held(TABLE, key(b"k")).unwrap();
+                    assert!(held.covers(first.join(second)));
+                    assert_eq!(key_ranges.widen(held), held, "{key_ranges:?}: {first}, then {second}");
+                }
             }
         }
     });

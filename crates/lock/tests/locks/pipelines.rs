@@ -38,6 +38,22 @@ fn what_is_handed_over_is_held_until_the_heir_releases_it() {
 }
 
 #[test]
+fn who_has_waited_says_so_and_the_next_of_its_pipeline_does_not() {
+    over_all_tables(|options| {
+        let manager = LockManager::new(&options);
+        let (mut holder, mut waiter) = (begin(&manager, 1), begin(&manager, 2));
+        holder.acquire(TABLE, key(b"a"), Mode::X, &WAIT).unwrap();
+        assert!(!waiter.ask(TABLE, key(b"a"), Mode::S, &WAIT).unwrap());
+        holder.release_all(None);
+        assert!(waiter.look(&WAIT).unwrap() && waiter.has_waited());
+        let mut heir = waiter.hand_over();
+        heir.renew(TxnId(3), Age::new(3, 0), None, 1);
+        assert!(!heir.has_waited());
+        drop(heir);
+    });
+}
+
+#[test]
 fn shared_locks_go_alone_and_exclusive_ones_stay() {
     over_all_tables(|options| {
         let manager = LockManager::new(&options);

@@ -15,7 +15,7 @@ use foreshore_env::time::{Duration, Instant};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{LockOptions, LockTableKind};
-use crate::request::{FreeRequests, RequestIndex, SEGMENT};
+use crate::request::{FreeRequests, Modes, RequestIndex, SEGMENT};
 use crate::slot::{SlotId, Slots};
 use crate::table::{LockTable, Queues};
 use crate::{Age, KeyRef, LockError, LockManager, WaitPolicy};
@@ -327,4 +327,38 @@ fn preallocator_works_and_ends() {
     drop(owner);
     drop(manager);
     assert_eq!(Arc::strong_count(&signal), 1, "the thread has gone");
+}
+
+/// A conversion waits, and somebody asks for the lock who has not seen that yet. He is in no digest (LOCK-11), and a look between two naps
+/// took that for a fault.
+#[test]
+fn a_claim_is_in_the_way_for_a_moment_only() {
+    worlds::run(claim_passes_a_wait);
+}
+
+fn claim_passes_a_wait() {
+    let options = LockOptions { buckets: BUCKETS, table: LockTableKind::Staged, ..LockOptions::default() };
+    let manager = LockManager::new(&options);
+    let (table, key, wait) = (foreshore_base::TableId(16), KeyRef::Key(b"k"), WaitPolicy::default());
+    let begin = |txn| manager.begin(TxnId(txn), Age::new(txn, 0), None).unwrap();
+    let (mut holder, mut waiter) = (begin(1), begin(2));
+    for owner in [&mut holder, &mut waiter] {
+        owner.acquire(table, key, Mode::S, &wait).unwrap();
+    }
+    assert!(!waiter.ask(table, key, Mode::X, &wait).unwrap());
+    assert!(!waiter.look(&wait).unwrap());
+
+    let slot = SlotId(100);
+    let mut free = FreeRequests::new(slot);
+    let request = manager.table.take_request(&mut free, 0).unwrap();
+    let requests = manager.table.requests();
+    let name = manager.name(table, key).unwrap();
+    requests.get(request).set(name, slot, Modes::claim(Mode::S));
+    let Queues::Staged(staged) = &manager.table.queues else { unreachable!("made to be staged") };
+    staged.buckets.of(name).queue.list.push(requests, request);
+    thread::sleep(Duration::from_millis(20));
+    assert!(!waiter.look(&wait).unwrap(), "a look that takes the digest anew");
+    requests.get(request).make_obsolete();
+    holder.release_all(None);
+    assert!(waiter.look(&wait).unwrap());
 }
