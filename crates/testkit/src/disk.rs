@@ -82,6 +82,8 @@ struct Faults {
     longest_read: Option<usize>,
     /// Reads that touch these places fail.
     bad_places: Vec<(PathBuf, Range<u64>)>,
+    /// A sync that fails has written some blocks, by this seed and its number.
+    some_of_failed_syncs: Option<u64>,
     /// How long each sync takes.
     sync_delay: std::time::Duration,
     /// Syncs wait until this is over.
@@ -101,7 +103,7 @@ pub enum Met {
     Read,
     /// A read gave less than was asked for and there is.
     ShortRead,
-    /// A sync failed, and what it should have made durable is gone.
+    /// A sync failed, and what it should have made durable is gone, or some of it.
     Sync,
     /// The power failed.
     Power,
@@ -151,6 +153,11 @@ impl FaultyDisk {
     /// durable is then taken for clean: later syncs succeed without it.
     pub fn fail_sync(&self, number: u64) {
         self.state.lock().faults.fail_syncs.insert(number);
+    }
+
+    /// Lets each sync that fails have written some of its blocks of 4 KiB, by this seed: `None`, as at first, none of them.
+    pub fn keep_some_of_failed_syncs(&self, seed: Option<u64>) {
+        self.state.lock().faults.some_of_failed_syncs = seed;
     }
 
     /// Lets write `number` (counted as [`Counts::writes`], from 1) fail with EIO after half of its bytes.
@@ -214,13 +221,13 @@ impl FaultyDisk {
         self.state.lock().faults.bad_places.clear();
     }
 
-    /// Lets each sync take this long, so that what happens meanwhile has time to happen.
+    /// Lets each sync take this long, so that what happens meanwhile has time to happen. It covers what was written before it began.
     pub fn set_sync_delay(&self, delay: std::time::Duration) {
         self.state.lock().faults.sync_delay = delay;
     }
 
-    /// Lets every sync that comes from now on wait, without an effect, until this is called with `false` or the power fails (ten seconds at
-    /// most, so that a test that fails ends).
+    /// Lets every sync that comes from now on wait, without an effect, until this is called with `false` or the power fails (ten
+    /// minutes at most). What is written while one waits it does not cover.
     pub fn hold_syncs(&self, hold: bool) {
         self.state.lock().faults.syncs_held = hold;
     }
@@ -239,10 +246,7 @@ impl FaultyDisk {
             CrashMode::SubsetRandom(seed) | CrashMode::TornRandom(seed) => seed,
             CrashMode::DropUnsynced | CrashMode::KeepAll => 0,
         };
-        let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D);
-        for _ in 0..4 {
-            random.next_u64();
-        }
+        let mut random = random_by(seed);
         let names = state.names.after_crash(mode, &mut random);
         let files = names
             .files()
@@ -296,6 +300,15 @@ impl FaultyDisk {
     pub fn files(&self) -> Vec<PathBuf> {
         self.state.lock().names.paths_of_files()
     }
+}
+
+/// What a seed draws; those of neighbouring seeds are unlike.
+fn random_by(seed: u64) -> Xorshift {
+    let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D);
+    for _ in 0..4 {
+        random.next_u64();
+    }
+    random
 }
 
 impl State {

@@ -8,7 +8,7 @@ use std::sync::atomic;
 pub use std::sync::atomic::Ordering;
 
 use super::{
-    calls::{access, fence_cost, learned},
+    calls::{access, fence_cost, has_whim, learned},
     kernel::Touch,
 };
 
@@ -97,7 +97,7 @@ macro_rules! access_methods {
                 self.0.compare_exchange(current, new, success, failure).map(Self::found).map_err(Self::found)
             }
 
-            /// As `std`'s, but it fails for no other reason than the value.
+            /// As `std`'s; for no reason it fails under the explorer only.
             #[inline]
             #[track_caller]
             pub fn compare_exchange_weak(
@@ -107,6 +107,9 @@ macro_rules! access_methods {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                if has_whim() {
+                    return Err(self.load(failure));
+                }
                 self.compare_exchange(current, new, success, failure)
             }
 

@@ -142,6 +142,12 @@ pub(super) fn locked() {
     with(|kernel| kernel.tally().mutexes += 1);
 }
 
+/// Whether what may happen for no reason does now.
+#[inline]
+pub(super) fn has_whim() -> bool {
+    with(|kernel| kernel.scheduler.has_whim()) == Some(true)
+}
+
 /// Lets another thread of this core run.
 pub fn yield_now() {
     with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().yielding));
@@ -158,7 +164,7 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Insta
     assert!(is_running(), "a thread waits outside of a simulation, at {at}");
     with(|kernel| kernel.spend(Spent::System, kernel.scheduler.costs().futex_wait));
     // From here to the sleep nothing else runs: a wake-up cannot fall between.
-    if word.load(Ordering::SeqCst) != expected {
+    if word.load(Ordering::SeqCst) != expected || has_whim() {
         return;
     }
     sleep(Some(ptr::from_ref(word).addr()), deadline.map(Instant::picoseconds), at);

@@ -6,10 +6,12 @@
 //! - *random*: each thread that can run is as likely as any other; how many steps a turn lasts differs from seed to seed;
 //! - *PCT* (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010): threads have random priorities, the highest runs,
 //!   and at a few random steps the one that runs becomes the lowest: a bug that needs few such orders is met with a
-//!   known probability. A thread that yields or spins becomes the lowest too, or it would wait for ever;
+//!   known probability. A thread that yields or spins becomes the lowest too, or it would wait for ever. Runs are longer than PCT's: when
+//!   the last of these steps is past, as many are drawn anew;
 //! - *replayed*: the turns of an earlier run, one after the other; what lies beyond them runs in order of thread numbers.
 //!
-//! Now and then time leaps, so that deadlines pass while the threads that they belong to are in the middle of something.
+//! Now and then time leaps, so that deadlines pass while the threads that they belong to are in the middle of something; and whatever may
+//! happen for no reason does, once in a while: a weak exchange fails, a wait for a word ends.
 
 use super::{
     kernel::{END_OF_TIME, Leave, ThreadNumber},
@@ -23,6 +25,8 @@ const STEP: u64 = 20_000;
 const TURNS_PER_LEAP: u64 = 2000;
 /// The longest leap, in picoseconds: 30 ms.
 const LONGEST_LEAP: u64 = 30_000_000_000;
+/// Once in so many times something happens for no reason.
+const TIMES_PER_WHIM: u64 = 64;
 /// Steps after which a run is given up: threads that spin for each other would never be done.
 const MOST_STEPS: u64 = 200_000_000;
 /// What `available_parallelism` says.
@@ -33,7 +37,7 @@ const PROCESSORS: usize = 4;
 pub enum Schedule {
     /// Any thread that can run, for a random time.
     Random,
-    /// By priorities that change at this many random moments among so many first steps.
+    /// By priorities that change at this many random moments among so many steps, and then again.
     Priorities {
         /// How many changes.
         changes: u32,
@@ -66,6 +70,8 @@ enum Choice {
         priorities: Vec<u64>,
         /// Steps at which the priority of who runs falls, descending.
         changes: Vec<u64>,
+        /// How many of them are drawn at a time, and among how many steps.
+        drawn: (u32, u64),
         /// The next lowest priority: counts down.
         lowest: u64,
     },
@@ -78,6 +84,8 @@ pub(super) struct Explorer {
     pub(super) costs: Costs,
     choice: Choice,
     random: Xorshift,
+    /// What happens for no reason, in replayed runs as in others.
+    whims: Xorshift,
     /// Threads that can run, who runs not among them.
     ready: Vec<ThreadNumber>,
     clock: u64,
@@ -98,9 +106,9 @@ impl Explorer {
         let choice = match schedule {
             Schedule::Random => Choice::Random { longest: 1 << random.below(10) },
             Schedule::Priorities { changes, within_steps } => {
-                let mut changes: Vec<u64> = (0..changes).map(|_| random.below(within_steps)).collect();
-                changes.sort_unstable_by(|a, b| b.cmp(a));
-                Choice::Priorities { priorities: Vec::new(), changes, lowest: u64::from(u32::MAX) }
+                let drawn = (changes, within_steps);
+                let changes = draw_changes(&mut random, drawn, 0);
+                Choice::Priorities { priorities: Vec::new(), changes, drawn, lowest: u64::from(u32::MAX) }
             }
             Schedule::Replayed(turns) => Choice::Replayed { turns: turns.into_iter() },
         };
@@ -110,6 +118,7 @@ impl Explorer {
             costs,
             choice,
             random,
+            whims: Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x3A1),
             ready: Vec::new(),
             clock: 0,
             turn_end: 0,
@@ -127,6 +136,11 @@ impl Explorer {
     /// Whether the run took as many steps as it may.
     pub(super) fn is_exhausted(&self) -> bool {
         self.steps > MOST_STEPS
+    }
+
+    /// Whether what may happen for no reason does now.
+    pub(super) fn has_whim(&mut self) -> bool {
+        self.whims.below(TIMES_PER_WHIM) == 0
     }
 
     pub(super) fn into_trace(self) -> Vec<Turn> {
@@ -175,11 +189,14 @@ impl Explorer {
         if matches!(leave, Leave::Turn | Leave::Yield) {
             self.ready.push(thread);
         }
-        if let Choice::Priorities { priorities, changes, lowest } = &mut self.choice
+        if let Choice::Priorities { priorities, changes, drawn, lowest } = &mut self.choice
             && (leave == Leave::Yield || changes.last().is_some_and(|&change| change <= self.steps))
         {
             while changes.last().is_some_and(|&change| change <= self.steps) {
                 changes.pop();
+            }
+            if changes.is_empty() {
+                *changes = draw_changes(&mut self.random, *drawn, self.steps + 1);
             }
             *lowest -= 1;
             priorities[thread] = *lowest;
@@ -226,5 +243,35 @@ impl Explorer {
         self.turn_end = self.clock + turn.lasts;
         self.trace.push(Turn { thread: thread as u32, ..turn });
         (thread, self.clock)
+    }
+}
+
+/// Steps at which priorities fall, so many among the next ones from `first` on; descending.
+fn draw_changes(random: &mut Xorshift, (count, within_steps): (u32, u64), first: u64) -> Vec<u64> {
+    let mut changes: Vec<u64> = (0..count).map(|_| first + random.below(within_steps)).collect();
+    changes.sort_unstable_by(|a, b| b.cmp(a));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All changes lay among the first steps, and the later lives of a run had none.
+    #[test]
+    fn priorities_fall_all_along() {
+        let schedule = Schedule::Priorities { changes: 3, within_steps: 1000 };
+        let mut explorer = Explorer::new(schedule, 7);
+        (0..2).for_each(|thread| explorer.ready(thread, 0));
+        let mut switches = [0; 10];
+        let mut last = None;
+        while explorer.steps < 10_000 {
+            let (thread, clock) = explorer.next(None);
+            if last.replace(thread) != Some(thread) {
+                switches[explorer.steps as usize / 1000] += 1;
+            }
+            explorer.left(thread, clock + 10 * STEP, Leave::Turn);
+        }
+        assert!(switches.iter().filter(|&&switches| switches > 0).count() >= 8, "{switches:?}");
     }
 }

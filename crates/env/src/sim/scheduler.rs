@@ -106,6 +106,15 @@ impl Scheduler {
         }
     }
 
+    /// Whether what may happen for no reason does now. It never does where things have costs.
+    #[inline]
+    pub(super) fn has_whim(&mut self) -> bool {
+        match self {
+            Scheduler::Machine(_) => false,
+            Scheduler::Explorer(explorer) => explorer.has_whim(),
+        }
+    }
+
     /// Who runs accesses memory; when a line is returned, the access waits for that line until `clock`, and then takes
     /// place by [`Scheduler::arrive`].
     #[inline]

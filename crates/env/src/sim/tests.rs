@@ -97,6 +97,28 @@ fn a_mutex_excludes() {
     });
 }
 
+/// What may happen for no reason does under the explorer, as often in a run that is replayed, and never where things have costs.
+#[test]
+fn a_weak_exchange_may_fail_and_a_wait_end_for_no_reason() {
+    let whims = || {
+        let word = AtomicU64::new(7);
+        let failed = (0..1000).filter(|_| word.compare_exchange_weak(7, 7, SeqCst, SeqCst).is_err()).count();
+        let (mutex, condvar) = (Mutex::new(()), Condvar::new());
+        let early = (0..200).filter(|_| {
+            let deadline = Instant::now() + Duration::from_millis(1);
+            drop(condvar.wait_until(mutex.lock(), deadline));
+            Instant::now() < deadline
+        });
+        (failed, early.count())
+    };
+    assert_eq!(simulate(&machine(2), whims).unwrap().result, (0, 0));
+    let run = simulate(&explorer(3, Schedule::Random), whims).unwrap();
+    let (failed, early) = run.result;
+    assert!((1..100).contains(&failed) && (1..50).contains(&early), "{:?}", run.result);
+    let again = explorer(3, Schedule::Replayed(run.turns.clone()));
+    assert_eq!(simulate(&again, whims).unwrap().result, run.result);
+}
+
 /// A load and a store instead of one addition lose something in nearly every world with more than one thread running:
 /// that they do shows that threads interleave at every access.
 #[test]

@@ -74,6 +74,25 @@ impl Bytes {
     }
 }
 
+/// A sector whose newest content no sync covers.
+#[derive(Clone, Debug, Default)]
+struct Unsynced {
+    /// The last of its changes, as [`Content::changes`] counts them.
+    changed: u64,
+    /// What it was since the last sync, each with the change that ended it.
+    versions: Vec<(u64, Sector)>,
+}
+
+/// What a sync that has begun makes durable: nothing that is written while it lasts.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// The changes that it covers.
+    changes: u64,
+    sectors: Vec<(u64, Sector)>,
+    reserved: usize,
+    length: u64,
+}
+
 /// One file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
@@ -83,8 +102,12 @@ pub(super) struct Content {
     platter: Bytes,
     /// Blocks that took space without being written since the last sync.
     reserved: Vec<u64>,
-    /// Sectors written since the last sync, with the versions that were overwritten since.
-    unsynced: BTreeMap<u64, Vec<Sector>>,
+    /// Sectors written since the last sync.
+    unsynced: BTreeMap<u64, Unsynced>,
+    /// Changes so far, of sectors, of the length and of the space.
+    changes: u64,
+    /// How many of them the last of the syncs covered, as they began.
+    synced: u64,
 }
 
 impl Content {
@@ -116,6 +139,7 @@ impl Content {
     pub(super) fn reserve_block(&mut self, block: u64) {
         self.cached.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
         self.reserved.push(block);
+        self.changes += 1;
     }
 
     /// Writes into the page cache.
@@ -134,18 +158,20 @@ impl Content {
 
     /// Notes that a sector is about to change.
     fn remember(&mut self, sector: u64) {
-        match self.unsynced.get_mut(&sector) {
-            None => _ = self.unsynced.insert(sector, Vec::new()),
-            Some(versions) => {
-                if versions.len() == VERSIONS_KEPT {
-                    versions.remove(0);
-                }
-                versions.push(self.cached.sector(sector));
+        self.changes += 1;
+        let is_new = !self.unsynced.contains_key(&sector);
+        let Unsynced { changed, versions } = self.unsynced.entry(sector).or_default();
+        *changed = self.changes;
+        if !is_new {
+            if versions.len() == VERSIONS_KEPT {
+                versions.remove(0);
             }
+            versions.push((self.changes, self.cached.sector(sector)));
         }
     }
 
     pub(super) fn set_length(&mut self, length: u64) {
+        self.changes += 1;
         if length < self.cached.length {
             let first = length / SECTOR_BYTES as u64;
             if !length.is_multiple_of(SECTOR_BYTES as u64) {
@@ -160,21 +186,52 @@ impl Content {
     }
 
     /// Everything written since the last sync gets to the platter; what a failed sync lost does not.
-    pub(super) fn sync(&mut self) {
-        for &sector in self.unsynced.keys() {
-            self.platter.write_in_block(&self.cached.sector(sector), sector * SECTOR_BYTES as u64);
+    fn sync(&mut self) {
+        self.end_sync(&self.begin_sync());
+    }
+
+    /// Begins a sync: what is written from now on it does not cover.
+    pub(super) fn begin_sync(&self) -> Pending {
+        Pending {
+            changes: self.changes,
+            sectors: self.unsynced.keys().map(|&sector| (sector, self.cached.sector(sector))).collect(),
+            reserved: self.reserved.len(),
+            length: self.cached.length,
         }
-        self.unsynced.clear();
-        for block in self.reserved.drain(..) {
+    }
+
+    /// What a sync covers is on the platter.
+    pub(super) fn end_sync(&mut self, pending: &Pending) {
+        if pending.changes < self.synced {
+            // One that began later and ended before covered all this.
+            return;
+        }
+        self.synced = pending.changes;
+        for (sector, content) in &pending.sectors {
+            self.platter.write_in_block(content, sector * SECTOR_BYTES as u64);
+        }
+        for block in self.reserved.drain(..pending.reserved.min(self.reserved.len())) {
             self.platter.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
         }
-        self.platter.cut(self.cached.length);
+        self.platter.cut(pending.length);
+        self.forget(pending);
     }
 
     /// The rule of Linux after a failed sync: the pages are clean, and what they held never reaches the platter
-    /// unless it is written again.
-    pub(super) fn lose_unsynced(&mut self) {
-        self.unsynced.clear();
+    /// unless it is written again; but for some that did, by `random`, if it is given.
+    pub(super) fn fail_sync(&mut self, pending: &Pending, random: Option<&mut Xorshift>) {
+        if let Some(random) = random.filter(|_| pending.changes >= self.synced) {
+            self.keep_some_blocks(pending, random);
+        }
+        self.forget(pending);
+    }
+
+    /// What a sync was to make durable is clean, unless it was changed since; of such a sector nothing older is left either.
+    fn forget(&mut self, pending: &Pending) {
+        self.unsynced.retain(|_, sector| {
+            sector.versions.retain(|(ended, _)| *ended > pending.changes);
+            sector.changed > pending.changes
+        });
     }
 
     /// Flips one bit everywhere. False when the file does not reach that far.
@@ -201,50 +258,50 @@ impl Content {
         match mode {
             CrashMode::DropUnsynced => {}
             CrashMode::KeepAll => survivor.sync(),
-            CrashMode::SubsetRandom(_) => survivor.keep_some_blocks(random),
+            CrashMode::SubsetRandom(_) => survivor.keep_some_blocks(&self.begin_sync(), random),
             CrashMode::TornRandom(_) => survivor.tear(random),
         }
         Content { cached: survivor.platter.clone(), platter: survivor.platter, ..Content::default() }
     }
 
     /// Lets each block with un-synced sectors reach the platter as it is, or not.
-    fn keep_some_blocks(&mut self, random: &mut Xorshift) {
+    fn keep_some_blocks(&mut self, pending: &Pending, random: &mut Xorshift) {
         let keep_of_eight = draw_share(random);
         let mut block = None;
         let mut kept = false;
-        for &sector in self.unsynced.keys() {
+        for (sector, content) in &pending.sectors {
             let its_block = sector / (BLOCK_BYTES / SECTOR_BYTES) as u64;
             if block != Some(its_block) {
                 block = Some(its_block);
                 kept = random.below(8) < keep_of_eight;
             }
             if kept {
-                self.platter.write_in_block(&self.cached.sector(sector), sector * SECTOR_BYTES as u64);
+                self.platter.write_in_block(content, sector * SECTOR_BYTES as u64);
             }
         }
-        self.keep_a_length(keep_of_eight, random);
+        self.keep_a_length(pending.length, keep_of_eight, random);
     }
 
     /// Lets each un-synced sector reach the platter or not, in its newest or in an older version.
     fn tear(&mut self, random: &mut Xorshift) {
         let keep_of_eight = draw_share(random);
-        for (&sector, versions) in &self.unsynced {
+        for (&sector, Unsynced { versions, .. }) in &self.unsynced {
             if random.below(8) >= keep_of_eight {
                 continue;
             }
             let content = match random.below(2 + versions.len() as u64) {
-                older @ 2.. => versions[older as usize - 2],
+                older @ 2.. => versions[older as usize - 2].1,
                 _ => self.cached.sector(sector),
             };
             self.platter.write_in_block(&content, sector * SECTOR_BYTES as u64);
         }
-        self.keep_a_length(keep_of_eight, random);
+        self.keep_a_length(self.cached.length, keep_of_eight, random);
     }
 
-    /// Lets the platter have the length of the cache, or its own.
-    fn keep_a_length(&mut self, keep_of_eight: u64, random: &mut Xorshift) {
+    /// Lets the platter have this length, or its own.
+    fn keep_a_length(&mut self, length: u64, keep_of_eight: u64, random: &mut Xorshift) {
         let keeps_length = random.below(8) < keep_of_eight;
-        self.platter.cut(if keeps_length { self.cached.length } else { self.platter.length });
+        self.platter.cut(if keeps_length { length } else { self.platter.length });
     }
 }
 

@@ -294,11 +294,15 @@ impl DiskFile for OpenFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let delay = self.disk.state.lock().faults.sync_delay;
-        if !delay.is_zero() {
-            thread::sleep(delay);
-        }
         let mut state = self.disk.state.lock();
+        state.alive()?;
+        let pending = state.file_mut(self.file)?.begin_sync();
+        let delay = state.faults.sync_delay;
+        if !delay.is_zero() {
+            drop(state);
+            thread::sleep(delay);
+            state = self.disk.state.lock();
+        }
         let limit = Instant::now() + LONGEST_HOLD;
         while state.faults.syncs_held && !state.crashed && Instant::now() < limit {
             drop(state);
@@ -309,14 +313,16 @@ impl DiskFile for OpenFile {
         if works && state.faults.lying.as_ref().is_some_and(|directory| self.path.starts_with(directory)) {
             return Ok(());
         }
+        let number = state.counts.syncs;
+        let some = state.faults.some_of_failed_syncs;
         let content = state.file_mut(self.file)?;
         if works {
-            content.sync();
-            Ok(())
-        } else {
-            content.lose_unsynced();
-            Err(input_output_error())
+            content.end_sync(&pending);
+            return Ok(());
         }
+        let mut random = some.map(|seed| super::random_by(seed ^ number));
+        content.fail_sync(&pending, random.as_mut());
+        Err(input_output_error())
     }
 
     fn len(&self) -> io::Result<u64> {

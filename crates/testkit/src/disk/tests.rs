@@ -1,4 +1,9 @@
-use foreshore_env::disk::{Disk, DiskFile, OpenMode};
+use std::time::Duration;
+
+use foreshore_env::{
+    disk::{Disk, DiskFile, OpenMode},
+    thread,
+};
 
 use super::*;
 
@@ -176,6 +181,63 @@ fn the_power_fails_at_the_chosen_operation_and_stays_off() {
     disk.open(&path("a"), OpenMode::Read).unwrap_err();
     assert_eq!(disk.after_crash(CrashMode::DropUnsynced).read_file(&path("a")).unwrap(), [1; 10]);
     assert_eq!(disk.after_crash(CrashMode::KeepAll).read_file(&path("a")).unwrap(), [2; 10]);
+}
+
+/// A sync took its picture when it ended, and what others wrote meanwhile was durable, too.
+#[test]
+fn a_sync_covers_nothing_that_is_written_while_it_lasts() {
+    let disk = disk();
+    let handle = file(&disk, "a", 1, 2 * 512);
+    handle.write_all_at(&[2; 2 * 512], 0).unwrap();
+    disk.set_sync_delay(Duration::from_millis(300));
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| handle.sync());
+        thread::sleep(Duration::from_millis(100));
+        handle.write_all_at(&[3; 512], 0).unwrap();
+        handle.set_len(3 * 512).unwrap();
+        sync.join().unwrap().unwrap();
+    });
+    let after = |mode| disk.after_crash(mode).read_file(&path("a")).unwrap();
+    assert_eq!(after(CrashMode::DropUnsynced), [2; 2 * 512]);
+    assert_eq!(after(CrashMode::KeepAll), [[3; 512], [2; 512], [0; 512]].concat());
+    // What was there before the sync is not there again.
+    let torn: HashSet<u8> = (0..200).map(|seed| after(CrashMode::TornRandom(seed))[0]).collect();
+    assert_eq!(torn, HashSet::from([2, 3]));
+}
+
+/// Of two syncs that overlap, the one that began first may end last; the other has covered what it covers.
+#[test]
+fn syncs_that_overlap_take_nothing_back() {
+    let mut content = Content::default();
+    content.write(&[1; 512], 0);
+    let first = content.begin_sync();
+    content.write(&[2; 1024], 0);
+    let second = content.begin_sync();
+    content.end_sync(&second);
+    content.end_sync(&first);
+    let mut bytes = [0; 1024];
+    let survivor = content.after_crash(CrashMode::DropUnsynced, &mut random_by(1));
+    assert_eq!((survivor.read(&mut bytes, 0), bytes), (1024, [2; 1024]));
+}
+
+#[test]
+fn a_failed_sync_may_have_saved_some() {
+    let mut seen = [0; 3];
+    for seed in 0..64 {
+        let disk = disk();
+        let handle = file(&disk, "a", 1, 8 * BLOCK_BYTES);
+        handle.write_all_at(&[2; 8 * BLOCK_BYTES], 0).unwrap();
+        disk.keep_some_of_failed_syncs(Some(seed));
+        disk.fail_sync(disk.counts().syncs + 1);
+        handle.sync().unwrap_err();
+        handle.sync().unwrap();
+        let bytes = disk.after_crash(CrashMode::KeepAll).read_file(&path("a")).unwrap();
+        let new = bytes.chunks(BLOCK_BYTES).filter(|block| **block == [2; BLOCK_BYTES]).count();
+        let old = bytes.chunks(BLOCK_BYTES).filter(|block| **block == [1; BLOCK_BYTES]).count();
+        assert_eq!(new + old, 8, "whole blocks");
+        seen[usize::from(old > 0) + usize::from(new == 0)] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 0), "all, some, none: {seen:?}");
 }
 
 #[test]

@@ -216,9 +216,7 @@ impl Client<'_> {
     fn note(&mut self, run: &Run, result: Result<()>) -> Result<()> {
         let told = match &result {
             Ok(()) => run.committed,
-            // Whoever is refused by concurrency has not come to its commit.
-            Err(error) if is_usual(error) => Told::Refused,
-            Err(_) => Told::Unknown,
+            Err(error) => refusal(error),
         };
         self.attempts.extend(run.ended(told));
         result

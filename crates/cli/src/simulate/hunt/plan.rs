@@ -316,6 +316,7 @@ impl Life {
         let mode = match random.below(4) {
             0 => CrashMode::DropUnsynced,
             1 => CrashMode::KeepAll,
+            2 => CrashMode::SubsetRandom(random.next_u64()),
             _ => CrashMode::TornRandom(random.next_u64()),
         };
         let crashed = if random.below(3) == 0 { 1 + random.below(MOST_CRASHED_RECOVERIES) } else { 0 };

@@ -7,7 +7,7 @@ use foreshore::{
 use foreshore_env::sync::{Arc, Mutex, atomic::AtomicU64};
 
 use super::{
-    attempt::{Attempt, Run, Told, told},
+    attempt::{Attempt, Run, Told, refusal, told},
     client::{Outcome, Shared, body, is_usual, options, table},
     hand::Hand,
     plan,
@@ -81,11 +81,7 @@ impl Procedure for Server {
                 }
             }
             Err(error) => {
-                notes.attempts.extend(run.ended(if is_usual(&error) {
-                    Told::Refused
-                } else {
-                    Told::Unknown
-                }));
+                notes.attempts.extend(run.ended(refusal(&error)));
                 let full = matches!(error, Error::LogFull { .. }) && self.log_is_small;
                 if !full && !is_usual(&error) {
                     self.left = 0;
