@@ -17,11 +17,14 @@ use crate::{
     engine::{Attempts, Body, Engine, Failure, Outcome},
     observer::Observer,
     runner::{self, Length, RunOptions},
-    workload::Workload,
+    workload::{Worker, Workload},
 };
 
 /// Latencies above this are recorded as this.
 const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
+
+/// How long a rest goes on when the run has ended, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How checkpoints are measured.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +90,12 @@ pub fn measure_checkpoints(
     if matches!(options.run.length, Length::Iterations(_)) {
         return Err(BenchError::invalid(
             "checkpoints are measured for a time, not for a number of transactions",
+        ));
+    }
+    if engine.submitter().is_some() || engine.session().is_some() {
+        return Err(BenchError::invalid(
+            "checkpoints are measured beside transactions whose threads run and await them: no --execution partitioned, no \
+             --durability pipelined",
         ));
     }
     runner::load(engine, workload, options.run.threads, options.run.seed, observer)?;
@@ -179,7 +188,10 @@ impl<'e> Watched<'e> {
             taken?;
             count += 1;
             taking += begun.elapsed();
-            thread::sleep(rest);
+            let rested = Instant::now();
+            while rested.elapsed() < rest && !stop.load(Ordering::Relaxed) {
+                thread::sleep(rest.saturating_sub(rested.elapsed()).min(LOOK_EVERY));
+            }
         }
         Ok((count, taking))
     }
@@ -206,18 +218,15 @@ impl Engine for Watched<'_> {
     }
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        let before = self.checkpoints.load(Ordering::Relaxed);
-        let begun = Instant::now();
-        let outcome = self.engine.transact(attempts, body)?;
-        let took = begun.elapsed();
-        let after = self.checkpoints.load(Ordering::Relaxed);
-        if matches!(outcome, Outcome::Committed) {
-            let met = before % 2 == 1 || after != before;
-            let side = if met { Side::During as usize } else { self.side.load(Ordering::Relaxed) as usize };
-            let took = took.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64;
-            self.latency.lock()[side].saturating_record(took);
-        }
-        Ok(outcome)
+        self.timed(|engine| engine.transact(attempts, body))
+    }
+
+    fn run(&self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
+        self.timed(|engine| engine.run(attempts, worker))
+    }
+
+    fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
+        self.timed(|engine| engine.read(attempts, body))
     }
 
     fn settle(&self) -> Result<(), Failure> {
@@ -230,6 +239,27 @@ impl Engine for Watched<'_> {
 
     fn close(&self) -> Result<(), Failure> {
         self.engine.close()
+    }
+}
+
+impl Watched<'_> {
+    /// Runs a transaction, and takes down how long it took and what it met.
+    fn timed(
+        &self,
+        transact: impl FnOnce(&dyn Engine) -> Result<Outcome, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let before = self.checkpoints.load(Ordering::Relaxed);
+        let begun = Instant::now();
+        let outcome = transact(self.engine)?;
+        let took = begun.elapsed();
+        let after = self.checkpoints.load(Ordering::Relaxed);
+        if matches!(outcome, Outcome::Committed) {
+            let met = before % 2 == 1 || after != before;
+            let side = if met { Side::During as usize } else { self.side.load(Ordering::Relaxed) as usize };
+            let took = took.as_nanos().min(u128::from(LONGEST_LATENCY_NS)) as u64;
+            self.latency.lock()[side].saturating_record(took);
+        }
+        Ok(outcome)
     }
 }
 

@@ -93,9 +93,11 @@ pub struct ComparisonRow {
     pub processors_busy: Option<f64>,
     /// Transactions that began and ended while measured.
     pub commits: u64,
+    /// Commits that ended while measured, whenever their transactions began.
+    pub ended: u64,
     /// Attempts that the engine aborted meanwhile, by cause.
     pub aborts: AbortCounts,
-    /// The share of these in all attempts.
+    /// The share of these in all attempts: in themselves and `ended`.
     pub abort_ratio: f64,
     /// Transactions that were aborted as often as the engine retries, and given up.
     pub given_up: u64,
@@ -103,6 +105,8 @@ pub struct ComparisonRow {
     pub by_kind: BTreeMap<String, KindReport>,
     /// By how much counters of the engine have grown, warm-up included.
     pub counters: BTreeMap<String, u64>,
+    /// Commits meanwhile, warm-up included.
+    pub counted_commits: u64,
 }
 
 /// What was checked of one variant's database.
@@ -153,8 +157,10 @@ struct Series {
     rounds_per_computed_s: Vec<f64>,
     elapsed: Duration,
     computed: Duration,
+    ended: u64,
     measured: Measured,
     counters: BTreeMap<String, u64>,
+    counted_commits: u64,
 }
 
 /// Loads the workload into a database for every variant, runs it on each in turn, and checks them. The workload must
@@ -247,6 +253,8 @@ fn open_all<'v>(
                 computed: Duration::ZERO,
                 measured: Measured::new(kinds)?,
                 counters: COUNTERS.iter().map(|name| ((*name).to_owned(), 0)).collect(),
+                ended: 0,
+                counted_commits: 0,
             })
         };
         let series = options.threads.iter().map(|_| empty()).collect::<Result<_, _>>()?;
@@ -303,6 +311,8 @@ impl Contender<'_> {
             series.computed += computed;
         }
         series.elapsed += elapsed;
+        series.ended += ended;
+        series.counted_commits += sample.all_commits.iter().sum::<u64>();
         series.measured.add(&sample.measured)?;
         let after = self.engine.counters();
         for (name, grown) in &mut series.counters {
@@ -330,7 +340,7 @@ fn rows(
             let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
             let commits: u64 = measured.commits.iter().sum();
             let aborts = measured.attempts.aborts;
-            let attempts = commits + aborts.total();
+            let attempts = own.ended + aborts.total();
             rows.push(ComparisonRow {
                 variant: variant.name.clone(),
                 threads,
@@ -341,6 +351,7 @@ fn rows(
                 computed_of_peak: computed.map(|(_, of_peak)| of_peak),
                 processors_busy: counted.then(|| own.computed.as_secs_f64() / own.elapsed.as_secs_f64()),
                 commits,
+                ended: own.ended,
                 aborts,
                 abort_ratio: aborts.total() as f64 / attempts.max(1) as f64,
                 given_up: measured.given_up,
@@ -351,6 +362,7 @@ fn rows(
                     })
                     .collect(),
                 counters: own.counters.clone(),
+                counted_commits: own.counted_commits,
             });
         }
     }

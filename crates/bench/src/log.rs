@@ -99,7 +99,12 @@ fn failure(error: &StorageError) -> BenchError {
 
 fn turn(run: &LogRun, insert: LogInsert, threads: usize) -> Result<LogRow, StorageError> {
     let (disk, directory): (Arc<dyn Disk>, _) = match &run.directory {
-        Some(directory) => (Arc::new(RealDisk), directory.join("log")),
+        Some(directory) => {
+            RealDisk
+                .create_directory(directory)
+                .map_err(StorageError::io("make the directory", directory))?;
+            (Arc::new(RealDisk), directory.join("log"))
+        }
         None => (Arc::new(VoidDisk::default()), PathBuf::from("log")),
     };
     let options = LogOptions { insert, segment_bytes: SEGMENT_BYTES, ..LogOptions::default() };

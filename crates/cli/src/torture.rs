@@ -96,6 +96,9 @@ pub(crate) struct TortureArgs {
     /// Let the child promise commits that are not yet on the disk, to see that this is found out.
     #[arg(long, hide = true)]
     planted_loss: bool,
+    /// Let a thread of the child panic, to see that this is found out.
+    #[arg(long, hide = true, conflicts_with = "faults")]
+    planted_panic: bool,
     /// What the parent tells the child.
     #[arg(long, hide = true, value_names = ["SEED", "SETTINGS", "WRITE"], num_args = 3, requires = "dir")]
     child: Option<Vec<String>>,
@@ -245,6 +248,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         set: &args.set,
         at_writes: false,
         planted_loss: args.planted_loss,
+        planted_panic: args.planted_panic,
         power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
     let score = referee.run()?;

@@ -89,6 +89,14 @@ fn commits_promised_too_early_are_found_to_be_lost() {
     assert!(report["problems"][0].as_str().unwrap().starts_with("LOST"), "{report}");
 }
 
+/// The others went on until they were killed, and the campaign passed.
+#[test]
+fn a_panic_in_a_thread_is_found() {
+    let report = kills("tpcb", &["--planted-panic"], 1);
+    assert_eq!(report["passed"], false);
+    assert!(report["problems"][0].as_str().unwrap().contains("died by itself"), "{report}");
+}
+
 #[test]
 fn each_kill_has_its_power_cut() {
     let directory = tempfile::tempdir().unwrap();

@@ -163,6 +163,18 @@ impl Claim {
         Claim { says, paper: format!("{} ×", rounded(paper)), check, reason: None }
     }
 
+    /// A part that the paper gives as a number: as [`Claim::times`], and in shape within the square of `within`, so that nothing is not a part.
+    pub fn keeps(says: &'static str, of: Quantity, to: Quantity, paper: f64, within: f64) -> Claim {
+        let claim = Claim::times(says, of, to, paper, within);
+        match claim.check {
+            Check::Ratio { of, to, holds, shape } => {
+                let shape = (paper / (within * within), shape.1);
+                Claim { check: Check::Ratio { of, to, holds, shape }, ..claim }
+            }
+            check => Claim { check, ..claim },
+        }
+    }
+
     /// A figure that is exactly so large, or the claim does not hold.
     pub fn exactly(says: &'static str, of: Quantity, figure: f64) -> Claim {
         let check = Check::Ratio { of, to: Quantity::Is(figure), holds: (1.0, 1.0), shape: (1.0, 1.0) };

@@ -79,7 +79,8 @@ impl Data {
             let x = x.parse().map_err(|_| format!("{x:?} is no number for the x axis"))?;
             check_commits(row)?;
             let bands = row.pointer("/bands").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-            let bands = bands.iter().map(|band| figure(take.y, band)).collect::<Result<Vec<_>, _>>()?;
+            let band = |band| check_commits(band).and_then(|()| figure(take.y, band));
+            let bands = bands.iter().map(band).collect::<Result<Vec<_>, _>>()?;
             let y = figure(take.y, row)?;
             let place = self.place(take.plot, &series, bounded(x)?);
             place.figures.push(y);
@@ -203,7 +204,9 @@ fn measured(value: Value, row: &Json) -> Result<f64, String> {
             let causes =
                 row.pointer("/aborts").and_then(Json::as_object).ok_or("the answer has no /aborts")?;
             let aborts: f64 = causes.values().filter_map(Json::as_f64).sum();
-            aborts / (number("/commits")? + aborts).max(1.0)
+            // They are those of all that ran while it was measured.
+            let ended = number("/ended").or_else(|_| number("/commits"))?;
+            aborts / (ended + aborts).max(1.0)
         }
     })
 }
@@ -234,6 +237,9 @@ mod tests {
         let report = json!({"commits": 60, "aborts": {"deadlock": 30, "other": 10}, "threads": 4});
         data.add(&Take::whole("aborts", "a", 4, Value::Aborted), &report).unwrap();
         assert_eq!(data.points("aborts", "a")[0].y, 0.4);
+        let long = json!({"commits": 75, "ended": 230, "aborts": {"deadlock": 40}});
+        data.add(&Take::whole("aborts", "b", 4, Value::Aborted), &long).unwrap();
+        assert_eq!(data.points("aborts", "b")[0].y, 40.0 / 270.0);
         data.add(&Take::whole("each", "a", 4, Value::Per("/commits", "/threads")), &report).unwrap();
         assert_eq!(data.points("each", "a")[0].y, 15.0);
         data.add(&Take::whole("count", "a", 1, Value::Count("/list")), &json!({"list": [1, 2]})).unwrap();
@@ -284,5 +290,7 @@ mod tests {
         assert_eq!(data.points("rate", "a"), [Point { x: 1.0, y: 5.0, least: 4.0, most: 9.0 }]);
         let lacking = json!({"rate": 5.0, "bands": [{"other": 9.0}]});
         assert!(data.add(&take, &lacking).unwrap_err().contains("/rate"));
+        let few = json!({"rate": 5.0, "bands": [{"rate": 9.0, "commits": 29}]});
+        assert!(data.add(&take, &few).unwrap_err().contains("too few"));
     }
 }

@@ -78,6 +78,11 @@ impl ForeshoreEngine {
         if options.execution == Execution::PartitionedStore && options.partitioning.is_none() {
             return Err(BenchError::invalid("a partitioned store needs partitions: give --partitions"));
         }
+        if options.execution == Execution::Planned && options.durability == Durability::Pipelined {
+            return Err(BenchError::invalid(
+                "plans do not commit in pipelines: take another durability, or --execution reconnaissance",
+            ));
+        }
         let database = open().map_err(failure)?;
         Ok(ForeshoreEngine::over(database, tables, options)?)
     }
@@ -218,7 +223,9 @@ struct Pipelined<'e> {
 
 impl Session for Pipelined<'_> {
     fn run(&mut self, attempts: &mut Attempts, worker: &mut dyn Worker) -> Result<Outcome, Failure> {
-        let options = &self.engine.run;
+        let ForeshoreEngine { run, read, store, .. } = self.engine;
+        let _taken = store.as_ref().map(|store| store.take(worker));
+        let options = if worker.reads_only() { read } else { run };
         let rehearsals = self.engine.rehearsals(options);
         self.engine.count(attempts, rehearsals, &mut |txn| worker.run(txn), |body| {
             // All that was committed is waited for at the end.
@@ -287,6 +294,17 @@ impl Engine for ForeshoreEngine {
         let threads = stats.partition_threads.iter().enumerate();
         let done = threads.map(|(number, thread)| (format!("partitioned_thread_{number}_done"), thread.done));
         stats.entries().map(|(name, value)| (name.to_owned(), value)).chain(done).collect()
+    }
+
+    fn caveats(&self) -> Vec<&'static str> {
+        match self.run.durability {
+            None | Some(facade::Durability::Sync) => Vec::new(),
+            Some(facade::Durability::Pipelined | facade::Durability::Lazy) => {
+                vec![
+                    "commits lie in memory until the log is written: the last ones are lost when the process is killed",
+                ]
+            }
+        }
     }
 
     fn close(&self) -> Result<(), Failure> {

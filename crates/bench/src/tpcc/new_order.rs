@@ -9,7 +9,7 @@ use super::{
     worker::Scratch,
 };
 use crate::{
-    engine::{EngineTxn, Foresee, Stop},
+    engine::{EngineTxn, Failure, Foresee, Stop},
     row::begin_row,
 };
 
@@ -27,6 +27,8 @@ pub(super) struct NewOrderInput {
     pub(super) district: u8,
     pub(super) customer: u32,
     pub(super) date: u64,
+    /// The last line names an item that there is not.
+    pub(super) rolls_back: bool,
     pub(super) count: usize,
     pub(super) lines: [OrderedItem; 15],
 }
@@ -74,7 +76,12 @@ impl NewOrderInput {
         self.take_stock(txn, scratch, ordered)?;
         let mut sum = 0;
         for (number, line) in lines.iter().enumerate() {
-            let Some(price) = prices[number] else { return Err(Stop::Rollback) };
+            let Some(price) = prices[number] else {
+                return Err(match self.rolls_back && number + 1 == self.count {
+                    true => Stop::Rollback,
+                    false => Failure::fatal(format!("item has lost row {}", line.item)).into(),
+                });
+            };
             let amount = i64::from(line.quantity) * price;
             self.add_line(txn, scratch, id, number, amount)?;
             sum += amount;

@@ -188,7 +188,9 @@ fn drop_row(engine: &dyn Engine, table: &TableSpec, key: &[u8]) {
 #[test]
 fn each_planted_inconsistency_is_caught() {
     type Plant = fn(&dyn Engine);
-    let plants: [(&str, Plant, &[&str]); 19] = [
+    let plants: [(&str, Plant, &[&str]); 21] = [
+        ("an item is lost", |engine| drop_row(engine, &ITEM, &item_key(3)), &["rows"]),
+        ("a stock is lost", |engine| drop_row(engine, &STOCK, &stock_key(1, 3)), &["rows"]),
         (
             "money appears in a warehouse",
             |engine| edit(engine, &WAREHOUSE, &warehouse_key(1), |row| warehouse::YTD.set(row, 1)),

@@ -133,7 +133,7 @@ impl TpccWorker {
             line.supply = if self.random.percent(1) { self.draw_other_warehouse(home) } else { home };
             line.quantity = self.random.between(1, 10) as u8;
         }
-        NewOrderInput { home, district, customer, date, count, lines }
+        NewOrderInput { home, district, customer, date, rolls_back, count, lines }
     }
 
     fn draw_payment(&mut self, home: u32, date: u64) -> PaymentInput {

@@ -109,6 +109,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, CliError> {
             "leave out --plot, or build with: cargo run --release --features rivals --",
         ));
     }
+    #[cfg(feature = "plot")]
+    if let Some(path) = &args.plot {
+        // Not after hours of measuring.
+        plot::try_path(path)?;
+    }
     let comparison = measure(args)?;
     #[cfg(feature = "plot")]
     if let Some(path) = &args.plot {

@@ -285,6 +285,7 @@ impl Campaign<'_> {
             set: self.set,
             at_writes: true,
             planted_loss: self.planted_loss,
+            planted_panic: false,
             power_cut: None,
         }
     }

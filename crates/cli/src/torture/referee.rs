@@ -58,6 +58,7 @@ pub(crate) struct Referee<'r> {
     pub(crate) at_writes: bool,
     /// Whether children shall promise what is not yet on the disk: then losses must be found.
     pub(crate) planted_loss: bool,
+    pub(crate) planted_panic: bool,
     /// The commands that cut the power before a kill and bring the file system back after it.
     pub(crate) power_cut: Option<(&'r str, &'r str)>,
 }
@@ -203,6 +204,7 @@ impl Referee<'_> {
         if self.planted_loss {
             settings.push(worker::PLANTED_LOSS.map(str::to_owned).into());
         }
+        let seed = if self.planted_panic { worker::PLANTED_PANIC } else { seed };
         let settings = join_settings(&settings);
         let program = std::env::current_exe().map_err(CliError::io("find this program's own file"))?;
         Command::new(program)

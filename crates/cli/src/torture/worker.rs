@@ -6,6 +6,7 @@
 
 use std::{
     io::{self, Read, Write},
+    panic,
     path::Path,
     process::ExitCode,
 };
@@ -70,6 +71,9 @@ pub(crate) const NO_ROOM: i32 = 3;
 /// Instead of a seed: the child only opens the database, which recovers it.
 pub(crate) const ONLY_OPEN: &str = "only-open";
 
+/// Instead of a seed: a thread of the child panics, while others go on.
+pub(crate) const PLANTED_PANIC: &str = "planted-panic";
+
 /// Runs the child. It ends only when it is killed, or fails.
 pub(crate) fn run(
     workload: &dyn Workload,
@@ -81,6 +85,12 @@ pub(crate) fn run(
     let [seed, settings, fatal_write] = told else {
         return Err(CliError::usage("--child is for torture itself", "leave it out"));
     };
+    // A thread that panics would go unnoticed while the others go on.
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::exit(1);
+    }));
     thread::spawn(|| {
         // Ends with the parent, whatever the pipe says.
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -95,7 +105,10 @@ pub(crate) fn run(
     let engine = open(disk, directory, workload, &options).unwrap_or_else(|error| die(&error.into()));
     let pages = ledger::read(&engine, workload, threads).map_err(BenchError::from)?;
     tell("ready")?;
-    if seed == ONLY_OPEN {
+    if seed == PLANTED_PANIC {
+        thread::spawn(|| panic!("planted"));
+    }
+    if seed == ONLY_OPEN || seed == PLANTED_PANIC {
         loop {
             thread::park();
         }

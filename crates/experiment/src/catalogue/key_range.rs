@@ -51,7 +51,7 @@ fn modes(scale: Scale) -> Experiment {
             "bench keyrange --existing {existing} --threads 6 --cores 6 --rounds 1 {}",
             scale.pick("--seconds 0.01 --warm-up 0.002", "--seconds 0.2 --warm-up 0.05")
         );
-        let waits = Value::Per("/counters/lock_waits", "/commits");
+        let waits = Value::Per("/counters/lock_waits", "/counted_commits");
         let takes = [
             Take::each(PLOT, "/results", "{/variant}", existing.to_string(), RATE),
             Take::each(WAITS, "/results", "{/variant}", existing.to_string(), waits),

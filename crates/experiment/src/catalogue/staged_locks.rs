@@ -47,8 +47,16 @@ fn txbench(scale: Scale, table: &str, rows: u32, cores: u32, threads: u32) -> St
     format!(
         "bench txbench --rows {rows} --profile r810 --cores {cores} --threads {threads} --durability lazy \
          --set lock_table={table} {}",
-        scale.pick(quick, "--seconds 0.05 --warm-up 0.02")
+        scale.pick(quick, full_length(table, rows))
     )
+}
+
+/// Rows as many as in the paper, and time enough that each of 500 threads ends transactions that began in it.
+fn full_length(table: &str, rows: u32) -> &'static str {
+    match (rows > 10, table) {
+        (true, "global_mutex") => "--keys 100000 --seconds 0.3 --warm-up 0.1",
+        _ => "--keys 100000 --seconds 0.05 --warm-up 0.02",
+    }
 }
 
 fn threads(scale: Scale) -> &'static [u32] {
@@ -75,7 +83,7 @@ fn collapse(scale: Scale) -> Experiment {
         runs,
         plots: vec![log_lines(PLOT, "threads")],
         claims: vec![
-            Claim::times(
+            Claim::keeps(
                 "8 cores under load keep three quarters of their peak",
                 rate("8 cores", At::Last),
                 rate("8 cores", At::Peak),
@@ -83,7 +91,7 @@ fn collapse(scale: Scale) -> Experiment {
                 1.3,
             )
             .because(Cause::Machine, KNEE),
-            Claim::times(
+            Claim::keeps(
                 "16 cores keep a third",
                 rate("16 cores", At::Last),
                 rate("16 cores", At::Peak),

@@ -105,6 +105,9 @@ fn string(bytes: &[u8]) -> Result<CString, BdbError> {
         .map_err(|_| BdbError { reason: Reason::Other, text: "a name cannot have a zero byte".to_owned() })
 }
 
+/// Room for a value, to begin with.
+const USUAL_VALUE_BYTES: u32 = 1024;
+
 /// Room that the library writes into, and how much of it is filled.
 #[derive(Default)]
 pub(super) struct Room {
@@ -200,7 +203,10 @@ impl Environment {
         let how = if sync { COMMITS_SYNC } else { 0 } | if snapshot { READS_SNAPSHOT } else { 0 };
         let mut raw = None;
         let begun = foreshore_bdb_begin(self.raw, how, &mut raw);
-        Ok(Txn { raw: Some(made(begun, raw)?), environment: self, value: Room::default() })
+        let mut value = Room::default();
+        // Or the first read finds no room, and is done twice.
+        value.make(USUAL_VALUE_BYTES);
+        Ok(Txn { raw: Some(made(begun, raw)?), environment: self, value })
     }
 }
 

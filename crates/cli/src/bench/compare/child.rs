@@ -30,7 +30,8 @@ pub(super) struct Run {
 /// What is taken of a child's report.
 #[derive(Deserialize)]
 struct Told {
-    commits: u64,
+    /// Commits that ended while measured: aborts are those of all that ran then.
+    ended: u64,
     commits_per_s: f64,
     cpu_us_per_commit: Option<f64>,
     peak_memory_bytes: Option<u64>,
@@ -124,7 +125,7 @@ fn understand(text: &str) -> Result<Round, String> {
     Ok(Round {
         commits_per_s: told.commits_per_s,
         cpu_us_per_commit: told.cpu_us_per_commit,
-        abort_percent: 100.0 * aborts as f64 / (told.commits + aborts).max(1) as f64,
+        abort_percent: 100.0 * aborts as f64 / (told.ended + aborts).max(1) as f64,
         given_up: told.given_up,
         p99_us: told.latency_us.p99,
         max_us: told.latency_us.max,
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_report_a_refusal_and_nothing_are_told_apart() {
-        let report = r#"{"commits": 300, "commits_per_s": 100.0, "cpu_us_per_commit": null, "peak_memory_bytes": 7,
+        let report = r#"{"commits": 290, "ended": 300, "commits_per_s": 100.0, "cpu_us_per_commit": null, "peak_memory_bytes": 7,
             "aborts": {"deadlock": 60, "lock_timeout": 10, "would_block": 5, "plan_miss": 5, "conflict": 10, "other": 10},
             "given_up": 1, "latency_us": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "consistent": true,
             "caveats": ["no log"], "engine": "x"}"#;

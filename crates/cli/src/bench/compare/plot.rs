@@ -13,6 +13,16 @@ const COLUMNS: usize = 2;
 /// Width and height of a picture.
 const PICTURE: (u32, u32) = (560, 360);
 
+/// Whether there can be such a file. A run may take hours before it is written.
+pub(super) fn try_path(path: &Path) -> Result<(), CliError> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if directory.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    let what = format!("cannot write a plot to {}", path.display());
+    Err(CliError::usage(what, "name a file in a directory that is there"))
+}
+
 /// Writes the file.
 pub(super) fn write(path: &Path, comparison: &Comparison) -> Result<(), CliError> {
     let svg = draw(comparison).map_err(|error| CliError::Other(format!("cannot draw the plot: {error}")))?;

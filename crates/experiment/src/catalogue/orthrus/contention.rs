@@ -49,14 +49,6 @@ pub(super) fn cores(scale: Scale) -> &'static [u32] {
     scale.pick(&[10, 80], &[10, 20, 40, 60, 80])
 }
 
-/// A quick run for longer, where nearly everybody waits for a few hot records and hardly any transaction ends.
-fn longer(scale: Scale, arguments: String, hot: u32) -> String {
-    match scale {
-        Scale::Quick if hot < 64 => arguments.replace("--seconds 0.006", "--seconds 0.03"),
-        _ => arguments,
-    }
-}
-
 pub(super) fn deadlock_handling(scale: Scale) -> Experiment {
     let mut runs = Vec::new();
     let dreadlocks = dreadlocks(scale);
@@ -65,7 +57,7 @@ pub(super) fn deadlock_handling(scale: Scale) -> Experiment {
         for cores in [10, 80] {
             for system in systems {
                 let rest = format!("{UPDATING} --distribution hot:{hot} --hot-operations 2");
-                let mut run = point(longer(scale, ycsb(scale, system, cores, &rest), hot), system, hot);
+                let mut run = point(ycsb(scale, system, cores, &rest), system, hot);
                 run.takes[0].plot = if cores == 10 { "10 cores, commits/s" } else { "80 cores, commits/s" };
                 runs.push(run);
             }
@@ -229,7 +221,7 @@ pub(super) fn positions(scale: Scale) -> Experiment {
                 let rest = format!(
                     "{UPDATING} --distribution hot:{hot} --hot-operations {count} --hot-position {position}"
                 );
-                let mut run = point(longer(scale, ycsb(scale, system, 80, &rest), hot), system, hot);
+                let mut run = point(ycsb(scale, system, 80, &rest), system, hot);
                 run.takes[0].series = format!("{count} hot {position}: {}", system.name());
                 runs.push(run);
             }

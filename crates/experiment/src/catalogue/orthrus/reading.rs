@@ -80,7 +80,7 @@ pub(super) fn read_only_uniform(scale: Scale) -> Experiment {
     }
     let messages = |touched| Quantity::spot(MESSAGES, System::Orthrus(touched).name(), at);
     let sent = |says, touched, paper, within| {
-        Claim::times(says, messages(touched), Quantity::Is(1.0), paper, within)
+        Claim::alike(says, messages(touched), Quantity::Is(paper), within, paper.to_string())
     };
     Experiment {
         id: "5.9",

@@ -1,6 +1,6 @@
 //! The experiments in which some transactions update: figures 13 to 15.
 
-use super::{PLOT, RATE, lines, log_lines, rate, threads, txbench};
+use super::{PLOT, RATE, full_length, lines, log_lines, rate, threads, txbench};
 use crate::{
     claim::{At, Cause, Claim, Quantity},
     experiment::{Experiment, Paper, Run, Scale, Take, Value},
@@ -24,7 +24,7 @@ fn updating(scale: Scale, table: &str, rows: u32, threads: u32, rest: &str) -> S
         // By 200 threads on 32 cores a turn of each takes several milliseconds, and 10 are not enough for a figure that does not hang on the seed.
         (false, _) => "--keys 20000 --seconds 0.03 --warm-up 0.01 --set log_buffer_bytes=64MiB",
     };
-    let length = scale.pick(quick, "--seconds 0.05 --warm-up 0.02");
+    let length = scale.pick(quick, full_length(table, rows));
     format!(
         "bench txbench --rows {rows} --profile r810 --cores 32 --threads {threads} --durability lazy --set lock_table={table} \
          --updates 0.2 {length} {rest}"
