@@ -13,6 +13,7 @@ mod load;
 mod new_order;
 mod order_status;
 mod payment;
+mod rows;
 mod schema;
 mod split;
 mod stock_level;
@@ -254,6 +255,9 @@ impl Workload for Tpcc {
     }
 
     fn check(&self, engine: &dyn Engine, _commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
-        check::check(&self.scale, &Parts { engine, split: self.split })
+        let parts = Parts { engine, split: self.split };
+        let mut checks = check::check(&self.scale, &parts)?;
+        checks.push(rows::check(&self.scale, &parts)?);
+        Ok(checks)
     }
 }

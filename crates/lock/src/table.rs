@@ -130,11 +130,6 @@ impl LockTable {
         free.take(&self.requests, held, |buckets| self.sweep(buckets))
     }
 
-    /// Whether somebody may be seen in the way of a wait who asks for a lock and has not got it: a claim that came when the wait had begun.
-    pub(crate) fn shows_claims(&self) -> bool {
-        matches!(self.queues, Queues::Staged(_))
-    }
-
     /// Whether a request can be used again when it has been released.
     #[inline]
     pub(crate) fn reuses_requests(&self) -> bool {

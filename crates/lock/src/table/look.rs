@@ -23,6 +23,11 @@ pub(crate) struct SeenRequest {
 }
 
 impl LockTable {
+    /// Whether somebody may be seen in the way of a wait who asks for a lock and has not got it: a claim that came when the wait had begun.
+    pub(crate) fn shows_claims(&self) -> bool {
+        matches!(self.queues, Queues::Staged(_))
+    }
+
     /// In how many places the requests are.
     pub(crate) fn places(&self) -> usize {
         match &self.queues {
