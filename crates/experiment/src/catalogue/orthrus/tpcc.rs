@@ -161,7 +161,8 @@ pub(super) fn breakdown(scale: Scale) -> Experiment {
                 useful(2.0),
                 18.0 / 7.2,
                 1.6,
-            ),
+            )
+            .because(Cause::Technique, WAITERS_SLEEP),
             Claim::times("and 5 times as much as 2PL", useful(1.0), useful(3.0), 18.0 / 3.7, 1.6)
                 .because(Cause::Technique, WAITERS_SLEEP),
             Claim::alike("ORTHRUS: 18 % of its time", useful(1.0), Quantity::Is(0.18), 1.6, "18 %"),
