@@ -165,14 +165,10 @@ impl Claim {
 
     /// A part that the paper gives as a number: as [`Claim::times`], and in shape within the square of `within`, so that nothing is not a part.
     pub fn keeps(says: &'static str, of: Quantity, to: Quantity, paper: f64, within: f64) -> Claim {
-        let claim = Claim::times(says, of, to, paper, within);
-        match claim.check {
-            Check::Ratio { of, to, holds, shape } => {
-                let shape = (paper / (within * within), shape.1);
-                Claim { check: Check::Ratio { of, to, holds, shape }, ..claim }
-            }
-            check => Claim { check, ..claim },
-        }
+        let most = 1.0 / 1.1;
+        let holds = (paper / within, (paper * within).min(most));
+        let check = Check::Ratio { of, to, holds, shape: (paper / (within * within), most) };
+        Claim { says, paper: format!("{} ×", rounded(paper)), check, reason: None }
     }
 
     /// A figure that is exactly so large, or the claim does not hold.

@@ -234,11 +234,8 @@ impl Engine for LmdbEngine {
         let mut caveats = vec!["its peak memory includes the pages of the file that it has mapped"];
         if self.durability == Durability::Lazy {
             caveats.push("LMDB has no log: when the machine fails, NOSYNC may leave a damaged file behind, not an older state");
-            if !self
-                .env
-                .flags()
-                .is_ok_and(|flags| flags.is_some_and(|flags| flags.contains(EnvFlags::WRITE_MAP)))
-            {
+            let maps = matches!(self.env.flags(), Ok(Some(flags)) if flags.contains(EnvFlags::WRITE_MAP));
+            if !maps {
                 caveats.push("without write_map=true, with which its commits write nothing and are several times as fast");
             }
         }
