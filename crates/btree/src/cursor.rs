@@ -18,6 +18,7 @@ use std::{
 use foreshore_base::{Lsn, PageId};
 
 use crate::{
+    env::TreeEnv,
     error::{Result, TreeError},
     session::{Isolation, Session},
     tree::BTree,
@@ -71,6 +72,12 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// Whether it goes through a tree of `env`.
+    #[inline]
+    pub fn is_of(&self, env: &TreeEnv) -> bool {
+        std::ptr::eq(self.tree.tree().env, env)
+    }
+
     pub(crate) fn new(
         tree: BTree,
         range: (Bound<&[u8]>, Bound<&[u8]>),

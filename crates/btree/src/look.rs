@@ -151,9 +151,10 @@ impl<'a> Tree<'a> {
         Ok(live)
     }
 
-    /// Whether `key` is there, with a lock that keeps the answer true: `mode` on the key if it or its ghost is there, a
-    /// shared lock on the gap if not and if `isolation` asks for that. `copy` is called for a live record, perhaps
-    /// more than once; what it saw last is true.
+    /// Whether `key` is there, with a lock that keeps the answer true: `mode` on the key if it or its ghost is there, or if `mode` is
+    /// that of a change, for nobody adds a key that another has locked (BTREE-7); otherwise a shared lock on the gap, if `isolation`
+    /// asks for that. Two that are going to add the same key thus wait at it, and not for each other's locks on the gap.
+    /// `copy` is called for a live record, perhaps more than once; what it saw last is true.
     ///
     /// The lock is granted under a version that is validated afterwards (BTREE-5).
     #[inline]
@@ -203,6 +204,7 @@ impl<'a> Tree<'a> {
         session.point(self.table, place.finger(page));
         let mut gap = None;
         if let Place::Absent(slot) = place
+            && mode == Mode::SN
             && isolation.locks_gaps()
         {
             gap.insert(Name::new()).set_below(view, slot, key);
@@ -223,9 +225,9 @@ impl<'a> Tree<'a> {
             }
         }
         match (place, &gap) {
-            (Place::Live(_) | Place::Ghost(_), _) => session.acquire(self.table, KeyRef::Key(key), mode)?,
             (Place::Absent(_), Some(gap)) => session.acquire(self.table, gap.key(), Mode::NS)?,
-            (Place::Absent(_), None) => {}
+            (Place::Absent(_), None) if mode == Mode::SN => {}
+            _ => session.acquire(self.table, KeyRef::Key(key), mode)?,
         }
         if let Place::Live(slot) = place {
             copy(view, slot);
@@ -285,11 +287,11 @@ impl<'a> Tree<'a> {
             let view = page.view();
             let place = Place::of(view, key);
             let (name, mode) = match place {
-                Place::Live(_) | Place::Ghost(_) => (KeyRef::Key(key), mode),
-                Place::Absent(slot) => {
+                Place::Absent(slot) if mode == Mode::SN => {
                     gap.set_below(view, slot, key);
                     (gap.key(), if isolation.locks_gaps() { Mode::NS } else { Mode::N })
                 }
+                _ => (KeyRef::Key(key), mode),
             };
             if mode != Mode::N && !session.try_acquire(self.table, name, mode)? {
                 drop(page);

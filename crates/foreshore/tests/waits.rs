@@ -2,6 +2,7 @@
 
 use std::{
     sync::{
+        Barrier,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -558,4 +559,79 @@ fn the_first_use_of_a_table_waits_no_longer_than_its_transaction() {
         assert!(check.join().unwrap().unwrap().is_sound());
     });
     db.transact(|tx| tx.put(NEW, 1, 1)).unwrap();
+}
+
+/// What was removed before the lock that was refused stayed so, for a transaction that went on.
+#[test]
+fn a_range_is_removed_as_a_whole_or_not_at_all() {
+    let (_home, db) = open();
+    db.transact(|tx| (100..300).try_for_each(|key| tx.put(TABLE, key, key).map(drop))).unwrap();
+    let mut holder = db.begin().unwrap();
+    holder.put(TABLE, 250, 0).unwrap();
+    let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let mut tx = db.begin_with(&no_wait).unwrap();
+    tx.put(TABLE, 10, 11).unwrap();
+    let refused = tx.remove_range(TABLE, 100..300);
+    assert!(matches!(refused, Err(Error::WouldBlock(_))), "{refused:?}");
+    tx.commit().unwrap();
+    holder.rollback().unwrap();
+    db.transact(|tx| {
+        assert_eq!(tx.get(TABLE, 10)?, Some(11));
+        assert_eq!(tx.range(TABLE, 100..300)?.count(), 200);
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Both had locked the gap, and each waited at it for the other.
+#[test]
+fn the_second_who_is_to_add_a_key_waits_for_the_first() {
+    over_all_kinds(&[], |db| {
+        for round in 0..20 {
+            // Keys of one gap, and one and the same.
+            let keys = [1000 + round, 1000 + round + round % 2];
+            let barrier = Barrier::new(2);
+            thread::scope(|scope| {
+                for key in keys {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let mut tx = db.begin().unwrap();
+                        barrier.wait();
+                        let found = tx.get_for_update(TABLE, key).unwrap().unwrap_or(0);
+                        thread::yield_now();
+                        tx.put(TABLE, key, found + 1).unwrap();
+                        tx.commit().unwrap();
+                    });
+                }
+            });
+            let stored = |key| db.transact(|tx| tx.get(TABLE, key)).unwrap();
+            let expected = if keys[0] == keys[1] { 2 } else { 1 };
+            assert_eq!(keys.map(stored), [Some(expected); 2]);
+            db.transact(|tx| tx.remove_range(TABLE, 1000..)).unwrap();
+        }
+        assert!(db.deadlocks().is_empty());
+    });
+}
+
+/// It queued behind the check, which waited for its own transaction, and nobody saw that the two waited for each other.
+#[test]
+fn a_transaction_that_has_written_makes_a_table_beside_a_check_that_waits_for_it() {
+    const NEW: TableDefinition<u32, u32> = TableDefinition::new("new");
+    let (_home, db) = open();
+    let mut writer = db.begin().unwrap();
+    writer.put(TABLE, 10, 1).unwrap();
+    thread::scope(|scope| {
+        let check = scope.spawn(|| db.verify_within(SOON));
+        let begun = Instant::now();
+        while db.waits_for().waits.is_empty() {
+            assert!(begun.elapsed() < SOON, "nobody waits");
+            thread::yield_now();
+        }
+        let begun = Instant::now();
+        writer.put(NEW, 1, 1).unwrap();
+        assert!(begun.elapsed() < SOON / 4 && !check.is_finished());
+        writer.commit().unwrap();
+        assert!(check.join().unwrap().unwrap().is_sound());
+    });
+    assert_eq!(db.transact(|tx| tx.get(NEW, 1)).unwrap(), Some(1));
 }

@@ -35,7 +35,7 @@ use crate::{
     options::BeginOptions,
     records::{self, Fields},
     stats::Event,
-    transaction::{Txn, TxnSession, Waiting},
+    transaction::{Txn, TxnSession, VOLUME},
 };
 
 /// Where in a row the root's page id is.
@@ -204,12 +204,12 @@ impl TableInfo {
 }
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. It waits for locks as the one does that needs the table.
+/// anybody else. It waits for locks as the one does that needs the table, if there is one: `asker`.
 pub(crate) fn create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    waiting: Waiting,
+    asker: Option<&Txn>,
 ) -> Result<TableInfo, TxnError> {
     let catalog = &engine.core().catalog;
     if let Some(table) = catalog.get(name) {
@@ -218,9 +218,9 @@ pub(crate) fn create_table(
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    match try_create_table(engine, name, meta, waiting.clone()) {
+    match try_create_table(engine, name, meta, asker) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_create_table(engine, name, meta, waiting)
+            try_create_table(engine, name, meta, asker)
         }
         created => created,
     }
@@ -230,13 +230,19 @@ fn try_create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    waiting: Waiting,
+    asker: Option<&Txn>,
 ) -> Result<TableInfo, TxnError> {
     let core = engine.core();
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
-    txn.session.waiting = waiting;
-    txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
+    txn.session.waiting = asker.map(|asker| asker.session.waiting.clone()).unwrap_or_default();
+    if asker.is_some_and(|asker| asker.session.has_entered(VOLUME, IntentMode::IX)) {
+        // The lock of the one that asks, which keeps it meanwhile, is above this one, too: to queue for another behind somebody
+        // who waits for that one would be to wait for each other, and no detector would see it.
+        txn.session.intent(TableId::CATALOG, IntentMode::IX)?;
+    } else {
+        txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
+    }
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
     // Whoever made it meanwhile put it into memory before giving up this lock.
     if let Some(table) = core.catalog.get(name) {

@@ -31,7 +31,7 @@ use crate::{
     pipeline::Pipeline,
     retention::LogRetention,
     stats::EngineStats,
-    transaction::{Txn, Waiting},
+    transaction::Txn,
     verify::{self, VERIFY_WAIT, VerifyReport},
 };
 
@@ -143,7 +143,7 @@ impl Engine {
     /// transaction of its own. A table that is there already keeps its description: compare it.
     pub fn create_table(self: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
-        catalog::create_table(self, name, meta, Waiting::default())
+        catalog::create_table(self, name, meta, None)
     }
 
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most

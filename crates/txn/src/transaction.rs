@@ -33,7 +33,7 @@ pub use cursor::TxnCursor;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME, Waiting, covers, join};
+pub(crate) use session::{TxnSession, VOLUME, covers, join};
 pub(crate) use unlocked::Heats;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
@@ -125,7 +125,7 @@ impl Txn {
     /// As [`Engine::create_table`], for this transaction: by one of its own, which waits for locks no longer than this one would.
     pub fn create_table(&self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
         self.check_usable()?;
-        catalog::create_table(&self.session.engine, name, meta, self.session.waiting.clone())
+        catalog::create_table(&self.session.engine, name, meta, Some(self))
     }
 
     /// A handle by which any thread can cancel it: operations, the commit among them, then give

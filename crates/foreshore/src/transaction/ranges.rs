@@ -164,8 +164,21 @@ impl Transaction {
         self.cursor(table, .., Direction::Descending)?.next(self)
     }
 
-    /// Removes every key of a range; tells how many there were.
+    /// Removes every key of a range; tells how many there were. If it fails, none is removed.
     pub fn remove_range<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64> {
+        let start = self.txn.position();
+        let removed = self.remove_each(table, range);
+        if removed.is_err() {
+            self.txn.roll_back_to_position(start).map_err(|error| self.fail(error))?;
+        }
+        removed
+    }
+
+    fn remove_each<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
         range: impl RangeBounds<K>,

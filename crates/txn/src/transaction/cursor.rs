@@ -71,7 +71,8 @@ impl Txn {
     #[inline]
     pub fn advance(&mut self, cursor: &mut TxnCursor) -> Result<bool, TxnError> {
         self.check_usable()?;
-        if cursor.txn != self.id() {
+        // Transactions of two databases may have the same number.
+        if cursor.txn != self.id() || !cursor.cursor.is_of(&self.session.core().trees) {
             return Err(TxnError::ForeignCursor);
         }
         if cursor.merged.is_some() {

@@ -157,10 +157,13 @@ impl TxnSession {
     /// Makes sure of intent locks on the volume and a table. Waits; called under no latch.
     #[inline]
     pub(crate) fn enter(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        match self.intents.iter().find(|entered| entered.table == table) {
-            Some(entered) if covers(entered.mode, want) => Ok(()),
-            _ => self.enter_cold(table, want),
-        }
+        if self.has_entered(table, want) { Ok(()) } else { self.enter_cold(table, want) }
+    }
+
+    /// Whether it holds at least this lock on a table, or the volume, itself.
+    #[inline]
+    pub(crate) fn has_entered(&self, table: TableId, want: IntentMode) -> bool {
+        self.intents.iter().any(|entered| entered.table == table && covers(entered.mode, want))
     }
 
     #[cold]
