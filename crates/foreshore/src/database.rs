@@ -232,8 +232,11 @@ impl Database {
         self.inner.create_table(name, key_type, value_type)
     }
 
-    /// Counters since the database was opened, and sizes as they are.
+    /// Counters since the database was opened, and sizes as they are. All are 0 in a fork of the process that opened it.
     pub fn stats(&self) -> Stats {
+        if self.engine().is_forked() {
+            return Stats::default();
+        }
         Stats::of(
             &self.inner.engine.stats(),
             self.inner.admission.as_ref(),
@@ -242,8 +245,11 @@ impl Database {
         )
     }
 
-    /// Who holds the log: what must end, or be written, before it can be shortened.
+    /// Who holds the log: what must end, or be written, before it can be shortened. Empty in a fork of the process that opened the database.
     pub fn log_retention(&self) -> LogRetention {
+        if self.engine().is_forked() {
+            return LogRetention { used_bytes: 0, work_bytes: 0, capacity_bytes: 0, holders: Vec::new() };
+        }
         LogRetention::of(self.inner.engine.log_retention())
     }
 

@@ -122,8 +122,8 @@ impl Pipeline {
         self.pipeline.flush().map_err(|error| Error::from_txn(error, self.database.path()))
     }
 
-    /// Transactions that it has completed since it was last known to be durable as a whole.
+    /// Transactions that it has completed since it was last known to be durable as a whole. 0 in a fork of the process.
     pub fn length(&self) -> u32 {
-        self.pipeline.length()
+        if self.database.engine().is_forked() { 0 } else { self.pipeline.length() }
     }
 }

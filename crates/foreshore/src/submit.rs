@@ -163,18 +163,20 @@ impl<R> Submitted<R> {
         self.cell.result(ended).map_err(WaitError::Failed)
     }
 
-    /// Whether it has run to its end. (Its commit may still be on its way to the disk.)
+    /// Whether it has run to its end. (Its commit may still be on its way to the disk.) In a fork of the process it never has.
     pub fn has_run(&self) -> bool {
-        !matches!(*self.cell.state.lock(), State::Running { .. })
+        !self.cell.partitions.is_forked() && !matches!(*self.cell.state.lock(), State::Running { .. })
     }
 }
 
 /// Why [`Submitted::wait_until`] gives no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WaitError<R> {
     /// There is none yet.
+    #[error("the submitted transaction has not ended yet: wait for it again")]
     TimedOut(Submitted<R>),
     /// The transaction has failed.
+    #[error(transparent)]
     Failed(Error),
 }
 

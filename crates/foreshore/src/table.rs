@@ -147,19 +147,28 @@ impl Inner {
             None if definition.encoded || self.is_read_only() => {
                 return Err(Error::NoSuchTable { table: name.to_owned() });
             }
-            None => self.make_table(name, &types::join(&K::type_name(), &V::type_name()), asker)?,
+            None => self.make_table(name, (&K::type_name(), &V::type_name()), asker)?,
         };
         Ok(self.tables.remember(info))
     }
 
-    fn make_table(&self, name: &str, meta: &str, asker: Option<&Txn>) -> Result<TableInfo> {
+    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<&Txn>) -> Result<TableInfo> {
+        let limit = |what, limit: usize, got: usize| {
+            Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+        };
         if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
-            return Err(Error::LimitExceeded {
-                what: "the length of a table's name in bytes, at least 1,",
-                limit: MAX_TABLE_NAME_BYTES as u64,
-                got: name.len() as u64,
-            });
+            return limit(
+                "the length of a table's name in bytes, at least 1,",
+                MAX_TABLE_NAME_BYTES,
+                name.len(),
+            );
         }
+        let (key, value) = types;
+        // The catalogue has both in one piece, a line for the first.
+        if key.contains('\n') {
+            return limit("the number of lines of the name of a type of keys", 1, key.split('\n').count());
+        }
+        let meta = types::join(key, value);
         let made = match asker {
             Some(txn) => txn.create_table(name, meta.as_bytes()),
             None => self.engine.create_table(name, meta.as_bytes()),
@@ -175,7 +184,7 @@ impl Inner {
     ) -> Result<TableDescription> {
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
-            None => self.make_table(name, &types::join(key_type, value_type), None)?,
+            None => self.make_table(name, (key_type, value_type), None)?,
         };
         let table = TableDescription::of(&info);
         if types::are_same_keys(&table.key_type, key_type) && table.value_type == value_type {

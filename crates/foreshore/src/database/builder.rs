@@ -86,10 +86,16 @@ impl Builder {
         self
     }
 
-    /// Opens the database in this directory.
+    /// Opens the database in this directory. A relative path counts from the process's working directory of this moment: that may
+    /// change afterwards.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
-        let path = directory.as_ref().to_owned();
+        let path = directory.as_ref();
         self.options.check()?;
+        let path = std::path::absolute(path).map_err(|source| Error::Io {
+            action: "find the working directory, from which this path counts:".to_owned(),
+            path: path.to_owned(),
+            source,
+        })?;
         let mut options =
             EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         options.locks.partitioner =

@@ -15,7 +15,8 @@ const BYTE_UNITS: [(&str, u64); 10] = [
     ("TiB", 1 << 40),
 ];
 
-const TIME_UNITS: [(&str, u64); 5] = [
+const TIME_UNITS: [(&str, u64); 6] = [
+    ("ns", 1),
     ("us", 1_000),
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
@@ -57,15 +58,13 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// A duration in the largest unit that divides it, as [`duration`] reads it; what is below a microsecond is cut.
+/// A duration in the largest of these units that divides it, as [`duration`] reads it.
 pub(super) fn format_duration(duration: Duration) -> String {
-    let micros = duration.as_micros();
-    if micros.is_multiple_of(1_000_000) {
-        format!("{}s", micros / 1_000_000)
-    } else if micros.is_multiple_of(1_000) {
-        format!("{}ms", micros / 1_000)
-    } else {
-        format!("{micros}us")
+    let nanos = duration.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    match units.iter().find(|(_, size)| nanos.is_multiple_of(*size)) {
+        Some((unit, size)) => format!("{}{unit}", nanos / size),
+        None => format!("{nanos}ns"),
     }
 }
 
@@ -102,9 +101,8 @@ mod tests {
         for number in [0, 1, 1023, 1024, 16 << 20, 3 << 30, (1 << 40) + 1, u64::MAX] {
             assert_eq!(bytes(&format_bytes(number)), Some(number));
         }
-        for time in
-            [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(100), Duration::from_secs(9)]
-        {
+        for nanos in [0, 500, 1_000, 1_500, 100_000_000, 9_000_000_000] {
+            let time = Duration::from_nanos(nanos);
             assert_eq!(duration(&format_duration(time)), Some(time));
         }
     }

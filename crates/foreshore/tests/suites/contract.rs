@@ -773,6 +773,23 @@ fn a_cursor_belongs_to_its_transaction() {
     let mut cursor = one.cursor(NUMBERS, .., Direction::Ascending).unwrap();
     assert!(matches!(cursor.next(&mut two), Err(Error::NotOfThisTransaction { what: "cursor" })));
     assert_eq!(cursor.next(&mut one).unwrap(), Some((1, "one".to_owned())));
+    // Transactions of databases that are used alike have the same numbers.
+    let (_elsewhere, other) = filled();
+    let mut namesake = other.begin().unwrap();
+    while namesake.id() < one.id() {
+        namesake = other.begin().unwrap();
+    }
+    assert_eq!(namesake.id(), one.id());
+    assert!(matches!(cursor.next(&mut namesake), Err(Error::NotOfThisTransaction { what: "cursor" })));
+}
+
+/// The catalogue has both names in one piece; the table was made, and could never be used.
+#[test]
+fn the_name_of_a_type_of_keys_has_one_line() {
+    let (_directory, db) = open();
+    let refused = db.create_table("lines", "one\ntwo", "u32");
+    assert!(matches!(refused, Err(Error::LimitExceeded { limit: 1, got: 2, .. })), "{refused:?}");
+    assert!(db.tables().unwrap().iter().all(|table| table.name != "lines"));
 }
 
 #[test]
