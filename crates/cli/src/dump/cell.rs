@@ -150,14 +150,23 @@ for_integers!(conversions);
 
 impl Kind {
     fn or_bytes(self, bytes: Option<Vec<u8>>, json: &Json) -> Result<Vec<u8>, String> {
-        // Older dumps have these types as bytes, in a string.
-        let once_bytes = matches!(self, Kind::U128 | Kind::I128 | Kind::F32 | Kind::F64);
-        let escaped = if once_bytes { json.as_str() } else { None };
-        match (bytes, escaped.or_else(|| json.get("bytes")?.as_str())) {
+        match (bytes, json.get("bytes").and_then(Json::as_str)) {
             (Some(bytes), _) => Ok(bytes),
             (None, Some(escaped)) => unescape(escaped),
             (None, None) => Err(format!("expected {}, found {json}", self.expected())),
         }
+    }
+
+    /// The encoded number, if it is in the form of older dumps: they have numbers of these types as bytes, in a string. Where they may
+    /// be met this is asked first, since some bytes are digits.
+    pub(crate) fn number_from_older_json(self, json: &Json) -> Option<Vec<u8>> {
+        let length = match self {
+            Kind::U128 | Kind::I128 => 16,
+            Kind::F64 => 8,
+            Kind::F32 => 4,
+            _ => return None,
+        };
+        unescape(json.as_str()?).ok().filter(|bytes| bytes.len() == length)
     }
 }
 
@@ -171,15 +180,11 @@ fn whole<T: Copy + TryInto<u64> + TryInto<i64> + Display>(number: T) -> Json {
     }
 }
 
-/// The longest string in which an older dump has a number of 128 bits as bytes that need no escape. Digits that do not fit 64 bits are
-/// more.
-const NUMBER_BYTES: usize = 16;
-
 fn integer<T: TryFrom<u64> + TryFrom<i64> + FromStr>(json: &Json) -> Option<T> {
     match (json.as_u64(), json.as_i64()) {
         (Some(number), _) => number.try_into().ok(),
         (None, Some(number)) => number.try_into().ok(),
-        (None, None) => json.as_str().filter(|text| text.len() > NUMBER_BYTES)?.parse().ok(),
+        (None, None) => json.as_str()?.parse().ok(),
     }
 }
 
@@ -315,8 +320,33 @@ mod tests {
     }
 
     #[test]
+    fn digits_are_a_number_and_bytes_only_in_older_dumps() {
+        for (json, number) in [(json!("42"), 42_u128), (json!("1234567890123456"), 1_234_567_890_123_456)] {
+            assert_eq!(Kind::U128.key_from_json(&json), Ok(number.to_be_bytes().to_vec()));
+            assert_eq!(Kind::U128.value_from_json(&json), Ok(number.to_le_bytes().to_vec()));
+        }
+        assert_eq!(Kind::U64.key_from_json(&json!("7")), Ok(7_u64.to_be_bytes().to_vec()));
+        let digits = Some(b"1234567890123456".to_vec());
+        assert_eq!(Kind::U128.number_from_older_json(&json!("1234567890123456")), digits);
+        assert_eq!(Kind::F32.number_from_older_json(&json!("\\x00\\x00\\x80?")), Some(vec![0, 0, 0x80, 0x3F]));
+        for (kind, json) in [
+            (Kind::U128, json!("42")),
+            (Kind::I128, json!("-170141183460469231731687303715884105728")),
+            (Kind::F64, json!("1.5")),
+            (Kind::F64, json!(1.5)),
+            (Kind::U64, json!("12345678")),
+        ] {
+            assert_eq!(kind.number_from_older_json(&json), None, "{json}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         for (kind, json) in [
+            (Kind::U128, json!("x")),
+            (Kind::U128, json!("-1")),
+            (Kind::I128, json!("1234567890123456x")),
+            (Kind::I128, json!("\\x00")),
             (Kind::U8, json!(256)),
             (Kind::U8, json!(-1)),
             (Kind::I8, json!(128)),

@@ -209,7 +209,12 @@ enum Lines {
     /// Not known before the first one.
     Unknown,
     /// Entries of a dump's table.
-    Dump { keys: Kind, values: Kind },
+    Dump {
+        keys: Kind,
+        values: Kind,
+        /// The dump may be of a program that wrote some numbers as bytes: it had no ends of tables yet.
+        older: bool,
+    },
     /// Objects of the user's own.
     Objects { keys: Kind },
 }
@@ -253,7 +258,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
                 return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
             }
             sink.begin_table(columns.table.as_deref().unwrap_or(table), key_type, value_type)?;
-            lines = Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type) };
+            lines = Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type), older: !promised };
             continue;
         }
         if let Lines::Unknown = lines {
@@ -264,7 +269,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             continue;
         }
         let (key, value) = match &lines {
-            Lines::Dump { keys, values } => dump_entry(&json, *keys, *values),
+            Lines::Dump { keys, values, older } => dump_entry(&json, *keys, *values, *older),
             Lines::Objects { keys } => {
                 let Some(name) = &columns.key else {
                     let hint = "add --key-column FIELD";
@@ -319,11 +324,13 @@ fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {
     json.get(name).ok_or_else(|| format!("there is no field {name:?}"))
 }
 
-fn dump_entry(json: &Json, keys: Kind, values: Kind) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let key = keys.key_from_json(field(json, "key")?).map_err(|complaint| format!("key: {complaint}"))?;
-    let value =
-        values.value_from_json(field(json, "value")?).map_err(|complaint| format!("value: {complaint}"))?;
-    Ok((key, value))
+fn dump_entry(json: &Json, keys: Kind, values: Kind, older: bool) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let as_once = |kind: Kind, json| if older { kind.number_from_older_json(json) } else { None };
+    let (key, value) = (field(json, "key")?, field(json, "value")?);
+    let encoded = as_once(keys, key).map_or_else(|| keys.key_from_json(key), Ok);
+    let encoded = encoded.map_err(|complaint| format!("key: {complaint}"))?;
+    let value = as_once(values, value).map_or_else(|| values.value_from_json(value), Ok);
+    Ok((encoded, value.map_err(|complaint| format!("value: {complaint}"))?))
 }
 
 fn entry(

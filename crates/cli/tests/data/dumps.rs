@@ -158,6 +158,33 @@ fn numbers_of_all_types_are_written_as_such() {
     assert_eq!(dump[2], json!({ "key": key.to_string(), "value": 1.0 }));
 }
 
+/// Only dumps of programs that knew no ends have numbers as bytes: digits in a string are a number, and anything else is none.
+#[test]
+fn digits_in_a_string_are_a_number() {
+    let scene = Scene::new();
+    scene.write("own.jsonl", "{\"id\":\"42\",\"v\":1}\n{\"id\":\"1234567890123456\",\"v\":2}\n");
+    for key_type in ["u128", "i128", "u64"] {
+        scene.succeed(&format!("load {key_type} own.jsonl --key-column id --key-type {key_type}"));
+        let dump = scene.dump(key_type);
+        assert_eq!((&dump[1]["key"], &dump[2]["key"]), (&json!(42), &json!(1_234_567_890_123_456_u64)));
+    }
+    for id in ["x", "", "a string of more bytes", "1234567890123456x"] {
+        scene.write("bad.jsonl", format!("{{\"id\":\"{id}\"}}\n"));
+        let said = scene.fail("load bad bad.jsonl --key-column id --key-type u128");
+        assert!(said.contains("line 1: field \"id\": expected a whole number that fits u128"), "{said}");
+    }
+    let float = |ends: &str| {
+        format!(
+            "{{\"table\":\"f\",\"key_type\":\"u128\",\"value_type\":\"f64\"{ends}}}\n{{\"key\":\"42\",\"value\":\"1.5\"}}\n"
+        )
+    };
+    for ends in ["", ",\"ends\":true"] {
+        scene.write("float.jsonl", float(ends));
+        let said = scene.fail("load float float.jsonl");
+        assert!(said.contains("line 2: value: expected a number, found \"1.5\""), "{said}");
+    }
+}
+
 /// Ctrl-C ends a load in good order, also while it waits for its input.
 #[test]
 fn an_interrupted_load_says_how_far_it_came() {
