@@ -108,41 +108,51 @@ impl Place {
         &self,
         fill: impl FnOnce(&mut Target) -> Result<R, CliError>,
     ) -> Result<R, CliError> {
-        let Place::Named { part, .. } = self else {
+        let Place::Named { whole, part, lines } = self else {
             let mut target = Target::lines(Box::new(io::stdout()), "standard output");
             let filled = fill(&mut target)?;
             target.finish()?;
             return Ok(filled);
         };
-        self.fill_part(fill).map_err(|cause| {
+        let left = |cause: CliError, done: String| {
             if fs::symlink_metadata(part).is_err() {
                 return cause;
             }
-            let done =
-                format!("what was saved until then is in {}; remove it before you try again", part.display());
             CliError::Partial { cause: Box::new(cause), done }
-        })
-    }
-
-    fn fill_part<R>(&self, fill: impl FnOnce(&mut Target) -> Result<R, CliError>) -> Result<R, CliError> {
-        let Place::Named { whole, part, lines } = self else {
-            return Err(CliError::Other("standard output has no name".to_owned()));
         };
-        let mut target = if *lines { new_file(part)? } else { Target::Database(Database::open(part)?) };
-        let filled = fill(&mut target)?;
-        target.finish()?;
+        let filled = fill_part(part, *lines, fill).map_err(|cause| {
+            let part = part.display();
+            left(cause, format!("what was saved until then is in {part}; remove it before you try again"))
+        })?;
+        // Whatever fails now, everything is saved.
         if *lines && fs::symlink_metadata(whole).is_ok() {
             let text = format!("{} has come into being meanwhile", whole.display());
             return Err(CliError::usage(text, format!("{} is whole: give it another name", part.display())));
         }
-        let named = RealDisk.rename(part, whole).and_then(|()| {
-            let parent = whole.parent().filter(|parent| !parent.as_os_str().is_empty());
-            RealDisk.sync_directory(parent.unwrap_or(Path::new(".")))
-        });
-        let action = format!("call what is saved, and whole, {}", whole.display());
-        named.map_err(CliError::io(action))?;
+        give_name(part, whole)
+            .map_err(|cause| left(cause, format!("{} is whole: give it its name", part.display())))?;
         Ok(filled)
     }
+}
+
+/// Makes what is to be saved, lets it be filled, and sees to it that it is durable.
+fn fill_part<R>(
+    part: &Path,
+    lines: bool,
+    fill: impl FnOnce(&mut Target) -> Result<R, CliError>,
+) -> Result<R, CliError> {
+    let mut target = if lines { new_file(part)? } else { Target::Database(Database::open(part)?) };
+    let filled = fill(&mut target)?;
+    target.finish()?;
+    Ok(filled)
+}
+
+fn give_name(part: &Path, whole: &Path) -> Result<(), CliError> {
+    let named = RealDisk.rename(part, whole).and_then(|()| {
+        let parent = whole.parent().filter(|parent| !parent.as_os_str().is_empty());
+        RealDisk.sync_directory(parent.unwrap_or(Path::new(".")))
+    });
+    named.map_err(CliError::io(format!("call what is saved {}", whole.display())))
 }
 
 /// Whether standard output is the null device: that is also what a closed one has become when the program begins.
@@ -250,6 +260,42 @@ impl Target {
         match self {
             Target::Database(db) => Ok(db.close()?),
             Target::Lines { mut out, action } => out.flush().map_err(CliError::io(action)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody is told to remove what is all that could be saved.
+    #[test]
+    fn what_is_whole_and_has_no_name_yet_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for lines in [false, true] {
+            let place = Place::choose(&path("saved"), lines).unwrap();
+            let failed = place.fill(|_| -> Result<(), CliError> { Err(CliError::Other("full".to_owned())) });
+            let said = failed.unwrap_err().to_string();
+            assert!(said.ends_with("saved.incomplete; remove it before you try again"), "{said}");
+            let part = path("saved.incomplete");
+            if lines {
+                fs::remove_file(part).unwrap()
+            } else {
+                fs::remove_dir_all(part).unwrap()
+            }
+
+            // Something else takes the name.
+            let failed = place.fill(|_| {
+                fs::create_dir(path("saved")).and_then(|()| fs::write(path("saved/letter"), "dear")).unwrap();
+                Ok(())
+            });
+            let said = failed.unwrap_err().to_string();
+            assert!(said.contains("saved.incomplete is whole: give it "), "{said}");
+            assert!(!said.contains("remove") && path("saved.incomplete").exists(), "{said}");
+            fs::remove_dir_all(path("saved")).unwrap();
+            let part = path("saved.incomplete");
+            if lines { fs::remove_file(part).unwrap() } else { fs::remove_dir_all(part).unwrap() }
         }
     }
 }
