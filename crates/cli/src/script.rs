@@ -75,7 +75,8 @@ Example:
   {"id":6,"session":"a","op":"commit"}
   END
 
-Exit status: 0 every line was a command, 1 some were not, or the database is damaged, 2 the work could not be done."#;
+Exit status: 0 every line was a command, 1 some were not, or the database is damaged, 2 the work could not be done, or not all of it
+because nobody read the answers."#;
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
@@ -86,9 +87,9 @@ pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
     }
     let db = recovery::open(builder, &args.directory)?;
     let played = play_all(&db, io::stdin().lock(), Box::new(io::stdout()));
-    let closed = db.close();
+    // First, whatever else has failed: it is about what was committed.
+    db.close()?;
     let understood = played?;
-    closed?;
     Ok(if understood { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
@@ -103,8 +104,11 @@ pub(crate) fn play_all(
     // Whatever happened, nobody may stay waiting.
     let ended = stage.end();
     let understood = played?;
-    ended?;
-    Ok(understood)
+    match ended {
+        // Every line was done, whoever has read what became of the last ones.
+        Err(error) if !error.is_closed_pipe() => Err(error),
+        _ => Ok(understood),
+    }
 }
 
 /// Takes all commands; whether every line was one.
@@ -118,6 +122,8 @@ fn play(stage: &Stage, input: &mut impl BufRead) -> Result<bool, CliError> {
             Line::TooLong => Err(command::Malformed::too_long()),
             Line::Text(text) => command::parse(&text),
         };
+        // What would be done now, nobody would learn of.
+        stage.check_output().map_err(|cause| unread(number, cause))?;
         match result {
             Ok(command) => stage.take(command),
             Err(malformed) => {
@@ -125,7 +131,16 @@ fn play(stage: &Stage, input: &mut impl BufRead) -> Result<bool, CliError> {
                 stage.say(malformed.answer(number));
             }
         }
-        stage.check_output()?;
     }
     Ok(understood)
+}
+
+/// Answers reach nobody, and this line is still to be done.
+#[cold]
+fn unread(line: u64, cause: CliError) -> CliError {
+    let done = format!(
+        "line {line} and all that follow were not done, and what was not committed was rolled back; \
+         run them with a reader that stays to the end"
+    );
+    CliError::Partial { cause: Box::new(cause), done }
 }

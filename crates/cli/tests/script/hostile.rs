@@ -1,7 +1,7 @@
 //! Input that is not meant well: every line is answered, nothing breaks, and the database is sound afterwards.
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -149,19 +149,22 @@ fn start() -> (tempfile::TempDir, Child) {
     (directory, child)
 }
 
-/// Nobody reads the answers any more while a statement waits, and the input ends then: the program does, too.
+/// Nobody reads the answers any more while the last statement waits, and the input ends then: the program does, too, and has done
+/// everything.
 #[test]
 fn a_reader_that_goes_away_during_a_wait_ends_the_script() {
     let (_directory, mut child) = start();
     let mut stdin = child.stdin.take().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
     for line in [
         r#"{"op":"begin","session":"a"}"#,
         r#"{"op":"begin","session":"b"}"#,
         r#"{"op":"put","session":"a","key":"k","value":"1"}"#,
     ] {
         writeln!(stdin, "{line}").unwrap();
+        assert!(answers.next().unwrap().unwrap().contains("\"ok\""));
     }
-    drop(child.stdout.take());
+    drop(answers);
     let last = r#"{"op":"get","session":"b","key":"k"}"#;
     let _ = writeln!(stdin, "{last}");
     drop(stdin);
@@ -355,7 +358,7 @@ fn random_commands_are_answered_one_by_one() {
     assert!(db.verify().unwrap().is_sound());
 }
 
-/// Nobody reads the answers any more: the program ends.
+/// Nobody reads the answers any more: the program ends, and says what was not done.
 #[test]
 fn a_reader_that_goes_away_ends_the_script() {
     let (_directory, mut child) = start();
@@ -367,7 +370,13 @@ fn a_reader_that_goes_away_ends_the_script() {
         thread::sleep(Duration::from_millis(1));
     }
     let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    let said = text_of(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("cannot write to standard output")
+            && said.contains("\n  line 2 and all that follow were not done"),
+        "{said}"
+    );
 }
 
 #[test]
