@@ -109,11 +109,20 @@ impl CliError {
 
     /// The database that is damaged, if that is the cause.
     fn damaged(&self) -> Option<&Path> {
-        match self {
-            CliError::Database(foreshore::Error::Corrupted { path, .. }) => Some(path),
-            CliError::Partial { cause, .. } => cause.damaged(),
-            _ => None,
+        let mut cause: Option<&(dyn Error + 'static)> = match self {
+            CliError::Database(error) => Some(error),
+            // It speaks for its cause, and so does its chain.
+            CliError::Bench(BenchError::Engine(failure)) => Some(&*failure.source),
+            CliError::Partial { cause, .. } => return cause.damaged(),
+            _ => self.source(),
+        };
+        while let Some(error) = cause {
+            if let Some(foreshore::Error::Corrupted { path, .. }) = error.downcast_ref() {
+                return Some(path);
+            }
+            cause = error.source();
         }
+        None
     }
 
     /// Whether a reader has gone away.
@@ -224,6 +233,8 @@ pub(crate) fn utc(unix_seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use foreshore_bench::{AbortCause, Failure};
+
     use super::*;
 
     #[test]
@@ -245,6 +256,25 @@ mod tests {
             assert_eq!(judged(failed(io::ErrorKind::BrokenPipe), passed).unwrap(), status);
             judged(failed(io::ErrorKind::StorageFull), passed).unwrap_err();
         }
+    }
+
+    #[test]
+    fn damage_is_found_behind_other_errors() {
+        let corrupted = || foreshore::Error::Corrupted {
+            path: "db".into(),
+            site: foreshore::CorruptionSite::File("db/data".into()),
+            detail: "it is torn".to_owned(),
+        };
+        let failure = |source: Box<dyn Error + Send + Sync>| {
+            CliError::Bench(BenchError::Engine(Failure { cause: AbortCause::Other, source }))
+        };
+        let partial =
+            |cause: CliError| CliError::Partial { cause: Box::new(cause), done: "it ran a while".to_owned() };
+        let (status, trouble) = (ExitCode::from(CHECK_FAILED), ExitCode::from(TROUBLE));
+        assert_eq!(CliError::from(corrupted()).report(false), status);
+        assert_eq!(failure(Box::new(corrupted())).report(false), status);
+        assert_eq!(partial(failure(Box::new(corrupted()))).report(false), status);
+        assert_eq!(failure("the disk is full".into()).report(false), trouble);
     }
 
     #[test]
