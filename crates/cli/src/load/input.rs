@@ -76,6 +76,10 @@ fn read_ahead(mut source: impl Read, sender: &SyncSender<Chunk>) {
         let mut chunk = vec![0; if ended { 0 } else { CHUNK_BYTES }];
         // Behind the end nothing more is taken from a terminal or a pipe: it is for others.
         let read = if ended { Ok(0) } else { source.read(&mut chunk) };
+        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+            // A signal came, and nothing was read.
+            continue;
+        }
         ended |= !matches!(read, Ok(1..));
         let read = read.map(|length| {
             chunk.truncate(length);
@@ -103,4 +107,36 @@ pub(super) fn open(file: &Path) -> Result<(Source, Option<u64>), CliError> {
     #[allow(clippy::disallowed_types, reason = "the user's file, not a part of a database")]
     let opened = fs::File::open(file).map_err(CliError::io(trouble()))?;
     Ok((Box::new(opened), length.is_file().then_some(length.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives two chunks, and what a signal makes of a read between them.
+    struct Disturbed(u8);
+
+    impl Read for Disturbed {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 += 1;
+            match self.0 {
+                1 | 3 => {
+                    buffer[0] = self.0;
+                    Ok(1)
+                }
+                2 => Err(io::ErrorKind::Interrupted.into()),
+                _ => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn a_signal_is_not_the_end() {
+        let (sender, chunks) = sync_channel(1);
+        let reader = thread::spawn(move || read_ahead(Disturbed(0), &sender));
+        let read: Vec<Vec<u8>> = (0..3).map(|_| chunks.recv().unwrap().unwrap()).collect();
+        assert_eq!(read, [vec![1], vec![3], vec![]]);
+        drop(chunks);
+        reader.join().unwrap();
+    }
 }
