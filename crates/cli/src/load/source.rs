@@ -1,9 +1,8 @@
 //! Where entries come from.
 
-use std::{
-    cell::Cell,
-    io::{self, BufRead, Read},
-};
+mod separated;
+
+use std::io::{BufRead, Read};
 
 use clap::ValueEnum;
 use serde_json::Value as Json;
@@ -55,152 +54,9 @@ pub(crate) fn read(
     sink: &mut Sink<'_>,
 ) -> Result<(), CliError> {
     match form {
-        Form::Csv => read_separated(b',', input, columns, sink),
-        Form::Tsv => read_separated(b'\t', input, columns, sink),
+        Form::Csv => separated::read(b',', input, columns, sink),
+        Form::Tsv => separated::read(b'\t', input, columns, sink),
         Form::Jsonl => read_jsonl(input, columns, sink),
-    }
-}
-
-fn read_separated(
-    separator: u8,
-    input: impl BufRead,
-    columns: &Columns,
-    sink: &mut Sink<'_>,
-) -> Result<(), CliError> {
-    let place = Place::default();
-    let mut reader =
-        csv::ReaderBuilder::new().delimiter(separator).from_reader(ByLines { input, place: &place });
-    let headers = reader.headers().map_err(|error| csv_error(place.line(), &error))?.clone();
-    if headers.is_empty() {
-        return Err(CliError::usage("the file is empty", "the first line must name the columns"));
-    }
-    check_separator(separator, &headers)?;
-    let column = |name: &str| {
-        headers.iter().position(|header| header == name).ok_or_else(|| {
-            let known = headers.iter().collect::<Vec<_>>().join(", ");
-            CliError::usage(format!("there is no column {name:?}"), format!("name one of: {known}"))
-        })
-    };
-    let key = columns.key.as_deref().map_or(Ok(0), column)?;
-    let value = columns.value.as_deref().map(column).transpose()?;
-    sink.begin_table(columns.table()?, &columns.key_type, "str")?;
-    let key_kind = Kind::of(&columns.key_type);
-    let mut row = csv::StringRecord::new();
-    loop {
-        place.begin_record();
-        if !reader.read_record(&mut row).map_err(|error| csv_error(place.line(), &error))? {
-            return Ok(());
-        }
-        let line = place.line();
-        // Every record has as many fields as the header: the reader sees to it.
-        let field = |place: usize| row.get(place).unwrap_or_default();
-        let encoded = key_kind
-            .key_from_text(field(key))
-            .map_err(|complaint| at_line(line, format_args!("column {:?}: {complaint}", &headers[key])))?;
-        let text = match value {
-            Some(value) => field(value).to_owned(),
-            None => object(headers.iter().zip(&row).enumerate().filter(|(place, _)| *place != key)),
-        };
-        sink.entry(line, encoded, text.into_bytes())?;
-    }
-}
-
-/// Refuses a header that another separator would divide: its one column would be the key of entries without any value.
-fn check_separator(separator: u8, headers: &csv::StringRecord) -> Result<(), CliError> {
-    let (Some(column), 1) = (headers.get(0), headers.len()) else { return Ok(()) };
-    let others = [(',', "add --format csv"), ('\t', "add --format tsv"), (';', "put commas in their places")];
-    let other =
-        |(other, _): &&(char, _)| u32::from(*other) != u32::from(separator) && column.contains(*other);
-    let Some((other, hint)) = others.iter().find(other) else { return Ok(()) };
-    Err(CliError::usage(
-        format!("there is only one column, {column:?}, and {other:?} in its name seems to separate several"),
-        *hint,
-    ))
-}
-
-/// Where in an input a reader is. (The CSV reader's own position is where the record before ended: before blank lines, and before the
-/// second half of a line's end.)
-#[derive(Default)]
-struct Place {
-    /// Ends of lines that were given.
-    ends: Cell<u64>,
-    /// The line of what was given last.
-    last: Cell<u64>,
-    /// The line where the record begins, as soon as something of it was given.
-    first: Cell<Option<u64>>,
-    /// Bytes that were given for the record.
-    bytes: Cell<u64>,
-}
-
-impl Place {
-    fn begin_record(&self) {
-        self.first.set(None);
-        self.bytes.set(0);
-    }
-
-    /// The line where the record begins. Where lines end as they did long ago, by a carriage return alone, all of them are one.
-    fn line(&self) -> u64 {
-        self.first.get().unwrap_or(self.last.get())
-    }
-}
-
-/// An input that is given a line at a time, so that nothing of the next record has been given when one is complete. It fails where a
-/// record does not end, as in a quotation without an end: the record would take all memory.
-struct ByLines<'p, I> {
-    input: I,
-    place: &'p Place,
-}
-
-impl<I: BufRead> Read for ByLines<'_, I> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let ahead = self.input.fill_buf()?;
-        let ahead = &ahead[..ahead.len().min(buffer.len())];
-        let end = ahead.iter().position(|byte| *byte == b'\n');
-        let count = end.map_or(ahead.len(), |end| end + 1);
-        buffer[..count].copy_from_slice(&ahead[..count]);
-        let Place { ends, last, first, bytes } = self.place;
-        last.set(ends.get() + 1);
-        let blank = buffer[..count].iter().all(|byte| matches!(byte, b'\r' | b'\n'));
-        if first.get().is_none() && !blank {
-            first.set(Some(last.get()));
-        }
-        self.input.consume(count);
-        ends.set(ends.get() + u64::from(end.is_some()));
-        // Blank lines belong to no record.
-        let given = if first.get().is_none() { 0 } else { bytes.get() + count as u64 };
-        bytes.set(given);
-        if given > LONGEST_LINE {
-            return Err(io::Error::other(format!("a record is longer than {LONGEST_LINE} bytes")));
-        }
-        Ok(count)
-    }
-}
-
-/// A JSON object of these columns, in their order.
-fn object<'r>(columns: impl Iterator<Item = (usize, (&'r str, &'r str))>) -> String {
-    let mut text = String::from("{");
-    for (_, (name, field)) in columns {
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(&format!("{}:{}", Json::from(name), Json::from(field)));
-    }
-    text.push('}');
-    text
-}
-
-#[cold]
-fn csv_error(line: u64, error: &csv::Error) -> CliError {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            at_line(line, format_args!("{len} fields, where the header names {expected_len}"))
-        }
-        csv::ErrorKind::Utf8 { err, .. } => at_line(
-            line,
-            format_args!("column {} is not UTF-8; convert the file, for example with iconv", err.field() + 1),
-        ),
-        csv::ErrorKind::Io(error) => at_line(line, format_args!("cannot be read: {error}")),
-        _ => at_line(line, error),
     }
 }
 
@@ -355,6 +211,8 @@ fn entry(
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     /// What is said to this input, if it is refused. A sink keeps so few entries; it opens no database.

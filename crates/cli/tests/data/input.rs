@@ -56,6 +56,39 @@ fn another_separator_is_noticed() {
     assert_eq!(scene.dump("db").len(), 3);
 }
 
+/// It would take all lines that follow, and they would be gone without a word.
+#[test]
+fn a_quotation_that_does_not_end_is_told() {
+    let scene = Scene::new();
+    for (number, (content, said)) in [
+        ("k,v\n1,\"a\n2,b\n3,c\n", "line 2: a quotation does not end\n  nothing was loaded"),
+        ("k,v\n1,\"a", "line 2: a quotation does not end\n  nothing was loaded"),
+        ("k,v\n1,\"", "line 2: a quotation does not end\n  nothing was loaded"),
+        ("k,v\r\n1,a\r\n\r\n\"2,b\r\n3,c", "line 4: a quotation does not end\n  all entries before"),
+        ("k,v\n1,a\n2,\"b\"\"\n\n", "line 3: a quotation does not end\n  all entries before"),
+        ("k,v\n1,a\n\"2\n\",\"b\n3,c\n", "line 3: a quotation, which begins in line 4, does not end"),
+        ("k,\"v\n1,a\n", "line 1: a quotation does not end\n  nothing was loaded"),
+        ("\"", "line 1: a quotation does not end\n  nothing was loaded"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("open{number}.csv");
+        scene.write(&name, content);
+        let told = scene.fail(&format!("load db {name}"));
+        assert!(told.contains(said), "{content:?}: {told}");
+    }
+    // One that does, at the very end, and quotation marks that begin none.
+    for (number, content) in
+        ["k,v\n1,\"a\"", "k,v\n1,\"a\"\"\"\n", "k,v\n1,a\"b\n", "k,v\n1,\"\"\r\n"].iter().enumerate()
+    {
+        let name = format!("closed{number}.csv");
+        scene.write(&name, content);
+        scene.succeed(&format!("load db {name}"));
+        assert_eq!(scene.dump(&format!("db closed{number}")).len(), 2, "{content:?}");
+    }
+}
+
 #[test]
 fn a_program_is_told_which_line() {
     let scene = Scene::new();
