@@ -56,6 +56,22 @@ fn another_separator_is_noticed() {
     assert_eq!(scene.dump("db").len(), 3);
 }
 
+/// Which of them is meant, nobody knows; and an object of both would be none.
+#[test]
+fn columns_have_different_names() {
+    let scene = Scene::new();
+    scene.write("twice.csv", "id,v,v\n1,2,3\n");
+    scene.write("nameless.csv", "id,,\n1,2,3\n");
+    for (file, name) in [("twice.csv", "\"v\""), ("nameless.csv", "\"\"")] {
+        for arguments in ["", " --key-column id --value-column v"] {
+            let said = scene.fail(&format!("load db {file}{arguments}"));
+            assert!(said.contains(&format!("several columns are called {name}")), "{said}");
+            assert!(said.contains("next: give each of them a name of its own"), "{said}");
+            assert!(!scene.path("db").exists());
+        }
+    }
+}
+
 /// It would take all lines that follow, and they would be gone without a word.
 #[test]
 fn a_quotation_that_does_not_end_is_told() {

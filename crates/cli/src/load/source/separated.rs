@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeSet,
     io::{self, BufRead, Read},
 };
 
@@ -26,6 +27,7 @@ pub(super) fn read(
     }
     check_quotation(&headers, &place)?;
     check_separator(separator, &headers)?;
+    check_names(&headers)?;
     let column = |name: &str| {
         headers.iter().position(|header| header == name).ok_or_else(|| {
             let known = headers.iter().collect::<Vec<_>>().join(", ");
@@ -70,6 +72,16 @@ fn check_separator(separator: u8, headers: &csv::StringRecord) -> Result<(), Cli
     Err(CliError::usage(
         format!("there is only one column, {column:?}, and {other:?} in its name seems to separate several"),
         *hint,
+    ))
+}
+
+/// Refuses a header that names two columns alike: objects would have one of them, or both under one name.
+fn check_names(headers: &csv::StringRecord) -> Result<(), CliError> {
+    let mut names = BTreeSet::new();
+    let Some(name) = headers.iter().find(|name| !names.insert(*name)) else { return Ok(()) };
+    Err(CliError::usage(
+        format!("several columns are called {name:?}"),
+        "give each of them a name of its own in the first line",
     ))
 }
 
