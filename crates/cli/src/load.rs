@@ -32,9 +32,10 @@ use source::{Columns, Form};
 /// Reads entries from CSV, TSV or JSON lines, or from what `dump` wrote, into a database, which is made if need be.
 ///
 /// Of CSV and TSV, with a header line, one column is the key; the value is a JSON object of all other columns, or one of
-/// them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields. What `dump`
-/// wrote brings its tables and types with it; where a table's first line says that an end follows ("ends":true), as `dump` writes
-/// it, an input without that end, or with another number of entries than it names, is refused: it was cut off.
+/// them (--value-column). Of JSON lines, one field is the key; the value is the line, or one of its fields: the text of a string, and
+/// of anything else, null too, what stands in the file. What `dump` wrote brings its tables and types with it; where a table's first
+/// line says that an end follows ("ends":true), as `dump` writes it, an input without that end, or with another number of entries
+/// than it names, is refused: it was cut off.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
 /// it are in the database. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error says how

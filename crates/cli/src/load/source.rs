@@ -2,10 +2,13 @@
 
 mod separated;
 
-use std::io::{BufRead, Read};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, Read},
+};
 
 use clap::ValueEnum;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, value::RawValue};
 
 use super::{ends::Ends, sink::Sink};
 use crate::{dump::cell::Kind, output::CliError};
@@ -177,7 +180,11 @@ fn dump_header(json: &Json) -> Option<Header<'_>> {
 }
 
 fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {
-    json.get(name).ok_or_else(|| format!("there is no field {name:?}"))
+    json.get(name).ok_or_else(|| no_field(name))
+}
+
+fn no_field(name: &str) -> String {
+    format!("there is no field {name:?}")
 }
 
 fn dump_entry(json: &Json, keys: Kind, values: Kind, older: bool) -> Result<(Vec<u8>, Vec<u8>), String> {
@@ -203,10 +210,18 @@ fn entry(
         None => text.to_vec(),
         Some(name) => match field(json, name)? {
             Json::String(text) => text.clone().into_bytes(),
-            other => other.to_string().into_bytes(),
+            _ => as_it_stands(text, name)?,
         },
     };
     Ok((encoded, value))
+}
+
+/// A field of a line: its numbers keep their digits, and its objects their fields.
+fn as_it_stands(text: &[u8], name: &str) -> Result<Vec<u8>, String> {
+    let fields: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(text).map_err(|error| format!("field {name:?}: {error}"))?;
+    let field = fields.get(name).ok_or_else(|| no_field(name))?;
+    Ok(field.get().as_bytes().to_vec())
 }
 
 #[cfg(test)]

@@ -93,6 +93,24 @@ fn json_lines_come_in_by_a_key_field() {
     assert_eq!(dump[2]["key"], 3);
     scene.succeed("load db events.jsonl --key-column t --key-type i64 --value-column what --table kinds");
     assert_eq!(scene.dump("db kinds")[1], parsed(r#"{"key":-5,"value":"start"}"#));
+    // A field, too, is as it stands in the file, unless it is a string.
+    let fields = [
+        ("12345678901234567890123", "12345678901234567890123"),
+        ("1.10", "1.10"),
+        ("-0.0e-7", "-0.0e-7"),
+        (r#"{"b":1, "a":[ 2,1.0],"a":3}"#, r#"{"b":1, "a":[ 2,1.0],"a":3}"#),
+        (r#""b\u00f6\n""#, "bö\n"),
+        ("null", "null"),
+        ("1,\"v\":2.0", "2.0"),
+    ];
+    let lines =
+        fields.iter().enumerate().map(|(key, (field, _))| format!("{{\"k\":{key},\"v\" : {field} }}\n"));
+    scene.write("fields.jsonl", lines.collect::<String>());
+    scene.succeed("load db fields.jsonl --key-column k --key-type u8 --value-column v");
+    let dump = scene.dump("db fields");
+    for (key, (_, value)) in fields.iter().enumerate() {
+        assert_eq!((&dump[key + 1]["key"], &dump[key + 1]["value"]), (&key.into(), &Json::from(*value)));
+    }
     let said = scene.fail("load db events.jsonl --table more");
     assert!(said.contains("--key-column"), "{said}");
 }
