@@ -22,7 +22,7 @@ use cell::Kind;
 ///
 /// Each table begins with a line that names it and its types; each entry is one line with its key and value. Behind its
 /// entries a line says that this was all of the table, how many entries it has, and how many tables follow: `load` refuses a
-/// dump that ends before, or has another number of them.
+/// dump that ends before, or has another number of them. Of a database without tables one line says that.
 ///
 /// Numbers, truth values and strings are written as such; whole numbers that need more than 64 bits as strings of digits. Of all
 /// other types the bytes are written, as text in which \xNN stands for a byte that is no printable character and \\ for a
@@ -77,6 +77,12 @@ struct End<'t> {
     tables_left: u64,
 }
 
+/// The only line of a dump without tables: one that was cut off has less.
+#[derive(Serialize)]
+struct NoTables {
+    tables: u64,
+}
+
 /// What was attempted when it fails.
 const TO_STDOUT: &str = "write to standard output";
 
@@ -94,6 +100,9 @@ pub(crate) fn run(args: DumpArgs) -> Result<ExitCode, CliError> {
         }
     }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    if tables.is_empty() {
+        write_no_tables(&mut out).map_err(CliError::io(TO_STDOUT))?;
+    }
     for (table, tables_left) in tables.iter().zip((0..tables.len() as u64).rev()) {
         dump_table(&db, table, tables_left, &mut out)?;
     }
@@ -149,6 +158,11 @@ pub(crate) fn write_entry(out: &mut impl Write, key: Value, value: Value) -> io:
 /// The line behind the entries of a table: how many there were, and how many tables follow.
 pub(crate) fn write_end(out: &mut impl Write, table: &str, entries: u64, tables_left: u64) -> io::Result<()> {
     write_line(out, &End { end: table, entries, tables_left })
+}
+
+/// The line that says that there are no tables.
+pub(crate) fn write_no_tables(out: &mut impl Write) -> io::Result<()> {
+    write_line(out, &NoTables { tables: 0 })
 }
 
 fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

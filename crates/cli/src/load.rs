@@ -273,10 +273,11 @@ impl Progress {
 
 fn print(outcome: &Outcome) -> Result<(), CliError> {
     let Outcome { database, entries, tables, bytes, seconds } = outcome;
+    let tables = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
     line(format!(
         "{} entries into {} of {}: {} in {:.1} s, {} entries/s",
         HumanCount(*entries),
-        tables.join(", "),
+        tables,
         database.display(),
         HumanBytes(*bytes),
         seconds,

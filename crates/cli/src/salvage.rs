@@ -159,6 +159,9 @@ fn to_stdout(args: &SalvageArgs) -> bool {
 fn save(salvage: &Salvage, target: &mut Target) -> Result<Vec<Table>, CliError> {
     let mut tables = Vec::new();
     let found = salvage.tables();
+    if found.is_empty() {
+        target.save_nothing()?;
+    }
     let left = (0..found.len() as u64).rev();
     for (table, tables_left) in found.into_iter().zip(left) {
         let rows = target.save(salvage, &table, tables_left)?;

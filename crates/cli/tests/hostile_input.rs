@@ -11,7 +11,7 @@ use foreshore::Database;
 use foreshore_env::random::Xorshift;
 
 /// Files of each form, with what goes wrong in real ones.
-const SEEDS: [(&str, &[u8]); 7] = [
+const SEEDS: [(&str, &[u8]); 8] = [
     ("csv", b"id,name,amount\n1,Alice,10\n2,\"Bob, the \"\"second\"\"\",-3\n3,,\n"),
     ("tsv", b"id\tname\n1\tAlice\n2\tBob\n"),
     ("jsonl", b"{\"id\":1,\"name\":\"Alice\"}\n{\"id\":2,\"name\":\"B\\u00f6b\"}\n"),
@@ -24,6 +24,7 @@ const SEEDS: [(&str, &[u8]); 7] = [
         b"{\"table\":\"a\",\"key_type\":\"u128\",\"value_type\":\"f64\",\"ends\":true}\n{\"key\":1,\"value\":0.5}\n{\"end\":\"a\",\"entries\":1,\"tables_left\":0}\n",
     ),
     ("jsonl", b"{\"table\":\"\",\"key_type\":\"\",\"value_type\":\"\"}\n{\"key\":\"\\\\xFF\",\"value\":null}\n"),
+    ("jsonl", b"{\"tables\":0}\n"),
     ("csv", b"\xEF\xBB\xBFid;name\r\n1;A\r\n\r\n\"2;B\r\n"),
 ];
 

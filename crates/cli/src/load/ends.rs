@@ -11,7 +11,7 @@ pub(super) struct Ends {
     open: Option<String>,
     /// Its entries until now.
     entries: u64,
-    /// Whether the last line was an end: no entry follows.
+    /// Whether the last line was an end, or said that there are no tables: no entry follows.
     ended: bool,
     /// Tables that are to follow, as the last end says.
     tables_left: u64,
@@ -26,6 +26,15 @@ impl Ends {
         self.open = promised.then(|| table.to_owned());
         self.entries = 0;
         self.ended = false;
+        Ok(())
+    }
+
+    /// This line says that the dump has no tables.
+    pub(super) fn no_tables(&mut self, line: u64) -> Result<(), CliError> {
+        if self.open.is_some() || self.tables_left > 0 {
+            return Err(incomplete(format!("line {line}: another dump ends too early before it")));
+        }
+        self.ended = true;
         Ok(())
     }
 

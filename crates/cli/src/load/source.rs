@@ -67,6 +67,8 @@ pub(crate) fn read(
 enum Lines {
     /// Not known before the first one.
     Unknown,
+    /// A dump of a database without tables.
+    NoTables,
     /// Entries of a dump's table.
     Dump {
         keys: Kind,
@@ -91,10 +93,16 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         let length = (&mut input).take(LONGEST_LINE + 1).read_until(b'\n', &mut text);
         let length = length.map_err(CliError::io("read the input"))? as u64;
         if length == 0 {
-            return if matches!(lines, Lines::Unknown) {
-                Err(CliError::usage("the input is empty", "give it an object in each line"))
-            } else {
-                ends.finish()
+            return match lines {
+                Lines::Unknown => {
+                    Err(CliError::usage("the input is empty", "give it an object in each line"))
+                }
+                // As empty as what was dumped.
+                Lines::NoTables => {
+                    sink.database()?;
+                    Ok(())
+                }
+                Lines::Dump { .. } | Lines::Objects { .. } => ends.finish(),
             };
         }
         if length > LONGEST_LINE {
@@ -120,6 +128,12 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             lines = Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type), older: !promised };
             continue;
         }
+        // The user's own objects have a key.
+        if columns.key.is_none() && has_no_tables(&json) {
+            ends.no_tables(line)?;
+            lines = Lines::NoTables;
+            continue;
+        }
         if let Lines::Unknown = lines {
             sink.begin_table(columns.table()?, &columns.key_type, "str")?;
             lines = Lines::Objects { keys: Kind::of(&columns.key_type) };
@@ -136,7 +150,7 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
                 };
                 entry(&json, text, name, *keys, columns.value.as_deref())
             }
-            Lines::Unknown => continue,
+            Lines::Unknown | Lines::NoTables => continue,
         }
         .map_err(|complaint| at_line(line, complaint))?;
         sink.entry(line, key, value)?;
@@ -177,6 +191,12 @@ fn dump_header(json: &Json) -> Option<Header<'_>> {
         _ => return None,
     };
     Some(Header { table: text("table")?, key_type: text("key_type")?, value_type: text("value_type")?, ends })
+}
+
+/// Whether this is the line of a dump that says that there are no tables.
+fn has_no_tables(json: &Json) -> bool {
+    json.as_object().is_some_and(|object| object.len() == 1)
+        && json.get("tables").and_then(Json::as_u64) == Some(0)
 }
 
 fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {

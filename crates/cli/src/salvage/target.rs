@@ -18,7 +18,7 @@ use foreshore_env::{
 use serde_json::Value;
 
 use crate::{
-    dump::{cell::Kind, write_end, write_entry, write_header},
+    dump::{cell::Kind, write_end, write_entry, write_header, write_no_tables},
     load::sink::Sink,
     output::CliError,
 };
@@ -202,6 +202,14 @@ pub(super) enum Target {
 impl Target {
     fn lines(out: Box<dyn Write>, name: impl Display) -> Target {
         Target::Lines { out: BufWriter::with_capacity(64 << 10, out), action: format!("write to {name}") }
+    }
+
+    /// Writes that there are no tables.
+    pub(super) fn save_nothing(&mut self) -> Result<(), CliError> {
+        match self {
+            Target::Database(_) => Ok(()),
+            Target::Lines { out, action } => write_no_tables(out).map_err(CliError::io(action.clone())),
+        }
     }
 
     /// Writes what can be read of a table, behind which so many others are left.

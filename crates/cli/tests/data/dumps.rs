@@ -97,6 +97,44 @@ fn the_end_of_a_table_is_compared_with_what_came() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
+/// It is as empty as its database, and not as a file of which everything was cut off.
+#[test]
+fn a_dump_without_tables_is_one() {
+    const LINE: &str = "{\"tables\":0}\n";
+    let scene = Scene::new();
+    Database::open(scene.path("one")).unwrap().close().unwrap();
+    assert_eq!(scene.succeed("dump one"), LINE);
+    scene.write("dump.jsonl", LINE);
+    let printed = scene.succeed("load two dump.jsonl");
+    assert!(printed.starts_with("0 entries into no table of two"), "{printed}");
+    assert_eq!(scene.succeed("dump two"), LINE);
+    scene.succeed("salvage one saved.jsonl --jsonl");
+    assert_eq!(std::fs::read_to_string(scene.path("saved.jsonl")).unwrap(), LINE);
+    scene.write("cut.jsonl", "");
+    assert!(scene.fail("load three cut.jsonl").contains("the input is empty"));
+    assert!(!scene.path("three").exists());
+
+    // With others, in any order; but nothing else may stand behind it, and no table may be left before it.
+    make_database(&scene.path("four"));
+    let dump = scene.succeed("dump four");
+    for (number, input) in [format!("{LINE}{dump}"), format!("{dump}{LINE}")].iter().enumerate() {
+        scene.write("both.jsonl", input);
+        scene.succeed(&format!("load both{number} both.jsonl"));
+        assert_eq!(scene.succeed(&format!("dump both{number}")), dump);
+    }
+    let first = dump.find("tables_left").unwrap();
+    let first = first + dump[first..].find('\n').unwrap() + 1;
+    for input in [format!("{LINE}{{\"key\":1,\"value\":2}}\n"), format!("{}{LINE}", &dump[..first])] {
+        scene.write("bad.jsonl", &input);
+        let said = scene.fail("load bad bad.jsonl --replace");
+        assert!(said.contains("the dump is not whole: line "), "{input}: {said}");
+    }
+    // An object of the user's own may be like that.
+    scene.write("own.jsonl", LINE);
+    scene.succeed("load own own.jsonl --key-column tables --key-type u8");
+    assert_eq!(scene.dump("own")[1]["key"], 0);
+}
+
 /// Dumps of older programs, and files that somebody has written.
 #[test]
 fn what_promises_no_end_needs_none() {
