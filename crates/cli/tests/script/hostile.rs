@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -138,15 +139,20 @@ fn the_input_ends_in_the_middle_of_a_wait() {
 /// A script whose input, answers and errors are at hand.
 fn start() -> (tempfile::TempDir, Child) {
     let directory = tempfile::tempdir().unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-        .args(["script", "db"])
-        .current_dir(directory.path())
+    let child = start_in(directory.path(), "");
+    (directory, child)
+}
+
+/// As [`start`], in this directory, when the shell has done something.
+fn start_in(directory: &Path, before: &str) -> Child {
+    Command::new("sh")
+        .args(["-c", &format!("{before} exec {} script db", env!("CARGO_BIN_EXE_foreshore"))])
+        .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    (directory, child)
+        .unwrap()
 }
 
 /// Nobody reads the answers any more while the last statement waits, and the input ends then: the program does, too, and has done
@@ -377,6 +383,36 @@ fn a_reader_that_goes_away_ends_the_script() {
             && said.contains("\n  line 2 and all that follow were not done"),
         "{said}"
     );
+}
+
+/// What was committed could not be made durable. That nobody read the last answer is nothing beside it.
+#[test]
+fn a_close_that_fails_is_told() {
+    let (directory, mut child) = start();
+    let put = |number: u32| json!({"op": "put", "key": "k", "value": format!("{number:0500}")}).to_string();
+    let lines = |puts: u32| {
+        let begin = r#"{"op":"begin","durability":"lazy"}"#.to_owned();
+        [begin].into_iter().chain((0..puts).map(put)).chain([r#"{"op":"commit"}"#.to_owned()])
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    lines(1).for_each(|line| writeln!(stdin, "{line}").unwrap());
+    drop(stdin);
+    assert!(child.wait_with_output().unwrap().status.success());
+
+    // More of log than a file may have here.
+    let mut child = start_in(directory.path(), "ulimit -f 64;");
+    let mut stdin = child.stdin.take().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    for line in lines(300) {
+        writeln!(stdin, "{line}").unwrap();
+        assert!(answers.next().unwrap().unwrap().contains("\"ok\""));
+    }
+    drop(answers);
+    writeln!(stdin, "{}", r#"{"op":"locks"}"#).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = text_of(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("the disk is full"), "{said}");
 }
 
 #[test]
