@@ -21,7 +21,7 @@ use crate::{
     report::{KindReport, Latency},
     rounds::{Span, median},
     runner::{Measured, Sample, load, sample},
-    workload::{Check, Workload},
+    workload::{Check, Workload, check},
 };
 
 /// Counters of the engine whose growth is reported with every result.
@@ -177,7 +177,7 @@ pub fn compare(
     observer.checking();
     let mut checks = Vec::new();
     for contender in &contenders {
-        let checked = workload.check(contender.engine.as_ref(), Some(&contender.commits))?;
+        let checked = check(workload, contender.engine.as_ref(), Some(&contender.commits))?;
         checks.push(VariantChecks { variant: contender.variant.name.clone(), checks: checked });
         contender.engine.close()?;
     }

@@ -117,7 +117,22 @@ impl Failure {
     pub fn fatal(message: impl Into<String>) -> Failure {
         Failure { cause: AbortCause::Other, source: message.into().into() }
     }
+
+    /// The engine works, but what it has answered is not what the workload left: something is lost, or another.
+    pub fn inconsistent(message: impl Into<String>) -> Failure {
+        Failure { cause: AbortCause::Other, source: Box::new(Inconsistency(message.into())) }
+    }
+
+    /// Whether it is one of [`Failure::inconsistent`].
+    pub fn is_inconsistent(&self) -> bool {
+        self.source.is::<Inconsistency>()
+    }
 }
+
+/// What is wrong with the data.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Inconsistency(String);
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -42,7 +42,7 @@ impl TableSpec {
         if txn.insert(self.index, key, row)? {
             return Ok(());
         }
-        Err(Failure::fatal(format!("{} has a row {} already", self.name, key.escape_ascii())))
+        Err(Failure::inconsistent(format!("{} has a row {} already", self.name, key.escape_ascii())))
     }
 
     /// Removes a row that must be there.
@@ -56,7 +56,7 @@ impl TableSpec {
         if row.len() >= self.fixed {
             return Ok(());
         }
-        Err(Failure::fatal(format!(
+        Err(Failure::inconsistent(format!(
             "row {} of {} has {} bytes, fewer than the {} of its fixed part",
             key.escape_ascii(),
             self.name,
@@ -73,7 +73,7 @@ impl TableSpec {
 
     #[cold]
     fn missing(&self, key: &[u8]) -> Result<(), Failure> {
-        Err(Failure::fatal(format!("{} has lost row {}", self.name, key.escape_ascii())))
+        Err(Failure::inconsistent(format!("{} has lost row {}", self.name, key.escape_ascii())))
     }
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn key_u32(key: &[u8], offset: usize) -> Option<u32> {
 /// A complaint about a key that no workload wrote.
 #[cold]
 pub(crate) fn strange_key(table: &TableSpec, key: &[u8]) -> Failure {
-    Failure::fatal(format!("{} has a key of no known form: {}", table.name, key.escape_ascii()))
+    Failure::inconsistent(format!("{} has a key of no known form: {}", table.name, key.escape_ascii()))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
     report::{Latency, Report},
     rounds::{Span, Stopwatch},
     usage,
-    workload::{Check, Worker, Workload},
+    workload::{Check, Worker, Workload, check},
 };
 use drawn::Served;
 use gate::{Gate, join_all};
@@ -104,7 +104,7 @@ pub fn run(
     let peak_memory_bytes = usage::peak_memory_bytes();
     observer.checking();
     let begin = Instant::now();
-    let checks = workload.check(engine, Some(&sample.all_commits))?;
+    let checks = check(workload, engine, Some(&sample.all_commits))?;
     let check_seconds = begin.elapsed().as_secs_f64();
     let checked = Checked { checks, load_seconds, check_seconds };
     let mut report = report(engine, workload, options, &sample, checked);

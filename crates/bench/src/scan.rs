@@ -155,9 +155,10 @@ impl Worker for ScanWorker {
         })?;
         match wrong {
             None if read == length => Ok(()),
-            None => Err(Failure::fatal(format!("a scan of {length} records found {read}")).into()),
+            None => Err(Failure::inconsistent(format!("a scan of {length} records found {read}")).into()),
             Some(expected) => {
-                Err(Failure::fatal(format!("a scan found another record in the place of {expected}")).into())
+                Err(Failure::inconsistent(format!("a scan found another record in the place of {expected}"))
+                    .into())
             }
         }
     }

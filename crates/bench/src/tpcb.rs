@@ -274,7 +274,7 @@ impl Tpcb {
         if expected == rows {
             return Ok(sums);
         }
-        Err(Failure::fatal(format!("{} has {expected} rows instead of {rows}", table.name)))
+        Err(Failure::inconsistent(format!("{} has {expected} rows instead of {rows}", table.name)))
     }
 }
 
@@ -377,7 +377,7 @@ impl Worker for TpcbWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load};
+    use crate::{engine::Attempts, engines::BTreeMapEngine, observer::Silent, runner::load, workload::check};
 
     fn loaded(tpcb: &Tpcb) -> BTreeMapEngine {
         let engine = BTreeMapEngine::new(4);
@@ -422,6 +422,20 @@ mod tests {
                 change(&engine, table, id, -1);
             }
         }
+    }
+
+    #[test]
+    fn a_lost_account_is_a_check_that_does_not_hold() {
+        let tpcb = Tpcb::new(1, 50, 0).unwrap();
+        let engine = loaded(&tpcb);
+        let mut delete = |txn: &mut dyn EngineTxn| Ok(ACCOUNT.delete(txn, &key(7))?);
+        engine.transact(&mut Attempts::default(), &mut delete).unwrap();
+        let checks = check(&tpcb, &engine, Some(&[0])).unwrap();
+        assert!(checks.iter().any(|check| !check.holds), "{checks:?}");
+        // Who needs it while the workload runs says so, too.
+        let mut read = |txn: &mut dyn EngineTxn| Ok(ACCOUNT.read(txn, &key(7), &mut Vec::new())?);
+        let failure = engine.transact(&mut Attempts::default(), &mut read).unwrap_err();
+        assert!(failure.is_inconsistent() && !Failure::fatal("the disk is gone").is_inconsistent());
     }
 
     #[test]

@@ -247,9 +247,11 @@ impl Worker for TxbenchWorker {
             let Some((start, length)) = text(row, FIXED, self.column)
                 .map(|(start, text)| (start + 2, text.len().min(self.text.len())))
             else {
-                return Err(
-                    Failure::fatal(format!("{} has a row {number} without its texts", table.name)).into()
-                );
+                return Err(Failure::inconsistent(format!(
+                    "{} has a row {number} without its texts",
+                    table.name
+                ))
+                .into());
             };
             row[start..start + length].copy_from_slice(&self.text[..length]);
             txn.put(table.index, &key, row)?;
@@ -287,7 +289,7 @@ impl TxbenchWorker {
         let (name, first) = (table.name, self.first);
         let message =
             format!("{name}: rows {first} to {last} are {seen} with the sum {sum} instead of {expected}");
-        Err(Failure::fatal(message).into())
+        Err(Failure::inconsistent(message).into())
     }
 }
 

@@ -184,6 +184,22 @@ impl<'l> Loader<'l> {
     }
 }
 
+/// Checks a workload. What cannot be checked to the end, because rows are lost or are others, is a check that does not hold.
+pub(crate) fn check(
+    workload: &dyn Workload,
+    engine: &dyn Engine,
+    commits: Option<&[u64]>,
+) -> Result<Vec<Check>, Failure> {
+    match workload.check(engine, commits) {
+        Err(failure) if failure.is_inconsistent() => {
+            let mut rows = Check::new("rows: all can be read as what they were written as");
+            rows.expect(false, || failure.to_string());
+            Ok(vec![rows])
+        }
+        checked => checked,
+    }
+}
+
 /// What [`visit_all`] calls for each record: key, value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> Result<(), Failure> + 'v;
 

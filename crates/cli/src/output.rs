@@ -15,7 +15,8 @@ pub(crate) const CHECK_FAILED: u8 = 1;
 /// The exit status when the program was used wrongly or could not do its work.
 pub(crate) const TROUBLE: u8 = 2;
 
-/// Why a subcommand could not do its work. Printed with what to do next; exit status 1 for damage, 2 for everything else.
+/// Why a subcommand could not do its work. Printed with what to do next; exit status 1 for damage and data that
+/// a benchmark has lost, 2 for everything else.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The arguments do not make sense together.
@@ -97,6 +98,7 @@ impl CliError {
             CliError::Usage { .. } => "usage",
             CliError::Database(error) => error.code(),
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
+            _ if self.is_failed_check() => "inconsistent",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
             CliError::Partial { cause, .. } => cause.code(),
@@ -123,6 +125,11 @@ impl CliError {
             cause = error.source();
         }
         None
+    }
+
+    /// Whether a benchmark has found what no run of it can have left.
+    fn is_failed_check(&self) -> bool {
+        matches!(self, CliError::Bench(BenchError::Engine(failure)) if failure.is_inconsistent())
     }
 
     /// Whether a reader has gone away.
@@ -154,7 +161,8 @@ impl CliError {
             let line = if let CliError::Line { line, .. } = self { Some(*line) } else { None };
             let _ = json_failure(self.code(), &text, line);
         }
-        ExitCode::from(if self.damaged().is_some() { CHECK_FAILED } else { TROUBLE })
+        let found = self.damaged().is_some() || self.is_failed_check();
+        ExitCode::from(if found { CHECK_FAILED } else { TROUBLE })
     }
 }
 
@@ -245,6 +253,14 @@ mod tests {
         ] {
             assert_eq!(printable(text), shown);
         }
+    }
+
+    #[test]
+    fn what_a_benchmark_has_lost_is_a_failed_check() {
+        let lost = CliError::Bench(Failure::inconsistent("teller has lost row 4").into());
+        assert_eq!((lost.code(), lost.report(false)), ("inconsistent", ExitCode::from(CHECK_FAILED)));
+        let failed = CliError::Bench(Failure::fatal("the disk is gone").into());
+        assert_eq!((failed.code(), failed.report(false)), ("bench", ExitCode::from(TROUBLE)));
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl<'s> Facts<'s> {
                 history::CUSTOMER_DISTRICT.get(row),
                 history::CUSTOMER.get(row),
             );
-            let nobody = || Failure::fatal(format!("history row {} names nobody", key.escape_ascii()));
+            let nobody = || Failure::inconsistent(format!("history row {} names nobody", key.escape_ascii()));
             let sum = &mut self.customers[by.ok_or_else(nobody)?].history;
             *sum = sum.wrapping_add(amount);
             Ok(())

@@ -48,7 +48,7 @@ impl CustomerChoice {
             return Err(failure);
         }
         match found.len() {
-            0 => Err(Failure::fatal(format!(
+            0 => Err(Failure::inconsistent(format!(
                 "no customer of district {warehouse}/{district} is called {}",
                 letters[..length].escape_ascii()
             ))),

@@ -79,7 +79,7 @@ impl NewOrderInput {
             let Some(price) = prices[number] else {
                 return Err(match self.rolls_back && number + 1 == self.count {
                     true => Stop::Rollback,
-                    false => Failure::fatal(format!("item has lost row {}", line.item)).into(),
+                    false => Failure::inconsistent(format!("item has lost row {}", line.item)).into(),
                 });
             };
             let amount = i64::from(line.quantity) * price;

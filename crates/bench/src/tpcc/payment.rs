@@ -103,7 +103,7 @@ impl PaymentInput {
     /// Puts this payment before the data of a customer with bad credit, and cuts it to its limit (2.5.2.2).
     fn note_in_data(&self, id: u32, row: &mut Vec<u8>, note: &mut Vec<u8>) -> Result<(), Failure> {
         let Some((start, data)) = text(row, customer::FIXED, customer::DATA_TEXT) else {
-            return Err(Failure::fatal(format!("customer {id} has lost its data")));
+            return Err(Failure::inconsistent(format!("customer {id} has lost its data")));
         };
         note.clear();
         // Writing to a Vec cannot fail.

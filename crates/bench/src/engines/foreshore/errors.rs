@@ -3,7 +3,8 @@
 use super::facade::Error;
 use crate::engine::{AbortCause, Failure};
 
-/// Wraps the facade's error, so that [`facade_error`] can take it out again.
+/// Wraps the facade's error, so that [`facade_error`] can take it out again; what the workload itself complains of comes out as it
+/// went in.
 #[cold]
 pub(super) fn failure(error: Error) -> Failure {
     let mut innermost = &error;
@@ -18,7 +19,11 @@ pub(super) fn failure(error: Error) -> Failure {
         Error::StaleReads => AbortCause::Conflict,
         _ => AbortCause::Other,
     };
-    Failure { cause, source: Box::new(error) }
+    let source = match error {
+        Error::Application(complaint) => complaint,
+        error => Box::new(error),
+    };
+    Failure { cause, source }
 }
 
 /// The facade's error for `transact`, which decides by it whether to run the transaction again; what the workload itself
