@@ -182,7 +182,7 @@ pub fn compare(
         contender.engine.close()?;
     }
     let mut described = workload.options();
-    described.extend(options.engine.describe());
+    described.extend(shared(options).describe());
     Ok(ComparisonReport {
         experiment: experiment.to_owned(),
         version: env!("CARGO_PKG_VERSION"),
@@ -220,6 +220,14 @@ fn check_options(options: &ComparisonOptions) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// What the engines of all variants are opened with: first what holds unless it is set otherwise. What the variants do with victims is to
+/// be seen, not how admission spares them.
+fn shared(options: &ComparisonOptions) -> EngineOptions {
+    let mut shared = options.engine.clone();
+    shared.settings.insert(0, ("admission_control".to_owned(), "false".to_owned()));
+    shared
+}
+
 fn open_all<'v>(
     workload: &dyn Workload,
     options: &'v ComparisonOptions,
@@ -232,11 +240,9 @@ fn open_all<'v>(
     let kinds = workload.kinds().len();
     let mut contenders = Vec::new();
     for (number, variant) in options.variants.iter().enumerate() {
-        let mut engine_options = options.engine.clone();
+        let mut engine_options = shared(options);
         engine_options.directory.push(&variant.name);
-        // What the variants do with victims is to be seen, not how admission spares them.
-        let own = [("admission_control".to_owned(), "false".to_owned())];
-        engine_options.settings.splice(0..0, own.into_iter().chain(variant.settings.iter().cloned()));
+        engine_options.settings.splice(1..1, variant.settings.iter().cloned());
         let engine: Box<dyn Engine> =
             Box::new(ForeshoreEngine::open_with(&workload.tables(), &engine_options, variant.locking)?);
         let rows = workload.load_rows();

@@ -318,6 +318,9 @@ fn variants_are_compared_with_themselves_and_each_other() {
     });
     assert!(report.consistent && report.checks.len() == 3, "{:#?}", report.checks);
     assert!(report.checks.iter().flat_map(|variant| &variant.checks).all(|check| check.examined > 0));
+    // What a comparison sets by itself is told, too.
+    assert_eq!(report.options["admission_control"], "false");
+    assert_eq!(report.options["pool_bytes"], "4MiB");
     let order: Vec<(&str, usize)> =
         report.results.iter().map(|row| (row.variant.as_str(), row.threads)).collect();
     let expected = [1, 5].map(|threads| ["latched", "staged", "global_mutex"].map(|name| (name, threads)));
