@@ -122,11 +122,11 @@ pub struct LadderRow {
     pub commits: u64,
     /// Relative to the lowest step that was run, with as many threads.
     pub of_baseline: f64,
-    /// Relative to the step before with as many threads; 1 for the lowest.
+    /// Relative to the step before that was run, with as many threads; 1 for the lowest.
     pub of_step_before: f64,
     /// Relative to the same step with the fewest threads: 1 there.
     pub scaled: f64,
-    /// The paper's figure for `of_step_before`, by 1 thread or by 32.
+    /// The paper's figure for `of_step_before`, by 1 thread or by 32, if no step is left out between the two.
     pub paper_of_step_before: Option<f64>,
 }
 
@@ -145,9 +145,11 @@ pub fn climb(report: &ComparisonReport) -> Vec<LadderRow> {
     for &threads in &counts {
         let lowest = STEPS.iter().find_map(|step| rate(step.name, threads));
         let mut before = None;
-        for step in &STEPS {
+        for (number, step) in STEPS.iter().enumerate() {
             let Some(row) = found(step.name, threads) else { continue };
             let commits_per_s = row.commits_per_s;
+            // The paper has each step beside the one before, which may be left out here.
+            let is_next = number > 0 && found(STEPS[number - 1].name, threads).is_some();
             rows.push(LadderRow {
                 step: step.name,
                 threads,
@@ -157,6 +159,7 @@ pub fn climb(report: &ComparisonReport) -> Vec<LadderRow> {
                 of_step_before: ratio(commits_per_s, before.or(Some(commits_per_s))),
                 scaled: ratio(commits_per_s, rate(step.name, counts[0])),
                 paper_of_step_before: match threads {
+                    _ if !is_next => None,
                     1 => step.paper_of_step_before.0,
                     32 => step.paper_of_step_before.1,
                     _ => None,
@@ -170,7 +173,52 @@ pub fn climb(report: &ComparisonReport) -> Vec<LadderRow> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::{comparison::ComparisonRow, engine::AbortCounts};
+
+    fn report(steps: &[&str]) -> ComparisonReport {
+        let row = |step: &&str| ComparisonRow {
+            variant: (*step).to_owned(),
+            threads: 1,
+            commits_per_s: 10.0,
+            of_peak: 1.0,
+            rounds_per_s: vec![10.0],
+            commits_per_computed_s: None,
+            computed_of_peak: None,
+            processors_busy: None,
+            commits: 10,
+            ended: 10,
+            aborts: AbortCounts::default(),
+            abort_ratio: 0.0,
+            given_up: 0,
+            by_kind: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            counted_commits: 10,
+        };
+        ComparisonReport {
+            experiment: "ladder".to_owned(),
+            version: "0",
+            processors: 1,
+            seconds: 1.0,
+            rounds: 1,
+            options: BTreeMap::new(),
+            results: steps.iter().map(row).collect(),
+            consistent: true,
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_paper_has_each_step_beside_the_one_before() {
+        let papers = |steps: &[&str]| -> Vec<Option<f64>> {
+            climb(&report(steps)).iter().map(|row| row.paper_of_step_before).collect()
+        };
+        assert_eq!(papers(&["baseline", "bpool1", "caching"]), [None, Some(2.0), Some(1.0)]);
+        assert_eq!(papers(&["baseline", "caching"]), [None, None]);
+        assert_eq!(papers(&["bpool1", "caching"]), [None, Some(1.0)]);
+    }
 
     #[test]
     fn the_lowest_step_changes_everything_and_the_highest_nothing() {
