@@ -104,8 +104,12 @@ impl Worker for TellerRangesWorker {
         for range in &mut self.ranges {
             let length = 1 + self.random.below(LONGEST) as u32;
             let first = self.random.below(u64::from(tellers - length)) as u32;
-            let between = u32::from(!self.random.percent(existing));
-            *range = (first * 2 + between, (first + length) * 2 - between);
+            let last = first + length - 1;
+            // As many tellers either way; between keys they are the next ones, of which there is one more.
+            *range = match self.random.percent(existing) {
+                true => (first * 2, last * 2),
+                false => (first * 2 + 1, last * 2 + 3),
+            };
         }
         self.updated = self.random.below(u64::from(tellers)) as u32 * 2;
         0
@@ -126,6 +130,16 @@ mod tests {
     use super::*;
     use crate::tellers::tests::losses_are_caught;
 
+    fn worker(tellers: u32, existing: u32) -> TellerRangesWorker {
+        TellerRangesWorker {
+            workload: TellerRanges::new(tellers, existing).unwrap(),
+            random: Random::new(1, 1),
+            ranges: [(0, 0); RANGES],
+            updated: 0,
+            row: Vec::new(),
+        }
+    }
+
     #[test]
     fn the_sum_agrees_and_what_is_lost_is_caught() {
         for existing in [0, 50, 100] {
@@ -136,13 +150,7 @@ mod tests {
     #[test]
     fn ranges_begin_at_keys_or_between_them() {
         for (existing, odd) in [(0, 1), (100, 0)] {
-            let mut worker = TellerRangesWorker {
-                workload: TellerRanges::new(10, existing).unwrap(),
-                random: Random::new(1, 1),
-                ranges: [(0, 0); RANGES],
-                updated: 0,
-                row: Vec::new(),
-            };
+            let mut worker = worker(10, existing);
             for _ in 0..200 {
                 worker.next();
                 for (first, last) in worker.ranges {
@@ -152,6 +160,24 @@ mod tests {
                 assert!(worker.updated < 20 && worker.updated.is_multiple_of(2));
             }
         }
+    }
+
+    /// Who compares shares of existing keys compares nothing else.
+    #[test]
+    fn ranges_at_keys_hold_as_many_tellers_as_those_between_them() {
+        let visited = |existing| {
+            let mut worker = worker(100, existing);
+            let tellers = |(first, last): (u32, u32)| u64::from(last / 2 + 1 - first.div_ceil(2));
+            (0..5000)
+                .map(|_| {
+                    worker.next();
+                    assert!(worker.ranges.iter().all(|range| (1..=LONGEST).contains(&tellers(*range))));
+                    worker.ranges.iter().copied().map(tellers).sum::<u64>()
+                })
+                .sum::<u64>()
+        };
+        let (at_keys, between) = (visited(100), visited(0));
+        assert!(at_keys.abs_diff(between) * 100 <= at_keys, "{at_keys} at keys, {between} between them");
     }
 
     #[test]
