@@ -216,10 +216,10 @@ fn together_kinds(bind: bool) -> Vec<Kind> {
     ]
 }
 
-/// Nanoseconds for each of so many.
-fn timed(count: u64, work: impl FnOnce()) -> f64 {
+/// Nanoseconds for each of as many as `work` says it has done.
+fn timed(work: impl FnOnce() -> u64) -> f64 {
     let begin = Instant::now();
-    work();
+    let count = work();
     begin.elapsed().as_nanos() as f64 / count as f64
 }
 
@@ -227,11 +227,18 @@ fn timed(count: u64, work: impl FnOnce()) -> f64 {
 fn own(access: impl Fn(&AtomicU64, u64)) -> f64 {
     let word = CachePadded::new(AtomicU64::new(0));
     // Somebody else may look at it, as far as the compiler knows.
-    timed(OWN, || (0..OWN).for_each(|number| access(std::hint::black_box(&word), number)))
+    timed(|| {
+        (0..OWN).for_each(|number| access(std::hint::black_box(&word), number));
+        OWN
+    })
 }
 
 /// Lines that are visited in no order which the processor could foresee.
-struct Lines(Box<[Line]>);
+struct Lines {
+    lines: Box<[Line]>,
+    /// All of them, in the order of their circle.
+    order: Box<[u32]>,
+}
 
 #[repr(align(64))]
 struct Line {
@@ -245,44 +252,45 @@ impl Lines {
     /// So many KiB of them, each of which has been accessed. They stand in one circle.
     fn new(kib: usize) -> Lines {
         let count = kib * 1024 / size_of::<Line>();
-        let mut order: Vec<usize> = (0..count).collect();
+        let mut order: Vec<u32> = (0..count as u32).collect();
         let mut random = Random::new(1, 0);
         for last in (1..count).rev() {
             order.swap(last, random.below(last as u64 + 1) as usize);
         }
         let mut next = vec![0; count];
         for (&line, &after) in order.iter().zip(order.iter().cycle().skip(1)) {
-            next[line] = after as u64;
+            next[line as usize] = u64::from(after);
         }
         let line = |next| Line { next: AtomicU64::new(next), word: AtomicU64::new(0) };
-        let lines = Lines(next.into_iter().map(line).collect());
+        let lines = Lines { lines: next.into_iter().map(line).collect(), order: order.into() };
         lines.follow();
         lines
     }
 
     /// Accesses to be made: all lines once, if there are many.
     fn visits(&self) -> u64 {
-        VISITS.max(self.0.len() as u64)
+        VISITS.max(self.lines.len() as u64)
     }
 
     fn follow(&self) -> f64 {
         let visits = self.visits();
-        timed(visits, || {
+        timed(|| {
             let mut at = 0;
             for _ in 0..visits {
-                at = self.0[at as usize].next.load(Relaxed);
+                at = self.lines[at as usize].next.load(Relaxed);
             }
             std::hint::black_box(at);
+            visits
         })
     }
 
-    /// Accesses that do not wait for each other.
+    /// Accesses that do not wait for each other. Which line is next has been drawn before.
     fn visit(&self, access: impl Fn(&Line, u64) -> u64) -> f64 {
-        let mut random = Random::new(1, 1);
-        timed(self.visits(), || {
-            let sum = (0..self.visits())
-                .fold(0, |sum, _| access(&self.0[random.below(self.0.len() as u64) as usize], sum));
-            std::hint::black_box(sum);
+        let visits = self.visits();
+        let visited = self.order.iter().cycle().take(visits as usize);
+        timed(|| {
+            std::hint::black_box(visited.fold(0, |sum, &line| access(&self.lines[line as usize], sum)));
+            visits
         })
     }
 }
@@ -294,12 +302,12 @@ fn hand_over_by_stores(bind: bool) -> f64 {
     let wait_for = |number| while word.load(Acquire) != number {};
     together(
         bind,
-        HANDED,
         || {
             for number in (0..HANDED).step_by(2) {
                 word.store(number + 1, Release);
                 wait_for(number + 2);
             }
+            HANDED
         },
         || {
             for number in (0..HANDED).step_by(2) {
@@ -325,12 +333,12 @@ fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
     let wait_for = |which: usize, number| while words[which].load(Acquire) != number {};
     together(
         bind,
-        HANDED,
         || {
             for number in 1..=HANDED / 2 {
                 tell(1, number);
                 wait_for(0, number);
             }
+            HANDED
         },
         || {
             for number in 1..=HANDED / 2 {
@@ -345,7 +353,11 @@ fn hand_over_by_two_words(bind: bool, guards: bool) -> f64 {
 fn hand_over_by_changes(bind: bool) -> f64 {
     let word = CachePadded::new(AtomicU64::new(0));
     let talk = |begins| Messenger::new(&word, begins).exchange(HANDED);
-    together(bind, HANDED, || talk(true), || talk(false))
+    let first = || {
+        talk(true);
+        HANDED
+    };
+    together(bind, first, || talk(false))
 }
 
 /// Both add to one word, as fast as they can: how many additions a thread has of the line before the other takes it.
@@ -356,11 +368,16 @@ fn change_together(bind: bool) -> f64 {
             word.fetch_add(1, AcqRel);
         });
     };
-    together(bind, 2 * HANDED, add, add)
+    let first = || {
+        add();
+        // Whoever began or ended sooner: so many have been made by both.
+        word.load(Acquire)
+    };
+    together(bind, first, add)
 }
 
-/// Runs both at the same time, if `bind` on a processor each; nanoseconds for each of so many.
-fn together(bind: bool, count: u64, one: impl Fn() + Sync, other: impl Fn() + Sync) -> f64 {
+/// Runs both at the same time, if `bind` on a processor each; nanoseconds for each of as many as the first says.
+fn together(bind: bool, one: impl Fn() -> u64 + Sync, other: impl Fn() + Sync) -> f64 {
     let ready = AtomicU64::new(0);
     let meet = |number| {
         // That it can has been tried.
@@ -372,7 +389,7 @@ fn together(bind: bool, count: u64, one: impl Fn() + Sync, other: impl Fn() + Sy
     };
     let first = || {
         meet(0);
-        timed(count, &one)
+        timed(&one)
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -395,12 +412,22 @@ mod tests {
     #[test]
     fn all_lines_stand_in_one_circle() {
         let lines = Lines::new(64);
-        let (mut at, mut seen) = (0, vec![false; lines.0.len()]);
+        let (mut at, mut seen) = (0, vec![false; lines.lines.len()]);
         while !std::mem::replace(&mut seen[at as usize], true) {
-            at = lines.0[at as usize].next.load(Relaxed);
+            at = lines.lines[at as usize].next.load(Relaxed);
         }
         assert_eq!(at, 0);
         assert!(seen.iter().all(|seen| *seen));
+    }
+
+    #[test]
+    fn all_lines_are_visited_equally_often() {
+        let lines = Lines::new(64);
+        lines.visit(|line, sum| sum + line.word.fetch_add(1, AcqRel));
+        let least = lines.visits() / lines.lines.len() as u64;
+        for line in &lines.lines {
+            assert!((least..=least + 1).contains(&line.word.load(Relaxed)));
+        }
     }
 
     #[test]
