@@ -6,23 +6,26 @@
 
 mod count;
 mod nothing;
+mod round;
 
 use count::Count;
 use foreshore_env::{
     CachePadded,
-    sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
 };
 use foreshore_latch::baseline::{Latch, LatchKind, Visit};
 use nothing::Nothing;
+use round::Round;
 use serde::Serialize;
 
 use crate::{
     BenchError,
-    bound::{Bound, Seen, check_binding},
-    rounds::{Stopwatch, median, median_if_counted},
+    bound::{Seen, check_binding},
+    rounds::{median, median_if_counted},
     usage,
+    workload::Check,
 };
 
 /// Words that a reader or writer touches: a cache line beside the latch's.
@@ -107,6 +110,14 @@ impl LatchMix {
             LatchMix::Contended => Some(CONTENDED_ROUNDS as u64),
         }
     }
+
+    /// What the first so many acquisitions of a thread add to it.
+    fn added(self, acquisitions: u64) -> u64 {
+        match self {
+            LatchMix::Mixed => acquisitions.div_ceil(MIXED_WRITE_EVERY),
+            _ => acquisitions * self.step().unwrap_or(0),
+        }
+    }
 }
 
 impl std::str::FromStr for LatchMix {
@@ -186,6 +197,10 @@ pub struct LatchReport {
     pub rounds: usize,
     /// The results: for each mix, number of threads and latch.
     pub results: Vec<LatchResult>,
+    /// Whether all checks hold.
+    pub consistent: bool,
+    /// What was checked.
+    pub checks: Vec<Check>,
 }
 
 /// Measures all combinations. `progress` is told how many rounds are done, of how many.
@@ -202,9 +217,12 @@ pub fn measure_latches(
     }
     let span = options.seconds / options.rounds as u32;
     let total = cells.len() * options.rounds;
+    let mut exclusion = Check::new("the word is what all who held the latch exclusively added to it");
     for round in 0..options.rounds {
         for (index, (subject, mix, threads, rounds)) in cells.iter_mut().enumerate() {
-            rounds.push(visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind }));
+            let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind });
+            outcome.check(&format!("{}, {}, {threads} threads", subject.name(), mix.name()), &mut exclusion);
+            rounds.push(outcome);
             progress(round * (total / options.rounds) + index + 1, total);
         }
     }
@@ -242,6 +260,8 @@ pub fn measure_latches(
         seconds: options.seconds.as_secs_f64(),
         rounds: options.rounds,
         results,
+        consistent: exclusion.holds,
+        checks: vec![exclusion],
     })
 }
 
@@ -317,87 +337,6 @@ fn add(word: &AtomicU64) -> u64 {
     value
 }
 
-/// What a round showed.
-struct Outcome {
-    per_s: f64,
-    computed_ns: Option<f64>,
-    least_share: f64,
-    handovers: Option<f64>,
-    seen: Seen,
-}
-
-/// Threads use one latch for a while.
-struct Round {
-    mix: LatchMix,
-    threads: usize,
-    span: Duration,
-    bind: bool,
-}
-
-const WAIT: u8 = 0;
-const RUN: u8 = 1;
-const STOP: u8 = 2;
-
-impl Visit for Round {
-    type Output = Outcome;
-
-    fn visit<L: Latch>(self) -> Outcome {
-        let Round { mix, threads, span, bind } = self;
-        let guarded = Guarded::<L>::default();
-        // Written by the main thread, read by all; Relaxed: it carries no data.
-        let phase = CachePadded::new(AtomicU8::new(WAIT));
-        let ready = AtomicUsize::new(0);
-        let told = CachePadded::new(AtomicU64::new(0));
-        let work = |number: usize| {
-            let bound = bind.then(|| Bound::new(number, threads, &told));
-            ready.fetch_add(1, Ordering::Relaxed);
-            while phase.load(Ordering::Relaxed) == WAIT {
-                thread::yield_now();
-            }
-            let (mut number, mut sum) = (0, 0_u64);
-            let (step, mut left, mut handovers) = (mix.step().unwrap_or(0), 0, 0);
-            // At least once, also when the time is over before this thread has begun.
-            loop {
-                let word = guarded.acquire(mix, number);
-                sum = sum.wrapping_add(word);
-                number += 1;
-                handovers += u64::from(word != left + step);
-                left = word;
-                if phase.load(Ordering::Relaxed) != RUN {
-                    break;
-                }
-            }
-            std::hint::black_box(sum);
-            (number, handovers, bound.map(Bound::end).unwrap_or_default())
-        };
-        let work = &work;
-        let (counts, measured) = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
-            while ready.load(Ordering::Relaxed) < threads {
-                thread::yield_now();
-            }
-            let watch = Stopwatch::start();
-            phase.store(RUN, Ordering::Relaxed);
-            thread::sleep(span);
-            phase.store(STOP, Ordering::Relaxed);
-            let measured = watch.read();
-            // A worker does not panic: it only counts.
-            let counts: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-            (counts, measured)
-        });
-        let sum: u64 = counts.iter().map(|(acquisitions, ..)| acquisitions).sum();
-        let handovers: u64 = counts.iter().map(|(_, handovers, _)| handovers).sum();
-        let least = counts.iter().map(|(acquisitions, ..)| *acquisitions).min().unwrap_or(0);
-        Outcome {
-            per_s: sum as f64 / measured.elapsed.as_secs_f64(),
-            computed_ns: measured.computed_ns(sum),
-            least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
-            handovers: mix.step().map(|_| handovers as f64 * 100.0 / sum.max(1) as f64),
-            seen: Seen::of(counts.into_iter().map(|(.., seen)| seen)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,6 +367,7 @@ mod tests {
             report.results.iter().all(|result| result.acquisitions_per_s > 0.0)
         });
         assert_eq!(report.results.len(), 2 * 4 * LatchKind::ALL.len());
+        assert!(report.consistent && report.checks[0].examined > 0, "{:?}", report.checks);
         for result in &report.results {
             assert!(result.acquisitions_per_s > 0.0 && result.size_bytes > 0, "{result:?}");
             assert!((0.0..=100.0).contains(&result.least_share_percent), "{result:?}");

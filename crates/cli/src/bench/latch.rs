@@ -11,7 +11,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{names, parse_measured, rounds::RoundsArgs},
-    output::{CliError, line},
+    output::{CliError, judged, line},
 };
 
 /// How long a combination is measured if nothing else is said; virtual time is dear.
@@ -99,8 +99,8 @@ pub(crate) fn run(args: &LatchArgs) -> Result<ExitCode, CliError> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    args.common.print(&measure(args)?, text)?;
-    Ok(ExitCode::SUCCESS)
+    let report = measure(args)?;
+    judged(args.common.print(&report, text), report.consistent)
 }
 
 /// Measures; gives the report.
@@ -158,6 +158,10 @@ pub(crate) fn text(report: &LatchReport) -> String {
             out.push('\n');
         }
     }
+    for check in report.checks.iter().filter(|check| !check.holds) {
+        let failure = check.first_failure.as_deref().unwrap_or_default();
+        let _ = writeln!(out, "\nFAILS  {}: {} times; {failure}", check.name, check.failures);
+    }
     out
 }
 
@@ -203,6 +207,8 @@ mod tests {
                 result("hybrid", "read-only", 8, 32.0),
                 result("tas", "read-only", 8, 400.0),
             ],
+            consistent: true,
+            checks: Vec::new(),
         };
         let text = text(&report);
         let lines: Vec<Vec<&str>> =

@@ -21,7 +21,7 @@ use crate::{
         locks::LocksArgs,
         memory::MemoryArgs,
     },
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, judged, line},
     simulate::{
         MachineArgs,
         speed::{cpu_seconds, tell_speed},
@@ -148,12 +148,11 @@ pub(super) fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCod
     let rows = Rows { place: "/results", names: &["latch", "mix", "threads"], figure: "ns", unit: "ns" };
     let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), 1, || latch::measure(args));
     bands::show(&rows, machine, args.json(), measure, |report| {
-        if args.json() {
-            json_line(report)?;
-        } else {
-            print_latches(args, machine, report)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let printed = match args.json() {
+            true => json_line(report),
+            false => print_latches(args, machine, report),
+        };
+        judged(printed, report.consistent)
     })
 }
 
