@@ -25,7 +25,7 @@ use crate::{
     BenchError,
     locks::failure,
     random::Random,
-    rounds::{Span, Stopwatch, check_rounds, median, median_if_counted},
+    rounds::{Span, check_rounds, median, median_if_counted, run_to_end},
     workload::Check,
 };
 
@@ -229,24 +229,11 @@ impl Run {
     /// How long it takes, and how often somebody waited.
     fn round(&self, name: &str, checks: &mut Checks) -> Result<(Span, u64), BenchError> {
         let scene = Scene::new(self);
-        let watch = Stopwatch::start();
-        let seen = thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads as u64)
-                .map(|number| {
-                    let scene = &scene;
-                    // Shares that differ by one at most, and add up to all.
-                    let border = |number: u64| self.transactions * number / self.threads as u64;
-                    let share = border(number)..border(number + 1);
-                    scope.spawn(move || IntentThread::new(self, scene, number).run(share))
-                })
-                .collect();
-            let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            results
-                .into_iter()
-                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect::<Result<Vec<Seen>, BenchError>>()
+        // Shares that differ by one at most, and add up to all.
+        let border = |number: usize| self.transactions * number as u64 / self.threads as u64;
+        let (seen, span) = run_to_end(self.threads, |number| {
+            IntentThread::new(self, &scene, number as u64).run(border(number)..border(number + 1))
         })?;
-        let span = watch.read();
         self.check(name, &scene, &seen, checks);
         Ok((span, scene.manager.stats().waits))
     }

@@ -69,6 +69,25 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    fn new() -> Clock {
+        Clock { phase: CachePadded::new(AtomicU8::new(WAIT)), ready: AtomicUsize::new(0) }
+    }
+
+    /// A thread is ready, and waits until the clock goes.
+    fn wait(&self) {
+        self.ready.fetch_add(1, Ordering::Relaxed);
+        while self.phase.load(Ordering::Relaxed) == WAIT {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until so many are ready.
+    fn wait_for(&self, threads: usize) {
+        while self.ready.load(Ordering::Relaxed) < threads {
+            thread::yield_now();
+        }
+    }
+
     /// Whether to go on, and if so whether that is measured.
     #[inline]
     pub(crate) fn goes_on(&self) -> Option<bool> {
@@ -95,21 +114,16 @@ pub(crate) fn run_together<T: Send>(
     (warm_up, span): (Duration, Duration),
     work: impl Fn(usize, &Clock) -> Result<T, BenchError> + Sync,
 ) -> Result<(Vec<T>, Span), BenchError> {
-    let clock = Clock { phase: CachePadded::new(AtomicU8::new(WAIT)), ready: AtomicUsize::new(0) };
+    let clock = Clock::new();
     let start = |number| {
         let _stop_others = StopOthers(&clock);
-        clock.ready.fetch_add(1, Ordering::Relaxed);
-        while clock.phase.load(Ordering::Relaxed) == WAIT {
-            thread::yield_now();
-        }
+        clock.wait();
         work(number, &clock)
     };
     thread::scope(|scope| {
         let start = &start;
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || start(number))).collect();
-        while clock.ready.load(Ordering::Relaxed) < threads {
-            thread::yield_now();
-        }
+        clock.wait_for(threads);
         clock.phase.store(WARM_UP, Ordering::Relaxed);
         thread::sleep(warm_up);
         let watch = Stopwatch::start();
@@ -118,13 +132,41 @@ pub(crate) fn run_together<T: Send>(
         thread::sleep(span);
         clock.phase.store(STOP, Ordering::Relaxed);
         let span = watch.read();
-        let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        let results: Result<Vec<T>, BenchError> = results
-            .into_iter()
-            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        Ok((results?, span))
+        Ok((join_all(workers)?, span))
     })
+}
+
+/// Lets so many threads begin at the same time, when all are there, and work to their ends. Gives what they returned, and how long
+/// all of that took.
+pub(crate) fn run_to_end<T: Send>(
+    threads: usize,
+    work: impl Fn(usize) -> Result<T, BenchError> + Sync,
+) -> Result<(Vec<T>, Span), BenchError> {
+    let clock = Clock::new();
+    let start = |number| {
+        clock.wait();
+        work(number)
+    };
+    thread::scope(|scope| {
+        let start = &start;
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || start(number))).collect();
+        clock.wait_for(threads);
+        let watch = Stopwatch::start();
+        clock.phase.store(MEASURE, Ordering::Relaxed);
+        let results = join_all(workers)?;
+        Ok((results, watch.read()))
+    })
+}
+
+/// Waits for all, then says what they returned; a panic goes on.
+fn join_all<T>(
+    workers: Vec<thread::ScopedJoinHandle<'_, Result<T, BenchError>>>,
+) -> Result<Vec<T>, BenchError> {
+    let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .collect()
 }
 
 /// What of a measurement cannot be done in any round.
@@ -147,6 +189,25 @@ mod tests {
         assert_eq!(median(vec![3.0]), 3.0);
         assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn threads_work_to_their_ends_or_one_fails() {
+        let begun = AtomicUsize::new(0);
+        let work = |number| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            // All run at the same time.
+            while begun.load(Ordering::Relaxed) < 3 {
+                thread::yield_now();
+            }
+            Ok(number)
+        };
+        let before = Instant::now();
+        let (numbers, span) = run_to_end(3, work).unwrap();
+        assert!(!span.elapsed.is_zero() && span.elapsed <= before.elapsed());
+        assert_eq!(numbers, [0, 1, 2]);
+        let fail = |number| if number == 1 { Err(BenchError::invalid("broken")) } else { Ok(()) };
+        assert_eq!(run_to_end(3, fail).err().unwrap().to_string(), "broken");
     }
 
     #[test]
