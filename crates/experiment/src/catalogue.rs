@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{
         claim::{ALIKE, Check},
-        experiment::Paper,
+        experiment::{Paper, Way},
     };
 
     fn quantities(check: &Check) -> Vec<Quantity> {
@@ -125,6 +125,21 @@ mod tests {
         }
         let ids = |scale| catalogue(scale).iter().map(|experiment| experiment.id).collect::<Vec<_>>();
         assert_eq!(ids(Scale::Quick), ids(Scale::Full));
+    }
+
+    /// `--log-latency` comes on top of what the device takes: a latency that a report names is the whole of it.
+    #[test]
+    fn latencies_of_the_log_are_those_of_the_device() {
+        for scale in [Scale::Quick, Scale::Full] {
+            let runs = catalogue(scale).into_iter().flat_map(|experiment| experiment.runs);
+            let slow: Vec<Run> = runs
+                .filter(|run| run.way == Way::Simulated && run.arguments.contains(" --log-latency "))
+                .collect();
+            assert!(!slow.is_empty());
+            for Run { arguments, .. } in slow {
+                assert!(arguments.contains(" --device nvram "), "{arguments}");
+            }
+        }
     }
 
     /// What a claim or a plot speaks of, some run takes; what is drawn is drawn once; commands are not empty.

@@ -24,7 +24,10 @@ const A_FLUSH_IS_DEAR: &str = "a flush for a victim costs as many transactions a
 pub(super) fn victims(scale: Scale) -> Experiment {
     let run = |latency: &str, length: &str| {
         let take = Take::each(PLOT, "/rows", "{/side}, {/log_latency}", "1", RATE);
-        Run::simulated(format!("bench killpolicy --cores 6 --log-latency {latency} {length}"), [take])
+        Run::simulated(
+            format!("bench killpolicy --cores 6 --device nvram --log-latency {latency} {length}"),
+            [take],
+        )
     };
     Experiment {
         id: "3.5",
@@ -74,7 +77,9 @@ pub(super) fn victims(scale: Scale) -> Experiment {
 
 pub(super) fn early_release(scale: Scale) -> Experiment {
     let run = |latency: &str, ratios: &str, length: &str| {
-        let arguments = format!("bench elr --cores 6 --read-ratio {ratios} --log-latency {latency} {length}");
+        let arguments = format!(
+            "bench elr --cores 6 --device nvram --read-ratio {ratios} --log-latency {latency} {length}"
+        );
         Run::simulated(
             arguments,
             [Take::each(PLOT, "/rows", "{/side}, {/log_latency}", "{/read_ratio}", RATE)],
@@ -95,7 +100,7 @@ pub(super) fn early_release(scale: Scale) -> Experiment {
                 scale.pick("--seconds 0.02 --warm-up 0.005", "--seconds 0.3"),
             ),
             Run::simulated(
-                format!("bench elr --cores 6 --read-ratio 0 --log-latency 10ms --elr shared --seconds 0.4 --warm-up 0.05 {SHORE_MT}"),
+                format!("bench elr --cores 6 --device nvram --read-ratio 0 --log-latency 10ms --elr shared --seconds 0.4 --warm-up 0.05 {SHORE_MT}"),
                 [Take::each(PLOT, "/rows", ORIGINAL, "{/read_ratio}", RATE)],
             ),
         ],
@@ -156,7 +161,7 @@ pub(super) fn skew(scale: Scale) -> Experiment {
     const TIMES: &str = "times as fast as without early release";
     let run = |latency: &str, zipf: &str, length: &str| {
         let arguments = format!(
-            "bench elr --cores 6 --read-ratio 0 --elr off,shared_and_exclusive --zipf {zipf} --log-latency {latency} {length}"
+            "bench elr --cores 6 --device nvram --read-ratio 0 --elr off,shared_and_exclusive --zipf {zipf} --log-latency {latency} {length}"
         );
         let take = Take::each(TIMES, "/rows", "{/log_latency}", "{/zipf}", Value::Of("/ratio"));
         Run::simulated(arguments, [take.only("/side", "shared_and_exclusive")])
