@@ -77,7 +77,7 @@ fn turns_replay() {
 }
 
 /// ENV-9. Sleeping while nothing changes is no other machine: waits by `spin_until` and waits that run every round come to the
-/// same times, whatever is done under the latch, and whether there are cores for all threads or not. The rounds end, too.
+/// same times and counts, whatever is done under the latch, and whether there are cores for all threads or not. The rounds end, too.
 #[test]
 fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
     const ROUNDS: u64 = 60;
@@ -120,9 +120,8 @@ fn a_spin_that_sleeps_takes_the_time_of_one_that_does_not() {
         let (sleeping, sleeping_took, gave_up) = run(cores, threads, rounds, true);
         let (eager, eager_took, also_gave_up) = run(cores, threads, rounds, false);
         assert_eq!((sleeping_took, gave_up), (eager_took, also_gave_up), "{cores} cores, {threads} threads");
-        assert_eq!(sleeping.total_ps, eager.total_ps);
-        let moves = |report: &MachineReport| report.lines_from_socket + report.lines_from_elsewhere;
-        assert_eq!(moves(&sleeping), moves(&eager));
-        assert!(sleeping.accesses < eager.accesses, "{} {}", sleeping.accesses, eager.accesses);
+        // The hottest lines have names of places, which differ, and lie on stacks that do.
+        let counted = |report: MachineReport| MachineReport { hottest: Vec::new(), ..report };
+        assert_eq!(counted(sleeping), counted(eager));
     }
 }

@@ -59,6 +59,11 @@ pub(super) fn access(address: usize, touch: Touch) {
     }
 }
 
+/// The thread asks for the line of this address, which it is going to access. Nobody else notices.
+pub fn ask_for(address: usize) {
+    with(|kernel| kernel.scheduler.ask_for(kernel.clock, address));
+}
+
 /// The thread has found a pointer in memory.
 #[inline]
 pub(super) fn learned(pointer: usize) {

@@ -28,7 +28,7 @@ use ages::Ages;
 pub use hot::HotLine;
 use hot::Named;
 use map::Map;
-use overlap::Overlap;
+use overlap::{Overlap, Prefetches};
 use pipeline::Pipeline;
 use place::PlaceKinds;
 pub(super) use table::LineNumber;
@@ -100,6 +100,7 @@ pub(super) struct Directory {
     pipelines: Vec<Pipeline>,
     /// Of each core, what may be under way at one time.
     overlaps: Vec<Overlap>,
+    prefetches: Vec<Prefetches>,
     /// How much is computed at a place in the source.
     kinds: PlaceKinds,
     /// Cores that sleep until a line moves, by line.
@@ -109,8 +110,9 @@ pub(super) struct Directory {
     pub(super) counts: Counts,
     /// By how much transfers differ from the profile's.
     random: Xorshift,
-    /// Accesses before counting began.
+    /// Accesses before counting began, and how many in all took place while their cores slept.
     earlier: u64,
+    slept_through: u64,
     /// What is known to lie where, by where it begins.
     named: BTreeMap<usize, Named>,
 }
@@ -136,6 +138,7 @@ impl Directory {
             table: Table::new(cores),
             pipelines: vec![Pipeline::default(); cores],
             overlaps: vec![Overlap::default(); cores],
+            prefetches: vec![Prefetches::default(); cores],
             kinds: PlaceKinds::new(),
             watchers: Map::default(),
             // An access moves one line, and whoever watches it is roused at once.
@@ -143,6 +146,7 @@ impl Directory {
             counts: Counts::default(),
             random: Xorshift::new(seed),
             earlier: 0,
+            slept_through: 0,
             named: BTreeMap::new(),
         }
     }
@@ -158,14 +162,14 @@ impl Directory {
         self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64, now);
     }
 
-    /// Accesses since the machine began.
+    /// Accesses since the machine began, but for those that nobody had to run.
     pub(super) fn accesses_in_all(&self) -> u64 {
-        self.earlier + self.counts.accesses
+        self.earlier + self.counts.accesses - self.slept_through
     }
 
     /// Counts from here on.
     pub(super) fn count_anew(&mut self) {
-        self.earlier = self.accesses_in_all();
+        self.earlier += self.counts.accesses;
         self.counts = Counts::default();
         self.table.count_anew();
     }
@@ -198,7 +202,7 @@ impl Directory {
         if last < self.pipelines[cache].recent {
             self.grow_old(number, cache, last, now.max(1));
         }
-        let drained = if touch == Touch::Change { self.drained(core, now) } else { 0 };
+        let drained = self.drained_for(core, now, touch);
         if self.hits(number, cache, now, touch) {
             cost.waiting = drained;
             if touch == Touch::Change {
@@ -217,6 +221,7 @@ impl Directory {
         let ahead = number as u32 == before.wrapping_add(1);
         let kind = self.kinds.of(at);
         let early = self.asked_before(core, now, number, address, kind);
+        let early = early.max(self.prefetched_before(core, now, address, last));
         let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last, early }, at);
         cost.waiting = self.waits_for_line(core, now, latency, touch).max(drained);
         self.missed(core, now + cost.waiting, cost.waiting, number, kind, touch);
@@ -262,11 +267,12 @@ impl Directory {
         let waited = self.pipelines[core].booked;
         let kind = self.kinds.of(at);
         let cache = self.cache_of(core);
+        let drained = self.drained_for(core, now, touch);
         if self.hits(number, cache, now, touch) {
             self.missed(core, now, waited, number, kind, touch);
-            return self.times.hit;
+            return self.times.hit.max(drained);
         }
-        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
+        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at).max(drained);
         self.missed(core, now + latency, waited + latency, number, kind, touch);
         latency
     }

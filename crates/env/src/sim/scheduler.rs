@@ -156,6 +156,13 @@ impl Scheduler {
         }
     }
 
+    /// Who runs asks for a line at this clock, before it accesses it.
+    pub(super) fn ask_for(&mut self, clock: u64, address: usize) {
+        if let Scheduler::Machine(machine) = self {
+            machine.ask_for(clock, address);
+        }
+    }
+
     /// Who runs has found a pointer in memory.
     #[inline]
     pub(super) fn learned(&mut self, pointer: usize) {

@@ -75,9 +75,11 @@ pub mod hint {
         crate::sim::charge(place, size_of_val(range), access == Access::Write);
     }
 
-    /// Nothing: a line is charged when it is accessed.
-    #[inline(always)]
-    pub fn prefetch<T>(_place: &T, _access: Access) {}
+    /// The line of `place` is under way from now on, for this core.
+    #[inline]
+    pub fn prefetch<T>(place: &T, _access: Access) {
+        crate::sim::ask_for(std::ptr::from_ref(place).addr());
+    }
 
     /// Nothing: the simulated machine has no TLB.
     pub fn huge_pages<T>(_elements: &[T]) {}

@@ -14,13 +14,19 @@
 //! - behind an atomic change or a fence, on processors that let nothing overlap with them (`Profile::changes_overlap`); the line of the
 //!   change itself is asked for with those before it all the same.
 //!
+//! What the program itself asks for before it needs it (`hint::prefetch`) is under way from then on, whatever is done meanwhile, unless
+//! somebody accesses it sooner.
+//!
 //! A line that waits in the queue for another core comes in its turn all the same.
 
-use super::{Directory, LineNumber, place::PlaceKind};
+use super::{Directory, LineNumber, place::PlaceKind, table::LINE_SHIFT};
 use crate::sim::kernel::Touch;
 
 /// Misses whose lines a core remembers.
 const REMEMBERED: usize = 8;
+/// Lines that a core may have asked for by prefetches and not accessed yet: beyond these it forgets the first. Cores have 10 to 24
+/// buffers for lines that come.
+const PREFETCHED: usize = 16;
 /// So many looks at a word in a row can be foreseen.
 const FORESEEN: u8 = 32;
 /// What a pointer points to is taken to be so large, at most.
@@ -77,6 +83,19 @@ impl Overlap {
     }
 }
 
+/// Lines that a core has asked for, by their address, and when; where the next one goes.
+#[derive(Clone, Debug)]
+pub(super) struct Prefetches {
+    asked: [(usize, u64); PREFETCHED],
+    next: usize,
+}
+
+impl Default for Prefetches {
+    fn default() -> Prefetches {
+        Prefetches { asked: [(usize::MAX, 0); PREFETCHED], next: 0 }
+    }
+}
+
 fn short(picoseconds: u64) -> u32 {
     u32::try_from(picoseconds).unwrap_or(u32::MAX)
 }
@@ -102,6 +121,20 @@ impl Directory {
         }
         let known = overlap.lines.contains(&(number as u32)) || overlap.latch && kind != PlaceKind::Latch;
         if known { u64::from(overlap.early) } else { 0 }
+    }
+
+    /// The core asks for a line that it is going to access.
+    pub(in crate::sim) fn ask_for(&mut self, core: usize, now: u64, address: usize) {
+        let prefetches = &mut self.prefetches[core];
+        prefetches.asked[prefetches.next] = (address >> LINE_SHIFT, now);
+        prefetches.next = (prefetches.next + 1) % PREFETCHED;
+    }
+
+    /// How long before `now` the core has asked for a line, which was accessed last at `last`.
+    pub(super) fn prefetched_before(&self, core: usize, now: u64, address: usize, last: u64) -> u64 {
+        let asked = self.prefetches[core].asked.iter().filter(|(line, _)| *line == address >> LINE_SHIFT);
+        let first = asked.map(|&(_, asked)| asked).filter(|&asked| asked >= last).min();
+        first.map_or(0, |asked| now.saturating_sub(asked))
     }
 
     /// A miss has ended, or will: the core has waited for it.
@@ -147,9 +180,11 @@ impl Directory {
         }
     }
 
-    /// The core has looked at the word of its last access so often again.
+    /// The core has looked at the word of its last access so often again, and has slept meanwhile.
     #[inline]
     pub(in crate::sim) fn looked_again(&mut self, core: usize, rounds: u64) {
+        self.counts.accesses += rounds;
+        self.slept_through += rounds;
         let pipeline = &mut self.pipelines[core];
         pipeline.looks = pipeline.looks.saturating_add(u32::try_from(rounds).unwrap_or(u32::MAX));
     }

@@ -115,6 +115,12 @@ impl Directory {
         self.pipelines[core].stored_at.saturating_sub(now)
     }
 
+    /// How long an access waits for that from `now` on: an atomic change does.
+    #[inline]
+    pub(super) fn drained_for(&self, core: usize, now: u64, touch: Touch) -> u64 {
+        if touch == Touch::Change { self.drained(core, now) } else { 0 }
+    }
+
     /// This core goes next, most likely, and accesses this address.
     #[inline]
     pub(in crate::sim) fn prefetch(&self, core: usize, address: usize) {

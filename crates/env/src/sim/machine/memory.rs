@@ -38,6 +38,13 @@ impl Machine {
         self.directory.prefetch(core, address);
     }
 
+    /// The core that runs asks for the line of an address.
+    pub(in crate::sim) fn ask_for(&mut self, clock: u64, address: usize) {
+        if self.charging {
+            self.directory.ask_for(self.here, clock, address);
+        }
+    }
+
     pub(in crate::sim) fn arrive(
         &mut self,
         clock: &mut u64,

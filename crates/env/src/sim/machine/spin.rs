@@ -6,7 +6,8 @@ use super::{END_OF_TIME, LineNumber, Machine, Spent, key};
 /// A core that looks at one line, again and again.
 pub(super) struct Spin {
     line: LineNumber,
-    /// Picoseconds from one look to the next.
+    /// Picoseconds that a look takes, and from one look to the next.
+    took: u64,
     period: u64,
     /// How many more rounds it may take, and how many it took.
     left: u64,
@@ -19,7 +20,7 @@ impl Machine {
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
-        self.cores[self.here].set_spin(Spin { line, period, left: rounds, done: 0 });
+        self.cores[self.here].set_spin(Spin { line, took, period, left: rounds, done: 0 });
         true
     }
 
@@ -66,11 +67,11 @@ impl Machine {
     }
 
     fn pass_rounds(&mut self, core: usize, spin: &mut Spin, rounds: u64) {
-        let time = rounds * spin.period;
         (spin.left, spin.done) = (spin.left - rounds, spin.done + rounds);
-        self.cores[core].clock += time;
+        self.cores[core].clock += rounds * spin.period;
         self.directory.looked_again(core, rounds);
-        self.tally(Spent::Spinning, time);
+        self.tally(Spent::Computing, rounds * spin.took);
+        self.tally(Spent::Spinning, rounds * (spin.period - spin.took));
     }
 
     /// Rouses who watches a line that has moved by `now`; whether there was anybody.

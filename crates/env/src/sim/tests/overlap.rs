@@ -97,6 +97,53 @@ fn nothing_overlaps_with_an_atomic_change_where_it_is_so() {
     }
 }
 
+/// What was asked for comes while something else is done; what somebody else has accessed since comes anew.
+#[test]
+fn what_is_prefetched_is_under_way() {
+    const ROUND: u64 = 10_000;
+    const LINES: usize = 100;
+    /// Nanoseconds from memory.
+    const MEMORY: f64 = 1000.0;
+    let took = |asks: bool, between: u64, disturbs: bool| {
+        let settings = machine_with(2, |profile| {
+            profile.memory = [(MEMORY * profile.gigahertz) as u64; 4];
+            profile.spread_percent = 0;
+        });
+        // Every other line, so that none is fetched ahead.
+        let words: Vec<[AtomicU64; 8]> = (0..2 * LINES).map(|_| Default::default()).collect();
+        let waited = AtomicU64::new(0);
+        let begin = Instant::now();
+        hammer(&settings, 2, |number| {
+            let until = |moment: u64| hint::work(moment.saturating_sub(begin.elapsed().as_nanos() as u64));
+            for (round, line) in words.iter().step_by(2).enumerate() {
+                // Both have begun by then.
+                let start = (round as u64 + 10) * ROUND;
+                if number == 0 {
+                    until(start);
+                    if asks {
+                        hint::prefetch(&line[0], hint::Access::Read);
+                    }
+                    hint::work(between);
+                    let before = Instant::now();
+                    line[0].load(SeqCst);
+                    waited.fetch_add(before.elapsed().as_nanos() as u64, SeqCst);
+                } else if disturbs {
+                    until(start + 100);
+                    line[0].store(1, SeqCst);
+                }
+            }
+        });
+        waited.load(SeqCst) as f64 / LINES as f64
+    };
+    let (cold, half, whole) = (took(false, 2000, false), took(true, 500, false), took(true, 1000, false));
+    assert!(cold > MEMORY, "{cold}");
+    assert!((0.49 * MEMORY..0.53 * MEMORY).contains(&(cold - half)), "{cold} {half}");
+    assert!(whole < cold - 0.99 * MEMORY, "{cold} {whole}");
+    let [load, _] = single();
+    let (there, disturbed) = (took(true, 2000, false), took(true, 2000, true));
+    assert!(disturbed - there > 0.9 * load, "{there} {disturbed} {load}");
+}
+
 /// Who has looked at a word as often as the last time when it changes is already at what he does then.
 #[test]
 fn what_follows_as_many_looks_as_before_is_foreseen() {
