@@ -18,6 +18,18 @@ fn the_usual_build_says_how_to_simulate() {
     }
 }
 
+/// What intent locks take is measured from when all threads are there: to make them takes 15 µs each.
+#[cfg(foreshore_sim)]
+#[test]
+fn making_threads_is_no_part_of_intent_locks() {
+    let intents = "bench intent --kind private --absolute 0 --transactions 60 --threads 60 --cores 64 --json";
+    let output = simulate(&intents.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let elapsed = report["results"][0]["elapsed_s"].as_f64().unwrap();
+    assert!(elapsed > 0.0 && elapsed < 60.0 * 15e-6, "{elapsed} s");
+}
+
 /// One seed gives one run, to the byte: in two processes, whose addresses, environments and directories differ.
 #[cfg(foreshore_sim)]
 #[test]
