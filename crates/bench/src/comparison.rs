@@ -4,6 +4,8 @@
 //! while, one after the other, so that whatever else the machine does befalls them alike; the median of the rounds
 //! counts. At the end every database is checked against all that was committed.
 
+mod part;
+
 use std::collections::BTreeMap;
 
 use foreshore_env::{
@@ -11,6 +13,7 @@ use foreshore_env::{
     thread,
     time::Duration,
 };
+use part::Part;
 use serde::Serialize;
 
 use crate::{
@@ -380,26 +383,4 @@ fn median_of_peak(series: &[Series], place: usize, rounds: impl Fn(&Series) -> &
     let rate = |series: &Series| median(rounds(series).clone());
     let (own, peak) = (rate(&series[place]), series.iter().map(rate).fold(0.0, f64::max));
     (own, if peak > 0.0 { own / peak } else { 0.0 })
-}
-
-/// Tells an observer of a part as a part of the whole.
-struct Part<'o> {
-    observer: &'o dyn Observer,
-    /// Rows loaded before, and in all.
-    rows: (u64, u64),
-    /// Time passed before, and in all.
-    time: (Duration, Duration),
-}
-
-impl Observer for Part<'_> {
-    fn loading(&self, rows: u64, _of: u64) {
-        self.observer.loading(self.rows.0 + rows, self.rows.1);
-    }
-
-    fn running(&self, elapsed: Duration, _of: Duration, commits: u64) {
-        let (before, total) = self.time;
-        self.observer.running(before + elapsed, total, commits);
-    }
-
-    fn checking(&self) {}
 }
