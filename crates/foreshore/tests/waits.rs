@@ -2,7 +2,6 @@
 
 use std::{
     sync::{
-        Barrier,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -590,13 +589,16 @@ fn the_second_who_is_to_add_a_key_waits_for_the_first() {
         for round in 0..20 {
             // Keys of one gap, and one and the same.
             let keys = [1000 + round, 1000 + round + round % 2];
-            let barrier = Barrier::new(2);
+            let begun = AtomicU32::new(0);
             thread::scope(|scope| {
                 for key in keys {
-                    let barrier = &barrier;
+                    let begun = &begun;
                     scope.spawn(move || {
                         let mut tx = db.begin().unwrap();
-                        barrier.wait();
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        while begun.load(Ordering::SeqCst) < 2 {
+                            thread::yield_now();
+                        }
                         let found = tx.get_for_update(TABLE, key).unwrap().unwrap_or(0);
                         thread::yield_now();
                         tx.put(TABLE, key, found + 1).unwrap();

@@ -328,7 +328,10 @@ mod tests {
         assert_eq!(Kind::U64.key_from_json(&json!("7")), Ok(7_u64.to_be_bytes().to_vec()));
         let digits = Some(b"1234567890123456".to_vec());
         assert_eq!(Kind::U128.number_from_older_json(&json!("1234567890123456")), digits);
-        assert_eq!(Kind::F32.number_from_older_json(&json!("\\x00\\x00\\x80?")), Some(vec![0, 0, 0x80, 0x3F]));
+        assert_eq!(
+            Kind::F32.number_from_older_json(&json!("\\x00\\x00\\x80?")),
+            Some(vec![0, 0, 0x80, 0x3F])
+        );
         for (kind, json) in [
             (Kind::U128, json!("42")),
             (Kind::I128, json!("-170141183460469231731687303715884105728")),

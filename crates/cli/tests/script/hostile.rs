@@ -408,7 +408,7 @@ fn a_close_that_fails_is_told() {
         assert!(answers.next().unwrap().unwrap().contains("\"ok\""));
     }
     drop(answers);
-    writeln!(stdin, "{}", r#"{"op":"locks"}"#).unwrap();
+    stdin.write_all(b"{\"op\":\"locks\"}\n").unwrap();
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     let said = text_of(&output.stderr);
