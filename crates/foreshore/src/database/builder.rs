@@ -86,16 +86,11 @@ impl Builder {
         self
     }
 
-    /// Opens the database in this directory. A relative path counts from the process's working directory of this moment: that may
-    /// change afterwards.
+    /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a process that changes its
+    /// working directory meanwhile gives an absolute one.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
-        let path = directory.as_ref();
+        let path = directory.as_ref().to_owned();
         self.options.check()?;
-        let path = std::path::absolute(path).map_err(|source| Error::Io {
-            action: "find the working directory, from which this path counts:".to_owned(),
-            path: path.to_owned(),
-            source,
-        })?;
         let mut options =
             EngineOptions { recovery_observer: self.recovery_observer, ..self.options.engine() };
         options.locks.partitioner =
