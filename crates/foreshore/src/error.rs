@@ -171,7 +171,7 @@ pub enum Error {
         asked: String,
     },
     /// There is no table of that name.
-    #[error("there is no table {table:?}; a table is made by the first use of its TableDefinition")]
+    #[error("there is no table {table:?}, and none is made here; see Database::tables")]
     NoSuchTable {
         /// The name.
         table: String,

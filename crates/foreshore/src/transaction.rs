@@ -270,7 +270,7 @@ impl Transaction {
         self.txn.set_isolation(isolation);
     }
 
-    /// Its number. Numbers ascend in the order in which transactions began, and are not used again.
+    /// Its number. Numbers ascend in the order in which transactions began, and are not used again while the database is open.
     pub fn id(&self) -> u64 {
         self.txn.id().0
     }

@@ -14,8 +14,8 @@ use super::Transaction;
 pub struct CancelHandle(CancelToken);
 
 impl CancelHandle {
-    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later wait and the commit
-    /// fail with [`Error::Cancelled`](crate::Error::Cancelled). A commit that has begun is not stopped.
+    /// Cancels the transaction: a wait for a lock ends within a few milliseconds, and every later operation and the commit
+    /// fail with [`Error::Cancelled`](crate::Error::Cancelled), but for its rollback. A commit that has begun is not stopped.
     pub fn cancel(&self) {
         self.0.cancel();
     }
