@@ -75,7 +75,7 @@ impl Cursor {
     /// Whether it goes through a tree of `env`.
     #[inline]
     pub fn is_of(&self, env: &TreeEnv) -> bool {
-        std::ptr::eq(self.tree.tree().env, env)
+        self.tree.is_of(env)
     }
 
     pub(crate) fn new(

@@ -65,6 +65,12 @@ impl BTree {
         BTree(Arc::new(Handle { env: Arc::clone(env), table, root: AtomicU32::new(root.0) }))
     }
 
+    /// Whether it is one of the trees of `env`.
+    #[inline]
+    pub(crate) fn is_of(&self, env: &TreeEnv) -> bool {
+        std::ptr::eq(&*self.0.env, env)
+    }
+
     /// The table.
     pub fn table(&self) -> TableId {
         self.0.table
