@@ -118,6 +118,7 @@ impl Transaction {
 
     /// Reads a value that this transaction is going to change: takes at once the lock that the change will need. Two
     /// transactions that read a record and then write it with `get` deadlock; with `get_for_update` the second waits.
+    /// So it is with a key that is not there and that both are going to add.
     #[inline]
     pub fn get_for_update<K: Key, V: Value>(
         &mut self,

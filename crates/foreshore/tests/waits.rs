@@ -52,6 +52,14 @@ fn over_all_kinds(further: &[(&str, &str)], test: impl Fn(&Database) + Sync) {
     });
 }
 
+fn until_somebody_waits(db: &Database) {
+    let begun = Instant::now();
+    while db.waits_for().waits.is_empty() {
+        assert!(begun.elapsed() < SOON, "nobody waits");
+        thread::yield_now();
+    }
+}
+
 type Operation = fn(&mut Transaction) -> Result<()>;
 
 /// Every operation that can wait. Each conflicts with a table that is locked as a whole.
@@ -534,11 +542,7 @@ fn the_first_use_of_a_table_waits_no_longer_than_its_transaction() {
     thread::scope(|scope| {
         // Whoever begins to write queues behind it.
         let check = scope.spawn(|| db.verify_within(SOON));
-        let begun = Instant::now();
-        while db.waits_for().waits.is_empty() {
-            assert!(begun.elapsed() < SOON, "nobody waits");
-            thread::yield_now();
-        }
+        until_somebody_waits(&db);
         let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
         let result = db.transact_with(&no_wait, |tx| tx.put(NEW, 1, 1));
         assert!(matches!(result, Err(Error::WouldBlock(_))), "{result:?}");
@@ -624,11 +628,7 @@ fn a_transaction_that_has_written_makes_a_table_beside_a_check_that_waits_for_it
     writer.put(TABLE, 10, 1).unwrap();
     thread::scope(|scope| {
         let check = scope.spawn(|| db.verify_within(SOON));
-        let begun = Instant::now();
-        while db.waits_for().waits.is_empty() {
-            assert!(begun.elapsed() < SOON, "nobody waits");
-            thread::yield_now();
-        }
+        until_somebody_waits(&db);
         let begun = Instant::now();
         writer.put(NEW, 1, 1).unwrap();
         assert!(begun.elapsed() < SOON / 4 && !check.is_finished());
