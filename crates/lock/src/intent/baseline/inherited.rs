@@ -96,10 +96,8 @@ impl Inherited {
             if let Some(taken) = place.claim(word, FREE) {
                 return taken;
             }
-            // Two requests of one slot must not stand in a queue. The reclaimer waits for nothing but a bucket's latch.
-            while place.word.load(Acquire) & STATE == RECLAIMING {
-                thread::yield_now();
-            }
+            // Two requests of one slot must not stand in a queue.
+            place.wait_for_reclaimer();
         }
         Heritage::Nothing
     }
@@ -140,9 +138,7 @@ impl Inherited {
                     give(request, Some(name));
                     continue;
                 }
-                while place.word.load(Acquire) & STATE == RECLAIMING {
-                    thread::yield_now();
-                }
+                place.wait_for_reclaimer();
             }
             if place.word.load(Acquire) & STATE == RECLAIMED {
                 give(RequestIndex(place.request.load(Relaxed)), None);
@@ -173,12 +169,15 @@ impl Inherited {
             for place in &*self.slots[slot.index()] {
                 let word = place.word.load(Acquire);
                 let (entry, mode) = (EntryIndex((word >> 8) as u32), IntentMode::from_bits(word >> 3 & 7));
-                if word & STATE != INHERITED || !wanted(entry, mode) {
+                if !wanted(entry, mode) {
                     continue;
                 }
                 if let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) {
                     table.release(slots, LockName::from_bits(place.name.load(Relaxed)), request, None);
                     place.word.store(word & !STATE | RECLAIMED, Release);
+                } else {
+                    // Somebody else's absolute request takes it back, and its request may stand in the table yet.
+                    place.wait_for_reclaimer();
                 }
             }
         }
@@ -196,11 +195,19 @@ impl Place {
         self.word.compare_exchange(word, next, AcqRel, Acquire).ok()?;
         Some(Heritage::Mine(mode, RequestIndex(self.request.load(Relaxed))))
     }
+
+    /// Returns when nobody is about to take its request from the lock table, which waits for nothing but a bucket's latch.
+    fn wait_for_reclaimer(&self) {
+        while self.word.load(Acquire) & STATE == RECLAIMING {
+            thread::yield_now();
+        }
+    }
 }
 
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use foreshore_base::{TableId, TxnId};
+    use foreshore_env::time::Duration;
 
     use super::*;
     use crate::age::Age;
@@ -269,6 +276,46 @@ mod tests {
         }
         drop(manager.begin(TxnId(4), Age::new(4, 0), None).unwrap());
         assert!(manager.is_empty() && manager.table.requests_on(name).is_empty());
+    }
+
+    /// The measurement of intent locks ended with a deadlock of four transactions, although all lock in one order: two absolute
+    /// requests met, the second passed by what the first was about to take back, and waited for a request of a slot whose
+    /// next transaction waited elsewhere.
+    #[test]
+    fn an_absolute_request_waits_until_others_have_taken_back_what_is_in_its_way() {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        owner.release_all(None);
+        let mut places = inherited.slots.iter().flat_map(|places| places.iter());
+        let place = places.find(|place| place.word.load(Acquire) & STATE == INHERITED).unwrap();
+        let word = place.word.load(Acquire);
+        let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) else {
+            panic!("nobody else is there")
+        };
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let mut second = manager.begin(TxnId(2), Age::new(2, 0), None).unwrap();
+                second.intent(TABLE, IntentMode::X, &NO_WAIT)
+            });
+            let announced = &inherited.entries.get(EntryIndex::of(TABLE)).absolute;
+            while announced.load(Acquire) == 0 && !second.is_finished() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(2));
+            manager.table.release(
+                &manager.slots,
+                LockName::from_bits(place.name.load(Acquire)),
+                request,
+                None,
+            );
+            place.word.store(word & !STATE | RECLAIMED, Release);
+            second.join().unwrap().expect("nothing is in its way but what is being taken back");
+        });
+        drop(owner);
+        assert!(manager.is_empty());
     }
 
     /// While an absolute lock is asked for, nobody leaves anything behind.
