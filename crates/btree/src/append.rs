@@ -5,12 +5,14 @@
 //! number counts the records, and its data are, for each: bytes of the key (2), of the value (2), flags (1: the value is an
 //! overflow reference), key, value.
 //!
-//! Undo buries the records one by one, the last one first. Each compensation but the last names the append itself as the
-//! record to be undone next: whoever goes on after a crash passes over what is buried already (BTREE-11).
+//! Undo buries the records leaf by leaf, the last one first; they lie in one unless that was split meanwhile. Each compensation but the
+//! last names the append itself as the record to be undone next: whoever goes on after a crash passes over what is buried
+//! already (BTREE-11).
 
 use foreshore_base::{PageId, SlotIndex, StorageError, limits::MAX_INLINE_VALUE_BYTES};
 use foreshore_latch::Patience;
 use foreshore_pages::{ExclusivePage, PageFull, RecordFlags, SlottedMut, SlottedView};
+use foreshore_wal::MAX_PAYLOAD_BYTES;
 
 use crate::{
     BTree,
@@ -25,6 +27,8 @@ use crate::{
 
 /// Flag of a record in the data: the value is an overflow reference.
 const OVERFLOW: u8 = 1;
+/// Bytes of a record in the data beside key and value.
+const ENTRY_BYTES: usize = 5;
 
 /// One record in the data of an append.
 #[derive(Clone, Copy, Debug)]
@@ -185,17 +189,19 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// As many of the records as belong into the leaf and fit.
+    /// As many of the records as belong into the leaf and fit, there and into a log record.
     fn that_fit<'r>(
         &self,
         view: SlottedView<'_>,
         run: impl Iterator<Item = Appended<'r>>,
     ) -> std::result::Result<Vec<Appended<'r>>, StorageError> {
         let room = self.env.node_capacity.saturating_sub(usize::from(view.slot_count()));
-        let (mut records, mut bytes) = (Vec::new(), 0);
+        let (mut records, mut bytes, mut logged) = (Vec::new(), 0, record::HEAD_BYTES);
         for record in run.take(room).take_while(|record| view.encloses(record.key)) {
             bytes += node::record_bytes(view, record.key, record.value.len());
-            if bytes > view.free_bytes() {
+            // The page has what all keys share but once.
+            logged += ENTRY_BYTES + record.key.len() + record.value.len();
+            if bytes > view.free_bytes() || logged > MAX_PAYLOAD_BYTES {
                 break;
             }
             records.push(record);

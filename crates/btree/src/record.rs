@@ -27,7 +27,7 @@
 //!
 //! | kind | name | number | data |
 //! | --- | --- | --- | --- |
-//! | 24 | bury (of insert) | – | – |
+//! | 24 | bury (of insert, append) | slots behind this one that are buried, too | – |
 //! | 25 | restore (of update) | – | the value |
 //! | 26 | unpatch (of patch) | offset in the value | the bytes |
 //! | 27 | revive (of delete) | – | the value |
@@ -85,7 +85,7 @@ pub(crate) const OLD_OVERFLOW: u8 = 2;
 pub(crate) const ON_GHOST: u8 = 4;
 
 /// Bytes before the key.
-const HEAD_BYTES: usize = 16;
+pub(crate) const HEAD_BYTES: usize = 16;
 /// Bytes that a compensation has before its change.
 const UNDO_NEXT_BYTES: usize = 8;
 

@@ -43,7 +43,8 @@ enum Effect<'p> {
     Insert(&'p [u8], RecordFlags),
     Replace(&'p [u8], RecordFlags),
     Patch(usize, &'p [u8]),
-    Bury,
+    /// The record and so many slots behind it.
+    Bury(u16),
 }
 
 fn live(overflow: bool) -> RecordFlags {
@@ -58,7 +59,7 @@ fn redo_change(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<R
         record::INSERT => Effect::Replace(change.data, flags),
         record::UPDATE => Effect::Replace(change.update_values()?.1, flags),
         record::PATCH => Effect::Patch(usize::from(change.number), change.patch_bytes()?.1),
-        _ => Effect::Bury,
+        _ => Effect::Bury(0),
     };
     Some(apply(env, header, &change, &effect))
 }
@@ -81,7 +82,7 @@ fn redo_compensation(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Op
     let change = Change::parse_compensation(payload)?;
     let flags = live(change.flags & record::NEW_OVERFLOW != 0);
     let effect = match header.kind {
-        record::BURY => Effect::Bury,
+        record::BURY => Effect::Bury(change.number),
         record::UNPATCH => Effect::Patch(usize::from(change.number), change.data),
         record::RESTORE | record::REVIVE => Effect::Replace(change.data, flags),
         record::INSERT_AGAIN => Effect::Insert(change.data, flags),
@@ -99,7 +100,11 @@ fn apply(env: &TreeEnv, header: &RecordHeader, change: &Change<'_>, effect: &Eff
             Effect::Insert(..) => view.find(change.key).err(),
             _ => view.find(change.key).ok(),
         };
-        if view.table() != change.table || place != Some(change.slot) {
+        let has_all = match *effect {
+            Effect::Bury(further) => further < view.slot_count().saturating_sub(change.slot.0),
+            _ => true,
+        };
+        if view.table() != change.table || place != Some(change.slot) || !has_all {
             return Err(damaged(
                 change.page,
                 format!("the change at LSN {} does not apply to it", header.lsn),
@@ -113,8 +118,8 @@ fn apply(env: &TreeEnv, header: &RecordHeader, change: &Change<'_>, effect: &Eff
                 page.patch_value(slot, offset, bytes);
                 Ok(())
             }
-            Effect::Bury => {
-                page.set_ghost(slot, true);
+            Effect::Bury(further) => {
+                page.bury(slot, further);
                 Ok(())
             }
         };

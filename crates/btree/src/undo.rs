@@ -68,7 +68,10 @@ pub fn undo(
     }
 }
 
-/// Buries appended records, the last one first. Those that are buried already were so before an interruption.
+/// Buries appended records, from the last leaf to the first: with one compensation for all that lie in a leaf, or taking an append
+/// back would need more log than the append did, which nobody has kept (WAL-13). The table is locked exclusively and what the
+/// transaction did later has been taken back, so there are ghosts at most between them, which stay so. Those that are
+/// buried already were so before an interruption.
 fn undo_append(
     env: &TreeEnv,
     tables: &impl Fn(TableId) -> Option<PageId>,
@@ -82,19 +85,30 @@ fn undo_append(
             .map(drop);
     };
     let tree = Tree { env, table: change.table, root };
-    for (index, record) in records.iter().enumerate().rev() {
-        let target = Target::Key(record.key);
-        let (page, place) = loop {
-            let landing = tree.leaf(Patience::ENDLESS, target)?;
-            let Some(page) = tree.latch(Patience::ENDLESS, landing.page, target, 0)? else { continue };
-            let place = Place::of(page.view(), record.key);
-            break (page, place);
-        };
-        if let Place::Live(slot) = place {
-            let undo_next = if index == 0 { header.prev } else { header.lsn };
-            let change = Change { slot, key: record.key, data: &[], ..*change };
-            take_back(env, undo_next, &change, Step::Bury, record::BURY, page, chain)?;
+    let mut rest = records.as_slice();
+    while let Some(last) = rest.last() {
+        let target = Target::Key(last.key);
+        let landing = tree.leaf(Patience::ENDLESS, target)?;
+        let Some(page) = tree.latch(Patience::ENDLESS, landing.page, target, 0)? else { continue };
+        let view = page.view();
+        let (before, here) = rest.split_at(rest.partition_point(|record| !view.encloses(record.key)));
+        let live = here.iter().filter_map(|record| match Place::of(view, record.key) {
+            Place::Live(slot) => Some((slot, record.key)),
+            _ => None,
+        });
+        let live: Vec<_> = live.collect();
+        if let [(slot, key), ..] = live[..] {
+            let further = live[live.len() - 1].0.0 - slot.0;
+            let slots = (slot.0..=slot.0 + further).map(SlotIndex);
+            if slots.filter(|&slot| !view.slot(slot).flags().ghost).count() != live.len() {
+                let detail = format!("the append at LSN {} has other records between its own", header.lsn);
+                return Err(damaged(page.id(), detail));
+            }
+            let undo_next = if before.is_empty() { header.prev } else { header.lsn };
+            let change = Change { slot, key, data: &[], ..*change };
+            take_back(env, undo_next, &change, Step::Bury(further), record::BURY, page, chain)?;
         }
+        rest = before;
     }
     Ok(())
 }
@@ -102,8 +116,8 @@ fn undo_append(
 /// What undo does.
 #[derive(Clone, Copy, Debug)]
 enum Step<'p> {
-    /// Of an insert.
-    Bury,
+    /// Of an insert, or of what was appended: the record and so many slots behind it.
+    Bury(u16),
     /// Of an update.
     Restore(&'p [u8], RecordFlags),
     /// Of a patch.
@@ -116,7 +130,7 @@ impl<'p> Step<'p> {
     fn of(kind: RecordKind, change: &Change<'p>) -> Option<Step<'p>> {
         let flags = RecordFlags { ghost: false, overflow: change.flags & record::OLD_OVERFLOW != 0 };
         match kind {
-            record::INSERT => Some(Step::Bury),
+            record::INSERT => Some(Step::Bury(0)),
             record::UPDATE => Some(Step::Restore(change.update_values()?.0, flags)),
             record::PATCH => Some(Step::Unpatch(usize::from(change.number), change.patch_bytes()?.0)),
             record::DELETE => Some(Step::Revive(change.data, flags)),
@@ -127,7 +141,7 @@ impl<'p> Step<'p> {
     /// The slot and the kind of compensation, if the record is as the change left it.
     fn applies(self, page: &ExclusivePage<'_>, place: Place) -> Option<(SlotIndex, RecordKind)> {
         match (self, place) {
-            (Step::Bury, Place::Live(slot)) => Some((slot, record::BURY)),
+            (Step::Bury(_), Place::Live(slot)) => Some((slot, record::BURY)),
             (Step::Restore(..), Place::Live(slot)) => Some((slot, record::RESTORE)),
             (Step::Unpatch(offset, bytes), Place::Live(slot)) => {
                 (page.view().value_len(slot) >= offset + bytes.len()).then_some((slot, record::UNPATCH))
@@ -142,7 +156,7 @@ impl<'p> Step<'p> {
     /// What the compensation says beside the key.
     fn payload(self) -> (u8, u16, &'p [u8]) {
         match self {
-            Step::Bury => (0, 0, &[]),
+            Step::Bury(further) => (0, further, &[]),
             Step::Restore(value, flags) | Step::Revive(value, flags) => {
                 (if flags.overflow { record::NEW_OVERFLOW } else { 0 }, 0, value)
             }
@@ -153,7 +167,7 @@ impl<'p> Step<'p> {
     fn apply(self, page: &mut SlottedMut<'_>, kind: RecordKind, change: &Change<'_>) -> Result<(), PageFull> {
         let slot = change.slot;
         match self {
-            Step::Bury => page.set_ghost(slot, true),
+            Step::Bury(further) => page.bury(slot, further),
             Step::Unpatch(offset, bytes) => page.patch_value(slot, offset, bytes),
             Step::Revive(value, flags) if kind == record::INSERT_AGAIN => {
                 return page.insert(slot, change.key, value, flags);

@@ -100,7 +100,7 @@ fn a_directory_of_other_things_is_no_database_and_stays_as_it_is() {
 
 #[test]
 fn another_format_is_named() {
-    for format in [0_u32, 3, 99] {
+    for format in [0_u32, 4, 99] {
         let disk = FaultyDisk::new();
         let db = open_on(&disk).unwrap();
         fill(&db, 0..3).unwrap();
@@ -571,6 +571,31 @@ fn a_transaction_larger_than_the_log_fails_alone() {
     assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
     fill(&db, 50..100).unwrap();
     assert_eq!(read(&db).unwrap().len(), 100, "and the database goes on");
+    assert!(db.verify().unwrap().is_sound());
+}
+
+/// Small records appended up to that limit took more of the log to take back than there was: the database stopped, and could not be opened
+/// again.
+#[test]
+fn an_append_larger_than_the_log_fails_alone() {
+    let disk = FaultyDisk::new();
+    let db = open_on(&disk).unwrap();
+    fill(&db, 0..50).unwrap();
+    let rows = || (1000..10_000_000_u64).map(|key| (key, &b"row"[..]));
+    let error = db.transact(|tx| tx.append(TABLE, rows())).unwrap_err();
+    assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    assert_eq!(read(&db).unwrap().len(), 50, "it was rolled back");
+    // And in the middle of it.
+    let mut open = db.begin().unwrap();
+    let error = (1000..).map(|first| (first * 1000..).take(1000).map(|key| (key, &b"row"[..])));
+    let error = error.map(|some| open.append(TABLE, some)).find_map(Result::err).unwrap();
+    assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    let left = disk.after_crash(CrashMode::KeepAll);
+    drop(open);
+    assert_eq!(read(&db).unwrap().len(), 50);
+    let db = open_on(&left).unwrap();
+    assert_eq!(read(&db).unwrap().len(), 50);
+    fill(&db, 50..100).unwrap();
     assert!(db.verify().unwrap().is_sound());
 }
 

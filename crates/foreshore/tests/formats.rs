@@ -8,9 +8,14 @@ use std::{fs, path::Path};
 
 use foreshore::{Database, Error, TableDefinition};
 
-const SAMPLES: [(u8, &[u8]); 2] =
-    [(1, include_bytes!("formats/format-1.bin")), (2, include_bytes!("formats/format-2.bin"))];
+const SAMPLES: [(u8, &[u8]); 3] = [
+    (1, include_bytes!("formats/format-1.bin")),
+    (2, include_bytes!("formats/format-2.bin")),
+    (3, include_bytes!("formats/format-3.bin")),
+];
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("default");
+/// Locked exclusively by what is appended.
+const APPENDED: TableDefinition<&[u8], &[u8]> = TableDefinition::new("appended");
 const SECTOR_BYTES: usize = 512;
 
 /// Takes the first bytes off.
@@ -104,6 +109,10 @@ fn a_sample_is_made() {
     put("last".to_owned(), "committed".to_owned());
     let mut open = db.begin().unwrap();
     open.put(ROWS, b"never".as_slice(), b"uncommitted".as_slice()).unwrap();
+    let begun = open.savepoint().unwrap();
+    let rows: Vec<String> = (0..10).map(|number| format!("taken back {number}")).collect();
+    open.append(APPENDED, rows.iter().map(|row| (row.as_bytes(), row.as_bytes()))).unwrap();
+    open.rollback_to(begun).unwrap();
     // What is durable of the open one is there, too.
     put("last".to_owned(), "committed".to_owned());
     let sample = pack(home.path());
@@ -147,7 +156,7 @@ fn a_format_that_is_not_known_is_refused_and_left_alone() {
     let home = tempfile::tempdir().unwrap();
     unpack(SAMPLES[0].1, home.path());
     let control = home.path().join("control");
-    for format in [0_u8, 3, 200] {
+    for format in [0_u8, 4, 200] {
         let mut bytes = fs::read(&control).unwrap();
         (bytes[8], bytes[4096 + 8]) = (format, format);
         fs::write(&control, &bytes).unwrap();

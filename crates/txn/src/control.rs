@@ -30,6 +30,7 @@
 //! | --- | --- |
 //! | 1 | |
 //! | 2 | nodes say how many bytes their heads skip (`foreshore-pages`, `slotted.rs`); zeros in format 1 |
+//! | 3 | what takes an append back buries many records at once (`foreshore-btree`, `record.rs`); one in format 2 |
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ use foreshore_env::{
 };
 
 /// The version of all files of a database, log and pages included, as they are written.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The oldest version that is read.
 pub(crate) const OLDEST_FORMAT: u32 = 1;

@@ -132,6 +132,11 @@ impl<'a> SlottedMut<'a> {
         self.set_flags(slot, RecordFlags { ghost, ..old.flags() });
     }
 
+    /// Makes ghosts of a record and of those in so many slots behind it.
+    pub fn bury(&mut self, slot: SlotIndex, further: u16) {
+        (slot.0..=slot.0.saturating_add(further)).for_each(|slot| self.set_ghost(SlotIndex(slot), true));
+    }
+
     /// Sets a record's flags.
     #[inline]
     pub fn set_flags(&mut self, slot: SlotIndex, flags: RecordFlags) {
