@@ -188,9 +188,10 @@ impl Directory {
         self.counts.accesses += 1;
         self.counts.changes += u64::from(touch == Touch::Change);
         let before = std::mem::replace(&mut self.pipelines[core].line, number as u32);
+        let kind = self.kinds.of(at);
         let mut cost = Cost {
             line: number,
-            computing: self.computing(core, now, address, touch, at),
+            computing: self.computing(core, now, address, touch, kind),
             waiting: 0,
             booked: false,
         };
@@ -219,7 +220,6 @@ impl Directory {
             return cost;
         }
         let ahead = number as u32 == before.wrapping_add(1);
-        let kind = self.kinds.of(at);
         let early = self.asked_before(core, now, number, address, kind);
         let early = early.max(self.prefetched_before(core, now, address, last));
         let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last, early }, at);

@@ -5,8 +5,6 @@
 //! lies in a buffer until its line has come, and only an atomic change, or a fence, waits for those before it. (Others see it
 //! at once, and wait for the line. A store to a line that is on its way to somebody else waits for its slot, as everybody does.)
 
-use std::panic::Location;
-
 use super::{Directory, place::PlaceKind};
 use crate::sim::{kernel::Touch, prefetch};
 
@@ -57,7 +55,7 @@ impl Directory {
         now: u64,
         address: usize,
         touch: Touch,
-        at: &'static Location<'static>,
+        kind: PlaceKind,
     ) -> u64 {
         let times = &self.times;
         let pipeline = &mut self.pipelines[core];
@@ -65,7 +63,6 @@ impl Directory {
         pipeline.looks = if before == address { pipeline.looks.saturating_add(1) } else { 0 };
         // The same word, or the next one.
         let follows = address.wrapping_sub(before) <= size_of::<u64>();
-        let kind = self.kinds.of(at);
         let following = if matches!(kind, PlaceKind::Latch | PlaceKind::Loop) { 0 } else { times.following };
         let computation = match kind {
             _ if follows => following,

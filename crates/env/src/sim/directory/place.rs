@@ -15,6 +15,15 @@ pub(super) enum PlaceKind {
     Other,
 }
 
+impl PlaceKind {
+    /// By the file in which it lies.
+    #[cold]
+    fn of(at: &'static Location<'static>) -> PlaceKind {
+        let source = SOURCES.iter().find(|(folder, _)| at.file().contains(folder));
+        source.map_or(PlaceKind::Other, |(_, kind)| *kind)
+    }
+}
+
 /// The sources of each kind; what is in none of them is [`PlaceKind::Other`].
 const SOURCES: [(&str, PlaceKind); 7] = [
     ("crates/latch/", PlaceKind::Latch),
@@ -29,11 +38,11 @@ const SOURCES: [(&str, PlaceKind); 7] = [
 const SLOTS: usize = 1024;
 
 /// What kind of place the places of the last accesses were.
-pub(super) struct PlaceKinds(Vec<(Option<&'static Location<'static>>, PlaceKind)>);
+pub(super) struct PlaceKinds(Box<[(Option<&'static Location<'static>>, PlaceKind); SLOTS]>);
 
 impl PlaceKinds {
     pub(super) fn new() -> PlaceKinds {
-        PlaceKinds(vec![(None, PlaceKind::Other); SLOTS])
+        PlaceKinds(Box::new([(None, PlaceKind::Other); SLOTS]))
     }
 
     #[inline]
@@ -43,10 +52,8 @@ impl PlaceKinds {
         match slot {
             (Some(known), kind) if std::ptr::eq(*known, at) => *kind,
             _ => {
-                let source = SOURCES.iter().find(|(folder, _)| at.file().contains(folder));
-                let kind = source.map_or(PlaceKind::Other, |(_, kind)| *kind);
-                *slot = (Some(at), kind);
-                kind
+                *slot = (Some(at), PlaceKind::of(at));
+                slot.1
             }
         }
     }

@@ -1,17 +1,23 @@
 //! Which core goes next: a tree of comparisons over the keys of all cores, whose root is the smallest.
 
+use super::MOST_CORES;
+
 /// No key: the core has nobody to run.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// Room for the tree of the most cores, a power of two: its nodes need not be checked against a length.
+const NODES: usize = 2 * MOST_CORES;
+
 pub(super) struct Order {
-    /// A complete binary tree: the children of node `n` are `2n` and `2n + 1`, the root is node 1, and the leaves are the
-    /// cores' keys. Every other node is the smaller of its children.
-    tree: Vec<u64>,
+    /// A complete binary tree: the children of node `n` are `2n` and `2n + 1`, the root is node 1, and the leaves, from
+    /// node `leaves` on, are the cores' keys. Every other node is the smaller of its children.
+    tree: Box<[u64; NODES]>,
+    leaves: usize,
 }
 
 impl Order {
     pub(super) fn new(cores: usize) -> Order {
-        Order { tree: vec![NEVER; 2 * cores.next_power_of_two()] }
+        Order { tree: Box::new([NEVER; NODES]), leaves: cores.next_power_of_two() }
     }
 
     /// The smallest key, or [`NEVER`].
@@ -23,10 +29,10 @@ impl Order {
     /// The smallest key of the others, or [`NEVER`].
     #[inline]
     pub(super) fn first_but(&self, core: usize) -> u64 {
-        let mut node = self.tree.len() / 2 + core;
+        let mut node = self.leaves + core;
         let mut first = NEVER;
         while node > 1 {
-            first = first.min(self.tree[node ^ 1]);
+            first = first.min(self.tree[(node ^ 1) % NODES]);
             node /= 2;
         }
         first
@@ -36,13 +42,13 @@ impl Order {
     /// foretold, and the other children are looked up meanwhile.
     #[inline]
     pub(super) fn set(&mut self, core: usize, key: u64) {
-        let mut node = self.tree.len() / 2 + core;
+        let mut node = self.leaves + core;
         let mut smallest = key;
-        self.tree[node] = smallest;
+        self.tree[node % NODES] = smallest;
         while node > 1 {
-            smallest = smallest.min(self.tree[node ^ 1]);
+            smallest = smallest.min(self.tree[(node ^ 1) % NODES]);
             node /= 2;
-            self.tree[node] = smallest;
+            self.tree[node % NODES] = smallest;
         }
     }
 }
