@@ -88,3 +88,19 @@ fn a_leaf_is_not_given_to_another() {
         assert!(error.to_string().contains(&leaf.to_string()), "{error}");
     }
 }
+
+/// The header was given to a node, whose records nobody found from then on; the bitmap page to whoever held it already, who waited
+/// for himself for a minute.
+#[test]
+fn neither_the_header_nor_the_bitmap_page_is_given_to_anybody() {
+    for page in [0, 1] {
+        let disk = with_free(&[page]);
+        let begun = Instant::now();
+        let error = fill(&disk);
+        assert!(error.to_string().contains("it gives itself or the header page away"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody waits for himself");
+        let database = Database::builder().options(options()).disk(Arc::new(disk.clone()));
+        let report = database.open(Sample::directory()).unwrap().verify().unwrap();
+        assert!(report.problems.iter().any(|problem| problem.contains("header page away")), "{report:?}");
+    }
+}

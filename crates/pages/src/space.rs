@@ -255,6 +255,8 @@ impl Space {
     /// Lengthens the file if it still has `seen` pages, and no compaction that could make way for it. Disk full is an error before anything has changed.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let mut reserved = self.growing.lock();
+        // The file may be somebody else's by now (PAGE-13).
+        pool.check_open()?;
         let pages = self.page_count();
         if pages != seen || self.map().lock().lift_ceiling() {
             return Ok(());

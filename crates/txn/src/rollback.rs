@@ -4,7 +4,7 @@
 //! interrupted, by a crash or by the next rollback of the same transaction, never undoes anything twice.
 //!
 //! TXN-5: compensation and end records use the part of the log that ordinary records may not touch, so a rollback never fails
-//! for want of log. If it fails for any other reason, changes without a commit stay in the pages: the database is
+//! for want of log, and it waits for frames and latches for longer than others do. If it fails for any other reason, changes without a commit stay in the pages: the database is
 //! poisoned, and undone when it is opened again.
 //!
 //! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who waits
@@ -13,6 +13,8 @@
 //! While a database is being closed, rollbacks go on until its log is closed, and that is after the last checkpoint
 //! has looked at the table of transactions. So a transaction that could not be undone any more is one that the
 //! checkpoint has recorded as open, or that recovery finds behind the redo horizon.
+
+use std::io;
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, TableId};
 use foreshore_btree::TxnChain;
@@ -26,6 +28,9 @@ use crate::{
     stats::Event,
     transaction::TxnSession,
 };
+
+/// How often a change is undone anew that did not get a frame or a latch, each of them within the time for which anybody may wait.
+const UNDO_TRIES: u32 = 10;
 
 /// Undoes all of a transaction's changes; its locks may go then, unless that fails (TXN-39). Gives its end record, if it needed
 /// one and nobody else has ended it.
@@ -161,9 +166,34 @@ fn undo_in_tree(
         return Ok(next);
     }
     if foreshore_btree::is_undoable(header.kind) {
-        foreshore_btree::undo(&core.trees, &roots, header, payload, chain)?;
+        undo_patiently(core, chain, header, payload, roots)?;
     }
     Ok(header.prev)
+}
+
+/// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What fails for want
+/// of them has changed nothing, or a part that undo passes over the next time. While the log's disk stands still, which holds up
+/// everybody, as long as the log is open; otherwise somebody holds them for longer than anybody should.
+fn undo_patiently(
+    core: &Core,
+    chain: &mut TxnChain,
+    header: &RecordHeader,
+    payload: &[u8],
+    roots: &dyn Fn(TableId) -> Option<PageId>,
+) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        let undone = foreshore_btree::undo(&core.trees, &roots, header, payload, chain);
+        let stalled = match &undone {
+            Err(StorageError::PoolExhausted { stalled, .. }) => *stalled,
+            Err(StorageError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => false,
+            _ => return undone,
+        };
+        tries += u32::from(!stalled);
+        if tries > UNDO_TRIES || core.log.poisoned().is_some() {
+            return undone;
+        }
+    }
 }
 
 /// Frees the root of a tree whose creation did not commit (TXN-11). Between the announcement and the end of the log there is

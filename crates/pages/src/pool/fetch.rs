@@ -75,7 +75,7 @@ impl BufferPool {
         let deadline = BufferPool::latch_deadline();
         loop {
             let Some(place) = self.resident(id) else {
-                if let Some(page) = self.load(id, deadline, patience)? {
+                if let Some(page) = self.load(id, patience)? {
                     return Ok(page.downgrade());
                 }
                 continue;
@@ -112,7 +112,7 @@ impl BufferPool {
         let deadline = BufferPool::latch_deadline();
         loop {
             let page = match self.exclusive_resident(id, deadline, patience)? {
-                None => self.load(id, deadline, patience)?,
+                None => self.load(id, patience)?,
                 page => page,
             };
             if let Some(page) = page {
@@ -150,7 +150,7 @@ impl BufferPool {
             if let Some(page) = self.exclusive_resident(id, deadline, patience)? {
                 return Ok((page, true));
             }
-            if let Some(_leave) = self.enter_transit(id, deadline)?
+            if let Some(_leave) = self.enter_transit(id)?
                 && let Some(page) = self.claim(id, patience)?.place(id)
             {
                 return Ok((page, false));
@@ -158,13 +158,16 @@ impl BufferPool {
         }
     }
 
-    /// Leave to bring in a page; `None`: it has come meanwhile, or may have.
-    fn enter_transit(&self, id: PageId, deadline: Instant) -> Result<Option<Leave<'_>>> {
-        if Instant::now() >= deadline {
-            return Err(self.stuck(id));
+    /// Leave to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever has waited for a
+    /// latch before may have passed while this process was stopped (PAGE-17).
+    fn enter_transit(&self, id: PageId) -> Result<Option<Leave<'_>>> {
+        let deadline = BufferPool::latch_deadline();
+        match self.transit.enter(id, deadline) {
+            // In a list: whoever was there before may have placed it.
+            Some(leave) => Ok(Some(leave).filter(|leave| !leave.is_listed() || self.resident(id).is_none())),
+            None if Instant::now() >= deadline => Err(self.stuck(id)),
+            None => Ok(None),
         }
-        // In a list: whoever was there before may have placed it.
-        Ok(self.transit.enter(id, deadline).filter(|leave| !leave.is_listed() || self.resident(id).is_none()))
     }
 
     pub(super) fn wait_shared<'p>(
@@ -223,16 +226,11 @@ impl BufferPool {
     }
 
     /// Reads a page that is in no frame into one. `None`: somebody else has placed it meanwhile.
-    fn load(
-        &self,
-        id: PageId,
-        deadline: Instant,
-        patience: Patience<'_>,
-    ) -> Result<Option<ExclusivePage<'_>>> {
+    fn load(&self, id: PageId, patience: Patience<'_>) -> Result<Option<ExclusivePage<'_>>> {
         if !self.is_in_file(id) {
             return Err(self.not_in_file(id));
         }
-        let Some(leave) = self.enter_transit(id, deadline)? else {
+        let Some(leave) = self.enter_transit(id)? else {
             return Ok(None);
         };
         let frame = self.claim(id, patience)?;

@@ -151,6 +151,8 @@ impl FreeingPage<'_> {
 
 /// Damage that a checksum does not show: a page is given away that is in use.
 pub const FREE_IN_USE: &str = "its bitmap page says that it is free, but it is in use";
+/// The same, of pages that are in use for ever.
+pub(super) const GIVES_FIXED: &str = "it gives itself or the header page away";
 
 /// Damage that a checksum does not show: another page in a bitmap page's place.
 fn check_kind(id: PageId, words: &PageWords) -> Result<()> {
@@ -167,7 +169,8 @@ impl BufferPool {
     /// The caller may hold pages of a tree, but no other [`NewPage`] or [`FreeingPage`] (PAGE-10).
     ///
     /// # Errors
-    /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself.
+    /// Among others `Corrupted` if the bitmap gives `hint` itself away: whoever holds it would wait for itself. So it is with the
+    /// bitmap page and the header.
     pub fn allocate(&self, hint: PageId) -> Result<NewPage<'_>> {
         self.allocate_for(hint, Urgency::Forward, Patience::ENDLESS)
     }
@@ -189,6 +192,9 @@ impl BufferPool {
     }
 
     fn take_page(&self, id: PageId, patience: Patience<'_>) -> Result<NewPage<'_>> {
+        if self.space.is_fixed(id) {
+            return Err(StorageError::corrupt_page(self.space.bitmap_of(id), GIVES_FIXED));
+        }
         let (mut page, resident) = self.exclusive_unread(id, patience)?;
         let before = resident.then(|| (page.words().snapshot(), page.place().frame.recovery_lsn()));
         page.place().frame.mark_dirty(self.log.tail());

@@ -1,9 +1,9 @@
 //! Which pages are in use, and how many are not.
 
-use foreshore_base::{PageId, Result, limits::PAGE_BYTES};
+use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::disk::DiskFile;
 
-use super::{EXTENT_PAGES, bitmap};
+use super::{EXTENT_PAGES, alloc::GIVES_FIXED, bitmap};
 use crate::{layout::PAGE_HEADER_BYTES, pool::BufferPool};
 
 /// Where the hole ends that begins with a page, `from` itself if none does. A page of which a part lies in a hole does not.
@@ -61,6 +61,9 @@ impl BufferPool {
 
     /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
     /// nobody allocates meanwhile.
+    ///
+    /// # Errors
+    /// Among others `Corrupted` if one of these is marked as free.
     pub fn visit_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
         let (pages, span) = (self.page_count(), self.space.span);
         for start in (0..pages).step_by(span as usize) {
@@ -68,8 +71,12 @@ impl BufferPool {
             let body = &bitmap.0[PAGE_HEADER_BYTES..];
             for index in 0..span.min(pages - start) {
                 let page = PageId((start + index) as u32);
-                if body[index as usize / 8] >> (index % 8) & 1 != 0 && !self.space.is_fixed(page) {
-                    visit(page);
+                match (body[index as usize / 8] >> (index % 8) & 1 != 0, self.space.is_fixed(page)) {
+                    (true, false) => visit(page),
+                    (false, true) => {
+                        return Err(StorageError::corrupt_page(self.space.bitmap_of(page), GIVES_FIXED));
+                    }
+                    _ => {}
                 }
             }
         }
