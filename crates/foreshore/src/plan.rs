@@ -264,11 +264,6 @@ impl<'p> Planner<'p> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Keeps a footprint for another run.
-    pub(crate) fn keep(&mut self, footprint: Footprint) {
-        self.footprint = Some(footprint);
-    }
-
     /// Keeps the footprint for another run; whether the last one left it.
     pub(crate) fn has_missed(&mut self, tx: &mut Transaction) -> bool {
         self.footprint = tx.txn().take_footprint();

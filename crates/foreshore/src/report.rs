@@ -206,7 +206,7 @@ stats! {
     partitioned_queues_full: |stats| stats.partitions.rings_full,
     /// Locks for which such transactions had to wait.
     partitioned_waits: |stats| stats.partitions.waits,
-    /// Transactions that were to be begun again a little later, because a table was locked or a deadlock was resolved.
+    /// How often a transaction was put off for a little: a table was locked, or a deadlock was resolved.
     partitioned_later: |stats| stats.partitions.later,
     /// Threads that lock for them now; 0 if there are no such threads.
     partitioned_control_threads: |stats| stats.partitions.controllers,

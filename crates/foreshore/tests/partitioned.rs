@@ -348,6 +348,70 @@ fn nobody_waits_behind_a_transaction_that_waits() {
     }
 }
 
+/// A submitted transaction that needs a whole table only ever tried for it, so that writers whose intents overlap without end kept it out,
+/// and its place in the window with it.
+#[test]
+fn writers_without_end_do_not_keep_a_whole_table_from_a_submitted_one() {
+    for kind in ["private", "lightweight", "in_table", "inherited"] {
+        let db = filled([1, 1, 4, 4], &[("intent_locks", kind)], 3);
+        let at_once = TransactOptions { no_wait: true, ..lazy() };
+        let write = |key| {
+            let mut tx = db.begin_with(&at_once)?;
+            tx.put(NUMBERS, key, 5).map(|_| tx)
+        };
+        let mut writer = write(0).unwrap();
+        let plan = db.plan().options(lazy()).lock_table(NUMBERS, TableLock::Exclusive);
+        let whole = plan.submit(|tx| tx.get(NUMBERS, 1)).unwrap();
+        let deadline = Instant::now() + FAR;
+        // Each comes before the one of before goes, until they are held back.
+        for key in (0..3).cycle().skip(1) {
+            let next = match write(key) {
+                Ok(next) => next,
+                Err(Error::WouldBlock(_)) => break,
+                Err(error) => panic!("{kind}: {error}"),
+            };
+            std::mem::replace(&mut writer, next).commit().unwrap();
+            assert!(Instant::now() < deadline, "{kind}: nobody is held back");
+        }
+        assert!(!whole.has_run());
+        writer.commit().unwrap();
+        assert!(matches!(whole.wait_until(deadline), Ok(Some(5 | 100))), "{kind}");
+        assert_at_rest(&db);
+    }
+}
+
+/// Two tables, a submitted transaction and a dynamic one, in opposite orders: the circle through the queue of a table is found.
+#[test]
+fn a_deadlock_through_the_queue_of_a_table_is_resolved() {
+    const OTHERS: TableDefinition<u32, u64> = TableDefinition::new("others");
+    let db = filled([1, 1, 4, 4], &[], 3);
+    db.transact(|tx| tx.put(OTHERS, 1, 1)).unwrap();
+    for _ in 0..5 {
+        let mut second = db.begin().unwrap();
+        second.lock_table(OTHERS, TableLock::Exclusive).unwrap();
+        let plan = db.plan().options(lazy()).lock_table(NUMBERS, TableLock::Exclusive).write(OTHERS, 1);
+        let submitted = plan.submit(|tx| tx.put(OTHERS, 1, 2)).unwrap();
+        // It has the first table, and waits for the second.
+        let waits = |lock: TableLock| {
+            let mut other = db.begin_with(&TransactOptions { no_wait: true, ..lazy() }).unwrap();
+            other.lock_table(NUMBERS, lock).is_err()
+        };
+        while !waits(TableLock::Shared) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // One of the two gives way, and runs again later.
+        match second.put(NUMBERS, 1, 1) {
+            Ok(_) => second.commit().unwrap(),
+            Err(error) => {
+                assert!(matches!(error, Error::Deadlock(_)), "{error}");
+                second.rollback().unwrap();
+            }
+        }
+        submitted.wait().unwrap();
+    }
+    assert_at_rest(&db);
+}
+
 /// A circle of a dynamic transaction and a submitted one is found, and both end.
 #[test]
 fn a_deadlock_with_a_dynamic_transaction_is_resolved() {

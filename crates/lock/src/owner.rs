@@ -315,6 +315,9 @@ impl LockOwner {
     /// Releases all locks: there is no way to release a chosen one (LOCK-10). With the LSN of the commit record: before that is durable (safe SX-ELR; Kimura et al. 2012,
     /// Alg. 7), and the LSN stays as a tag where something may have been changed.
     pub fn release_all(&mut self, tag: Option<Lsn>) {
+        if self.asked.is_some() {
+            self.stop_asking();
+        }
         let LockOwner { manager, slot, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
         let published = manager.slots.get(*slot);

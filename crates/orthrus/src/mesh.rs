@@ -65,7 +65,7 @@ pub(crate) struct Counts {
     pub(crate) waits: AtomicU64,
     /// Transactions that were done.
     pub(crate) done: AtomicU64,
-    /// Transactions that were to be begun again later, because a table was locked or a deadlock had to be resolved.
+    /// How often a transaction was put off, because a table was locked or a deadlock had to be resolved.
     pub(crate) later: AtomicU64,
     /// Jobs that it has, as of its last turn.
     pub(crate) in_hand: AtomicU64,

@@ -21,7 +21,7 @@ pub struct PartitionStats {
     pub rings_full: u64,
     /// Locks that were not free when they were asked for.
     pub waits: u64,
-    /// Transactions that had to begin again a little later, because a table was locked or a deadlock was resolved.
+    /// How often a transaction was put off for a little: a table was locked, or a deadlock was resolved.
     pub later: u64,
     /// Threads that lock, when this was asked.
     pub controllers: u64,

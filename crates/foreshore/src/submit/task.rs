@@ -7,7 +7,7 @@ use std::{
 
 use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::{Job, Next};
-use foreshore_txn::{LockError, Parted};
+use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
 
 use super::Ended;
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Before it is looked again whether others have let go of a table that they locked.
+/// Before it is looked again whether others have let go of a table that they locked: its queue wakes no thread that has more to do.
 const TABLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Whose transactions are run.
@@ -52,12 +52,10 @@ pub(super) struct Task<C: Client> {
     client: C,
     /// Who submitted it, or serves it.
     wanted_at: &'static Location<'static>,
-    /// While its locks are away.
+    /// While it waits for tables, or its locks are away.
     tx: Option<Transaction>,
     age: Option<u64>,
     attempts: u32,
-    /// Since when a table that it needs is locked by others.
-    refused: Option<Instant>,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -92,7 +90,6 @@ impl<C: Client> Task<C> {
             tx: None,
             age: None,
             attempts: 0,
-            refused: None,
             then: None,
             told: false,
         }
@@ -112,7 +109,6 @@ impl<C: Client> Task<C> {
         self.deadline = self.options.deadline_from_now();
         self.age = None;
         self.attempts = 0;
-        self.refused = None;
         Next::Again
     }
 
@@ -120,8 +116,8 @@ impl<C: Client> Task<C> {
         self.end(Ended::Failed(error))
     }
 
-    /// Its locks, or none yet because a table is locked by others.
-    fn try_begin(&mut self, database: &Database) -> Result<Option<Box<Parted>>> {
+    /// A transaction that has nothing yet, and what it will touch.
+    fn try_begin(&mut self, database: &Database) -> Result<(Transaction, Footprint)> {
         let Task { client, planner, .. } = self;
         let mut session = Session::Alone(database);
         let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
@@ -129,17 +125,23 @@ impl<C: Client> Task<C> {
         let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));
         end_of_a_fork(database);
         session.set_up(&mut tx, &self.options, self.deadline);
-        let since = *self.refused.get_or_insert_with(Instant::now);
-        match tx.txn().part(footprint?, since).map_err(|error| tx.fail(error))? {
+        Ok((tx, footprint?))
+    }
+
+    /// Parts with its locks, if it has its tables.
+    fn part(
+        &mut self,
+        mut tx: Transaction,
+        part: impl FnOnce(&mut Txn) -> Result<Option<Box<Parted>>, TxnError>,
+    ) -> Next {
+        match part(tx.txn()) {
             Ok(parted) => {
-                self.refused = None;
                 self.tx = Some(tx);
-                Ok(Some(parted))
+                parted.map_or(Next::Later(TABLE_PAUSE), Next::Locks)
             }
-            Err(footprint) => {
-                self.planner.keep(footprint);
-                tx.rollback()?;
-                Ok(None)
+            Err(error) => {
+                let error = tx.fail(error);
+                self.after(tx, Err(error))
             }
         }
     }
@@ -190,12 +192,14 @@ impl<C: Client> Task<C> {
 
 impl<C: Client> Job for Task<C> {
     fn begin(&mut self) -> Next {
+        if let Some(tx) = self.tx.take() {
+            return self.part(tx, Txn::part_further);
+        }
         let Some(database) = self.database.take() else { return Next::Done };
         let begun = self.try_begin(&database);
         self.database = Some(database);
         match begun {
-            Ok(Some(parted)) => Next::Locks(parted),
-            Ok(None) => Next::Later(TABLE_PAUSE),
+            Ok((tx, footprint)) => self.part(tx, |txn| txn.part(footprint)),
             Err(error) => self.fail(error),
         }
     }

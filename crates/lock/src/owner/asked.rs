@@ -8,7 +8,7 @@ use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{Attempt, LockOwner, OwnerState, Wish, held::HeldLock, key_bytes, wish::Begun};
+use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, key_bytes, wish::Begun};
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -25,6 +25,8 @@ pub(super) struct Asked {
     word: WaitWord,
     began: Instant,
     looked: Option<Instant>,
+    /// If it is a lock on a table.
+    coarse: Option<Coarse>,
     table: TableId,
     /// If notes are kept.
     key: Option<Vec<u8>>,
@@ -49,22 +51,49 @@ impl LockOwner {
         };
         let Some(wish) = self.wish(name, mode, request)? else { return Ok(true) };
         self.state_mut().waited = true;
-        match wish.begin(&self.manager, self.slot, table, key_bytes(key), wait) {
-            Ok(Begun::Granted(tag)) => {
-                self.note(wish, table, key);
-                self.settle(wish, Ok(tag)).map(|()| true)
-            }
+        self.begin_asking(wish, None, table, Some(key), wait)
+    }
+
+    /// Enters the queue for what was not free; whether it was all the same. `key`: unless it is a lock on a table, `coarse`.
+    pub(super) fn begin_asking(
+        &mut self,
+        wish: Wish,
+        coarse: Option<Coarse>,
+        table: TableId,
+        key: Option<KeyRef<'_>>,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<bool, LockError> {
+        debug_assert!(self.asked.is_none(), "one wait at a time");
+        let began = Instant::now();
+        let outcome = match wish.begin(&self.manager, self.slot, table, key.and_then(key_bytes), wait) {
             Ok(Begun::Waiting(word)) => {
                 let key = match key {
-                    KeyRef::Key(key) if self.manager.notes.is_some() => Some(key.to_vec()),
+                    Some(KeyRef::Key(key)) if self.manager.notes.is_some() => Some(key.to_vec()),
                     _ => None,
                 };
-                let began = Instant::now();
-                self.asked = Some(Box::new(Asked { wish, word, began, looked: None, table, key }));
-                Ok(false)
+                self.asked = Some(Box::new(Asked { wish, word, began, looked: None, coarse, table, key }));
+                return Ok(false);
             }
-            Err(error) => self.settle(wish, Err(error)).map(|()| true),
+            Ok(Begun::Granted(tag)) => Ok(tag),
+            Err(error) => Err(error),
+        };
+        self.settle_asked(wish, coarse, table, key, outcome).map(|()| true)
+    }
+
+    fn settle_asked(
+        &mut self,
+        wish: Wish,
+        coarse: Option<Coarse>,
+        table: TableId,
+        key: Option<KeyRef<'_>>,
+        outcome: Result<Lsn, LockError>,
+    ) -> Result<(), LockError> {
+        if let Some(coarse) = coarse {
+            return self.settle_intent(coarse, wish, outcome);
         }
+        self.settle(wish, outcome)?;
+        self.note(wish, table, key.unwrap_or(KeyRef::NegativeInfinity));
+        Ok(())
     }
 
     /// Whether what was asked for is granted. After an error, too, the wait has ended.
@@ -84,12 +113,10 @@ impl LockOwner {
 
     fn end_asking(&mut self, stopped: Stopped, timeout: Option<Duration>) -> Result<(), LockError> {
         let Some(asked) = self.asked.take() else { return Ok(()) };
-        let Asked { wish, began, table, key, .. } = *asked;
+        let Asked { wish, began, coarse, table, key, .. } = *asked;
         self.manager.has_waited(self.slot, began);
         let outcome = wish.end(&self.manager, self.slot, stopped, timeout);
-        self.settle(wish, outcome)?;
-        self.note(wish, table, key.as_deref().map_or(KeyRef::NegativeInfinity, KeyRef::Key));
-        Ok(())
+        self.settle_asked(wish, coarse, table, key.as_deref().map(KeyRef::Key), outcome)
     }
 
     /// Ends the wait, if there is one: what was asked for is held or not.

@@ -23,6 +23,16 @@ pub(super) struct HeldIntent {
     request: RequestIndex,
 }
 
+/// An intent lock that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coarse {
+    entry: EntryIndex,
+    /// Of what is held already.
+    place: Option<usize>,
+    /// Covers what is held.
+    wanted: IntentMode,
+}
+
 impl LockOwner {
     /// Locks a table, or announces locks on its keys. What is held already is added to: IX and S make SIX.
     ///
@@ -33,36 +43,81 @@ impl LockOwner {
         mode: IntentMode,
         wait: &WaitPolicy<'_>,
     ) -> Result<(), LockError> {
+        let Some((coarse, wish)) = self.attempt_intent(table, mode)? else { return Ok(()) };
+        let outcome = wish.wait(&self.manager, self.slot, table, None, wait);
+        self.settle_intent(coarse, wish, outcome)
+    }
+
+    /// As [`LockOwner::intent`], but comes back when it would wait, as [`LockOwner::ask`] does.
+    pub fn ask_intent(
+        &mut self,
+        table: TableId,
+        mode: IntentMode,
+        wait: &WaitPolicy<'_>,
+    ) -> Result<bool, LockError> {
+        match self.attempt_intent(table, mode)? {
+            Some((coarse, wish)) => self.begin_asking(wish, Some(coarse), table, None, wait),
+            None => Ok(true),
+        }
+    }
+
+    /// Takes an intent lock if it is free; else says what to wait for.
+    fn attempt_intent(
+        &mut self,
+        table: TableId,
+        mode: IntentMode,
+    ) -> Result<Option<(Coarse, Wish)>, LockError> {
         let entry = EntryIndex::of(table);
         let intents = &self.state().intents;
         let place = intents.iter().position(|held| held.entry == entry);
         let held = place.map(|place| intents[place].mode);
         if held.is_some_and(|held| held.covers(mode)) {
-            return Ok(());
+            return Ok(None);
         }
         let wanted = held.map_or(mode, |held| held.join(mode));
+        let coarse = Coarse { entry, place, wanted };
         let LockOwner { manager, slot, state, .. } = self;
         let state = state.as_mut().expect("an owner has its state until it is dropped");
-        let asker = Asker { manager, slot: *slot, table, entry, wait };
-        let request = match &manager.intents {
+        let blocked = match &manager.intents {
             IntentLocks::Lightweight(_) | IntentLocks::Private(_) => {
                 let hold = IntentHold { slot: *slot, place: place.unwrap_or(state.intents.len()), held };
-                let tag = match manager.intents.try_request(&manager.slots, entry, hold, wanted) {
-                    Some(tag) => tag,
-                    None => Wish::Table { entry, hold, wanted }.wait(manager, *slot, table, None, wait)?,
-                };
-                state.max_tag = state.max_tag.max(tag);
-                RequestIndex::NONE
+                match manager.intents.try_request(&manager.slots, entry, hold, wanted) {
+                    Some(tag) => {
+                        state.enter(coarse, RequestIndex::NONE, tag);
+                        None
+                    }
+                    None => Some(Wish::Table { entry, hold, wanted }),
+                }
             }
-            IntentLocks::InTable(_) => asker.ask(state, place, wanted)?,
-            IntentLocks::Inherited(inherited) => asker.inherit(inherited, state, place, wanted)?,
+            IntentLocks::InTable(_) => state.attempt_in_table(manager, *slot, coarse)?,
+            IntentLocks::Inherited(inherited) => state.inherit(manager, inherited, *slot, coarse)?,
         };
-        if manager.intents.are_in_table() {
-            manager.slots.get(*slot).intents.set(place.unwrap_or(state.intents.len()), entry, wanted);
+        Ok(blocked.map(|wish| (coarse, wish)))
+    }
+
+    /// Takes note of how a wait for an intent lock has ended.
+    #[cold]
+    pub(super) fn settle_intent(
+        &mut self,
+        coarse: Coarse,
+        wish: Wish,
+        outcome: Result<Lsn, LockError>,
+    ) -> Result<(), LockError> {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        if let (IntentLocks::Inherited(inherited), true) = (&manager.intents, coarse.wanted.is_absolute()) {
+            inherited.renounce(coarse.entry);
         }
-        match place {
-            Some(place) => state.intents[place].mode = wanted,
-            None => state.intents.push(HeldIntent { entry, mode: wanted, request }),
+        match (wish, outcome) {
+            (Wish::Table { .. }, Ok(tag)) => state.enter(coarse, RequestIndex::NONE, tag),
+            (Wish::New { request, .. } | Wish::More { request, .. }, Ok(_)) => {
+                state.enter_in_table(manager, *slot, coarse, request);
+            }
+            (Wish::New { request, .. }, Err(error)) => {
+                state.end_of_intent(manager, request);
+                return Err(error);
+            }
+            (Wish::Table { .. } | Wish::More { .. }, Err(error)) => return Err(error),
         }
         Ok(())
     }
@@ -84,85 +139,86 @@ impl LockOwner {
     }
 }
 
-/// Who asks for an intent lock, and for which.
-struct Asker<'a> {
-    manager: &'a LockManager,
-    slot: SlotId,
-    table: TableId,
-    entry: EntryIndex,
-    wait: &'a WaitPolicy<'a>,
-}
+impl OwnerState {
+    /// An intent lock is granted.
+    #[inline]
+    fn enter(&mut self, coarse: Coarse, request: RequestIndex, tag: Lsn) {
+        let Coarse { entry, place, wanted: mode } = coarse;
+        self.max_tag = self.max_tag.max(tag);
+        match place {
+            Some(place) => self.intents[place].mode = mode,
+            None => self.intents.push(HeldIntent { entry, mode, request }),
+        }
+    }
 
-impl Asker<'_> {
-    /// Asks the lock table. `place`: of what is held already.
-    fn ask(
-        &self,
-        state: &mut OwnerState,
-        place: Option<usize>,
-        wanted: IntentMode,
-    ) -> Result<RequestIndex, LockError> {
-        let Asker { manager, slot, table, entry, wait } = *self;
-        let (name, mode) = (manager.intent_name(entry), Mode::coarse(wanted));
-        let request = match place.map(|place| state.intents[place]) {
-            Some(HeldIntent { request, mode: held, .. }) => {
-                if manager.table.try_convert(&manager.slots, name, request, mode).is_none() {
-                    let wish = Wish::More { name, request, held: Mode::coarse(held), wanted: mode };
-                    wish.wait(manager, slot, table, None, wait)?;
+    /// The same, where they are requests in the lock table. The bucket's tag is that of keys.
+    fn enter_in_table(&mut self, manager: &LockManager, slot: SlotId, coarse: Coarse, request: RequestIndex) {
+        let Coarse { entry, place, wanted } = coarse;
+        let published = place.unwrap_or(self.intents.len());
+        self.enter(coarse, request, manager.intents.tag(&manager.slots, entry, wanted));
+        manager.slots.get(slot).intents.set(published, entry, wanted);
+    }
+
+    /// Asks the lock table. Gives what to wait for if it is not free.
+    fn attempt_in_table(
+        &mut self,
+        manager: &LockManager,
+        slot: SlotId,
+        coarse: Coarse,
+    ) -> Result<Option<Wish>, LockError> {
+        let (name, wanted) = (manager.intent_name(coarse.entry), Mode::coarse(coarse.wanted));
+        let request = match coarse.place.map(|place| self.intents[place]) {
+            Some(HeldIntent { request, mode, .. }) => {
+                if manager.table.try_convert(&manager.slots, name, request, wanted).is_none() {
+                    return Ok(Some(Wish::More { name, request, held: Mode::coarse(mode), wanted }));
                 }
                 request
             }
             None => {
-                let request = state.take_for_intent(manager)?;
-                if manager.table.try_request(&manager.slots, name, slot, request, mode).is_some() {
-                    request
-                } else {
-                    state.end_of_intent(manager, request);
-                    let request = state.take_for_intent(manager)?;
-                    let wish = Wish::New { name, request, wanted: mode };
-                    if let Err(error) = wish.wait(manager, slot, table, None, wait) {
-                        state.end_of_intent(manager, request);
-                        return Err(error);
-                    }
-                    request
+                let request = self.take_for_intent(manager)?;
+                if manager.table.try_request(&manager.slots, name, slot, request, wanted).is_none() {
+                    self.end_of_intent(manager, request);
+                    let request = self.take_for_intent(manager)?;
+                    return Ok(Some(Wish::New { name, request, wanted }));
                 }
+                request
             }
         };
-        // The bucket's tag is that of keys.
-        state.max_tag = state.max_tag.max(manager.intents.tag(&manager.slots, entry, wanted));
-        Ok(request)
+        self.enter_in_table(manager, slot, coarse, request);
+        Ok(None)
     }
 
     /// Takes over what the last transaction of the slot has left, or asks.
     fn inherit(
-        &self,
+        &mut self,
+        manager: &LockManager,
         inherited: &Inherited,
-        state: &mut OwnerState,
-        place: Option<usize>,
-        wanted: IntentMode,
-    ) -> Result<RequestIndex, LockError> {
-        let Asker { manager, slot, entry, .. } = *self;
+        slot: SlotId,
+        coarse: Coarse,
+    ) -> Result<Option<Wish>, LockError> {
+        let Coarse { entry, place, wanted } = coarse;
         if place.is_none()
             && let Heritage::Mine(mode, request) = inherited.take(slot, entry)
         {
             if mode == wanted {
-                state.max_tag = state.max_tag.max(manager.intents.tag(&manager.slots, entry, wanted));
-                return Ok(request);
+                self.enter_in_table(manager, slot, coarse, request);
+                return Ok(None);
             }
             // More than is wanted would be in the way of others.
             manager.table.release(&manager.slots, manager.intent_name(entry), request, None);
-            state.end_of_intent(manager, request);
+            self.end_of_intent(manager, request);
         }
         if !wanted.is_absolute() {
-            return self.ask(state, place, wanted);
+            return self.attempt_in_table(manager, slot, coarse);
         }
         inherited.announce(&manager.slots, &manager.table, entry, wanted);
-        let asked = self.ask(state, place, wanted);
-        inherited.renounce(entry);
+        let asked = self.attempt_in_table(manager, slot, coarse);
+        if !matches!(asked, Ok(Some(_))) {
+            inherited.renounce(entry);
+        }
         asked
     }
-}
 
-impl OwnerState {
     /// Gives all intent locks back.
     #[inline]
     pub(super) fn release_intents(&mut self, manager: &LockManager, slot: SlotId, tag: Option<Lsn>) {

@@ -12,8 +12,8 @@ use crate::name::LockName;
 use crate::slot::Identity;
 
 impl LockOwner {
-    /// Moves the locks to a new owner of the same slot, for whom they are held from now on. This one holds nothing any more,
-    /// and must only be dropped.
+    /// Moves the locks, and a wait that was asked for, to a new owner of the same slot, for whom they are held from now on. This
+    /// one holds nothing any more, and must only be dropped.
     #[must_use]
     pub fn hand_over(&mut self) -> LockOwner {
         LockOwner {
@@ -21,7 +21,7 @@ impl LockOwner {
             slot: self.slot,
             txn: self.txn,
             state: self.state.take(),
-            asked: None,
+            asked: self.asked.take(),
         }
     }
 

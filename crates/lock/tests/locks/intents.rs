@@ -6,9 +6,73 @@ use foreshore_env::sync::Mutex;
 use foreshore_env::sync::atomic::{AtomicU64, Ordering};
 use foreshore_env::thread;
 use foreshore_env::time::Duration;
-use foreshore_lock::{IntentMode, LockError, LockManager, LockOptions, LockOwner};
+use foreshore_lock::{CancelToken, IntentMode, LockError, LockManager, LockOptions, LockOwner, WaitPolicy};
 
 use super::{NO_WAIT, TABLE, WAIT, begin, intent_kinds, wait_for};
+
+const OTHER: TableId = TableId(7);
+
+/// Who asks without sleeping stands in the queue as others do: newcomers do not pass, and however the wait ends, those behind it go
+/// on.
+#[test]
+fn who_asks_for_a_table_and_does_not_sleep_stands_in_its_queue() {
+    for options in intent_kinds() {
+        let manager = LockManager::new(&options);
+        let [mut reader, mut asker, mut newcomer] = [1, 2, 3].map(|txn| begin(&manager, txn));
+        for ending in ["granted", "cancelled", "late", "handed over", "at its end"] {
+            reader.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
+            asker.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
+            asker.intent(OTHER, IntentMode::IX, &WAIT).unwrap();
+            assert!(!asker.ask_intent(TABLE, IntentMode::S, &WAIT).unwrap(), "{options:?}");
+            assert!(!asker.look(&WAIT).unwrap());
+            let held = asker.held_intent(TABLE);
+            assert_eq!(held, Some(IntentMode::IS));
+            let refused = newcomer.intent(TABLE, IntentMode::IX, &NO_WAIT);
+            assert!(matches!(refused, Err(LockError::WouldBlock(_))), "{options:?}");
+            let token = CancelToken::new();
+            token.cancel();
+            match ending {
+                "granted" => {
+                    reader.release_all(None);
+                    assert!(asker.look(&WAIT).unwrap(), "{options:?}");
+                    assert_eq!(asker.held_intent(TABLE), Some(IntentMode::S));
+                    assert!(asker.ask_intent(TABLE, IntentMode::S, &WAIT).unwrap());
+                }
+                "cancelled" => {
+                    let policy = WaitPolicy { cancel: Some(&token), ..WAIT };
+                    assert!(matches!(asker.look(&policy), Err(LockError::Cancelled)));
+                    assert_eq!(asker.held_intent(TABLE), held);
+                }
+                "late" => {
+                    let policy = WaitPolicy { timeout: Some(Duration::ZERO), ..WAIT };
+                    assert!(matches!(asker.look(&policy), Err(LockError::Timeout(_))));
+                }
+                "handed over" => {
+                    asker = asker.hand_over();
+                    assert!(!asker.look(&WAIT).unwrap());
+                }
+                _ => {}
+            }
+            asker.release_all(None);
+            assert!(newcomer.intent(TABLE, IntentMode::IX, &NO_WAIT).is_ok(), "{options:?}, {ending}");
+            newcomer.release_all(None);
+            // A queue without S: it is free for whoever comes.
+            reader.release_all(None);
+            assert!(asker.ask_intent(TABLE, IntentMode::X, &WAIT).unwrap());
+            // Dropped in the middle of a wait.
+            let mut dropped = begin(&manager, 4);
+            assert!(!dropped.ask_intent(TABLE, IntentMode::X, &WAIT).unwrap());
+            drop(dropped);
+            asker.release_all(None);
+        }
+        // Nobody passes who waits for the whole.
+        reader.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
+        assert!(!asker.ask_intent(TABLE, IntentMode::X, &WAIT).unwrap());
+        assert!(matches!(newcomer.intent(TABLE, IntentMode::IX, &NO_WAIT), Err(LockError::WouldBlock(_))));
+        drop((reader, asker, newcomer));
+        assert!(manager.is_empty(), "{options:?}");
+    }
+}
 
 /// All histories of four steps, each by one of three transactions: ask for one of five modes without waiting, or release.
 #[test]

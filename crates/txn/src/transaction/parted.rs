@@ -9,9 +9,8 @@
 
 use std::mem;
 
-use foreshore_base::Lsn;
-use foreshore_env::time::Instant;
-use foreshore_lock::{LockError, LockOwner};
+use foreshore_base::{Lsn, TableId};
+use foreshore_lock::{IntentMode, LockError, LockOwner};
 
 use super::{Txn, planned::Protocol, session::TxnSession, session::Waiting};
 use crate::{
@@ -138,41 +137,36 @@ impl TxnSession {
 }
 
 impl Txn {
-    /// As [`Txn::follow`], but only tables are locked here and now; for keys it parts with its locks. Nothing can be
-    /// done with it before [`Txn::rejoin`]; if they do not come back, it is dropped, and whoever has them gives them back.
-    ///
-    /// The footprint comes back when a table is locked by others: nothing is held then, and it is for the caller to try
-    /// again a little later. `since`: when it was tried first; a time limit to waits counts from there.
-    pub fn part(
-        &mut self,
-        mut footprint: Footprint,
-        since: Instant,
-    ) -> Result<Result<Box<Parted>, Footprint>, TxnError> {
+    /// As [`Txn::follow`], but never waits: where a table is locked by others it enters the queue and gives nothing, and
+    /// [`Txn::part_further`] is called a little later. When it has its tables, it parts with its locks for those on keys. Nothing
+    /// can be done with it then before [`Txn::rejoin`]; if they do not come back, it is dropped, and whoever has them gives them
+    /// back.
+    pub fn part(&mut self, mut footprint: Footprint) -> Result<Option<Box<Parted>>, TxnError> {
         self.check_usable()?;
         let core = self.session.core();
         footprint.settle(core.escalation_locks);
         if !core.locking {
             footprint.forget_keys();
-        } else if let Err(error) = self.session.grant_tables_at_once(&footprint) {
-            self.session.give_up_locks();
-            let waiting = &self.session.waiting;
-            return match error {
-                LockError::WouldBlock(mut refusal) if !waiting.no_wait && waiting.has_passed(since) => {
-                    let waited = since.elapsed();
-                    refusal.timeout = waiting.timeout.filter(|timeout| *timeout <= waited);
-                    if let Some(wish) = &mut refusal.wish {
-                        wish.waited = waited;
-                    }
-                    Err(LockError::Timeout(refusal).into())
-                }
-                LockError::WouldBlock(_) if !waiting.no_wait => Ok(Err(footprint)),
-                error => Err(self.note(error.into())),
-            };
+        }
+        self.session.protocol = Protocol::Planned(Box::new(footprint));
+        self.part_further()
+    }
+
+    /// Goes on with [`Txn::part`]. It has its tables below the one that it waits for, and no keys; deadlocks through this wait
+    /// are found, and its limits, which are looked at here, are those of other waits.
+    pub fn part_further(&mut self) -> Result<Option<Box<Parted>>, TxnError> {
+        self.check_usable()?;
+        let session = &mut self.session;
+        let Protocol::Planned(footprint) = mem::take(&mut session.protocol) else { return Ok(None) };
+        let asked = if session.core().locking { session.ask_for_tables(&footprint) } else { Ok(true) };
+        if !matches!(asked, Ok(true)) {
+            session.protocol = Protocol::Planned(footprint);
+            return asked.map(|_| None).map_err(|error| self.note(error.into()));
         }
         self.away = true;
-        let locks = Locks { owner: self.session.owner.hand_over(), tag: None };
-        let (footprint, waiting) = (Box::new(footprint), mem::take(&mut self.session.waiting));
-        Ok(Ok(Box::new(Parted { locks, footprint, waiting, granted: 0, travelled: 0 })))
+        let locks = Locks { owner: session.owner.hand_over(), tag: None };
+        let waiting = mem::take(&mut session.waiting);
+        Ok(Some(Box::new(Parted { locks, footprint, waiting, granted: 0, travelled: 0 })))
     }
 
     /// Takes its locks back, with what came of asking for them.
@@ -207,26 +201,24 @@ impl Txn {
 }
 
 impl TxnSession {
-    /// The locks on tables of a footprint, without waiting.
-    fn grant_tables_at_once(&mut self, footprint: &Footprint) -> Result<(), LockError> {
-        let no_wait = mem::replace(&mut self.waiting.no_wait, true);
-        let granted = self.grant_tables(footprint);
-        self.waiting.no_wait = no_wait;
-        granted
-    }
-
-    /// Asks for the locks on tables, in their order.
-    pub(super) fn grant_tables(&mut self, footprint: &Footprint) -> Result<(), LockError> {
-        let tables = footprint.tables();
-        if let Some(above) = tables.iter().map(|part| intent_above(part.mode)).reduce(join) {
-            self.intent(VOLUME, above)?;
+    /// Asks for the locks on tables, in their order, as far as it comes without waiting; called again, goes on. Whether it has them.
+    fn ask_for_tables(&mut self, footprint: &Footprint) -> Result<bool, LockError> {
+        if !self.owner.look(&self.waiting.policy())? {
+            return Ok(false);
         }
-        tables.iter().try_for_each(|part| self.intent(part.table, part.mode))
+        for (table, mode) in tables_of(footprint) {
+            if !self.ask_intent(table, mode)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
+}
 
-    /// Gives all locks back, and goes on as if it had never asked.
-    fn give_up_locks(&mut self) {
-        self.owner.release_all(None);
-        self.forget_intents();
-    }
+/// The locks on tables of a footprint, in their order: what it needs on the volume is the first.
+pub(super) fn tables_of(footprint: &Footprint) -> impl Iterator<Item = (TableId, IntentMode)> {
+    let tables = footprint.tables();
+    let above = tables.iter().map(|part| intent_above(part.mode)).reduce(join);
+    let tables = tables.iter().map(|part| (part.table, part.mode));
+    above.map(|above| (VOLUME, above)).into_iter().chain(tables)
 }

@@ -12,6 +12,7 @@ use foreshore_lock::{IntentMode, KeyRef, LockError, Mode};
 
 use super::{
     Txn,
+    parted::tables_of,
     reconnaissance::Reconnaissance,
     session::{TxnSession, VOLUME, intent_above},
 };
@@ -41,7 +42,7 @@ impl TxnSession {
     }
 
     fn grant(&mut self, footprint: &Footprint) -> Result<(), LockError> {
-        self.grant_tables(footprint)?;
+        tables_of(footprint).try_for_each(|(table, mode)| self.intent(table, mode))?;
         for (table, key, mode) in footprint.keys() {
             self.owner.acquire(table, key, mode, &self.waiting.policy())?;
         }

@@ -37,13 +37,6 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether the time for a wait that began at `began` is up, or it was cancelled.
-    pub(super) fn has_passed(&self, began: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
-            || self.timeout.is_some_and(|timeout| timeout <= began.elapsed())
-            || self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
-    }
-
     #[inline]
     pub(super) fn policy(&self) -> WaitPolicy<'_> {
         let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
@@ -186,20 +179,39 @@ impl TxnSession {
 
     /// Locks a table, or the volume, itself; without what stands above it.
     pub(crate) fn intent(&mut self, table: TableId, want: IntentMode) -> Result<(), LockError> {
-        let held = self.intents.iter().position(|entered| entered.table == table);
-        let joined = match held {
-            Some(index) if covers(self.intents[index].mode, want) => return Ok(()),
-            Some(index) => join(self.intents[index].mode, want),
-            None => want,
-        };
-        self.advance_change();
-        self.owner.intent(table, joined, &self.waiting.policy())?;
-        match held {
-            Some(index) => self.intents[index].mode = joined,
-            None => self.intents.push(Entered::new(table, joined, &self.escalation)),
+        if let Some(joined) = self.wanting(table, want) {
+            self.advance_change();
+            self.owner.intent(table, joined, &self.waiting.policy())?;
+            self.note_intent(table, joined);
         }
-        self.absolute |= !matches!(joined, IntentMode::IS | IntentMode::IX);
         Ok(())
+    }
+
+    /// The same, but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]). It is called again then.
+    pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
+        let Some(joined) = self.wanting(table, want) else { return Ok(true) };
+        let granted = self.owner.ask_intent(table, joined, &self.waiting.policy())?;
+        if granted {
+            self.note_intent(table, joined);
+        }
+        Ok(granted)
+    }
+
+    /// What to ask for, if what it holds is not enough.
+    fn wanting(&self, table: TableId, want: IntentMode) -> Option<IntentMode> {
+        match self.intents.iter().find(|entered| entered.table == table) {
+            Some(entered) if covers(entered.mode, want) => None,
+            Some(entered) => Some(join(entered.mode, want)),
+            None => Some(want),
+        }
+    }
+
+    fn note_intent(&mut self, table: TableId, mode: IntentMode) {
+        match self.intents.iter_mut().find(|entered| entered.table == table) {
+            Some(entered) => entered.mode = mode,
+            None => self.intents.push(Entered::new(table, mode, &self.escalation)),
+        }
+        self.absolute |= !matches!(mode, IntentMode::IS | IntentMode::IX);
     }
 
     /// Tries for a lock on the table in place of more locks on keys. Under no latch.
@@ -211,12 +223,6 @@ impl TxnSession {
     /// Its locks on tables, and on the volume.
     pub(crate) fn intents(&self) -> impl Iterator<Item = (TableId, IntentMode)> {
         self.intents.iter().map(|entered| (entered.table, entered.mode))
-    }
-
-    /// The locks were given back: it holds none.
-    pub(super) fn forget_intents(&mut self) {
-        self.intents.clear();
-        self.absolute = false;
     }
 }
 

@@ -195,7 +195,7 @@ fn locks_that_are_lost_on_their_way_back_leave_their_tags() {
         txn.begin_reconnaissance();
         txn.foresee(&table, b"20", LockKind::Exclusive).unwrap();
         let footprint = txn.end_reconnaissance();
-        let mut parted = txn.part(footprint, Instant::now()).unwrap().unwrap();
+        let mut parted = txn.part(footprint).unwrap().unwrap();
         assert_eq!(parted.advance(0, 1).unwrap(), Advance::Complete);
         txn.rejoin(*parted, Ok(())).unwrap();
         txn.put(&table, b"20", b"new").unwrap();

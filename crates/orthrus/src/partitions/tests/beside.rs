@@ -30,7 +30,7 @@ impl Job for Change {
             txn.foresee(&self.table, &KEY, LockKind::Exclusive).unwrap();
         }
         let footprint = txn.end_reconnaissance();
-        let parted = txn.part(footprint, Instant::now()).unwrap().expect("nobody locks the table");
+        let parted = txn.part(footprint).unwrap().expect("nobody locks the table");
         self.txn = Some(txn);
         Next::Locks(parted)
     }
