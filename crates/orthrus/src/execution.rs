@@ -15,7 +15,8 @@ use crate::{
     queue::discard,
 };
 
-/// Of so many jobs that repeat themselves, one goes to whoever has fewer; of more, if there are more threads to look at.
+/// Of so many jobs that repeat themselves, one goes to whoever has fewer, or lets somebody in who waits elsewhere; of more, if
+/// there are more threads to look at.
 const LOOK_EVERY: usize = 8;
 
 /// What a thread has that runs transactions.
@@ -37,7 +38,7 @@ pub(crate) struct Execution {
     pub(crate) next_queue: usize,
     /// Whether what repeats itself is before what is new.
     pub(crate) again_first: bool,
-    /// Jobs that have repeated themselves since it was looked who has fewer.
+    /// Jobs that have repeated themselves since it was looked at what others have.
     pub(crate) repeated: usize,
     /// What it has told of the jobs that it has.
     pub(crate) told: u64,
@@ -152,16 +153,22 @@ impl Execution {
     }
 
     /// A job wants to begin another transaction. It stays, unless that keeps others out: then it lines up behind them; or another
-    /// thread has fewer: now and then it is looked, and one goes there.
+    /// thread has fewer: now and then it is looked, and one goes there. Now and then it is also looked for those who wait in
+    /// the queue of another thread, which may run a long one.
     fn repeat(&mut self, job: Box<dyn Job>) {
-        if !self.has_room_beside(1) && !self.shared.queues[self.number].is_empty() {
+        self.repeated += 1;
+        let looks = self.repeated >= LOOK_EVERY.max(self.shared.handed.len());
+        if looks {
+            self.repeated = 0;
+        }
+        let others_wait =
+            || if looks { self.shared.has_jobs() } else { !self.shared.queues[self.number].is_empty() };
+        if !self.has_room_beside(1) && others_wait() {
             return self.shared.submit(job);
         }
-        self.repeated += 1;
-        if self.repeated < LOOK_EVERY.max(self.shared.handed.len()) {
+        if !looks {
             return self.again.push_back(job);
         }
-        self.repeated = 0;
         let kept = self.shared.hand_over(job, self.number, self.in_hand() as u64 + 1);
         self.again.extend(kept);
     }

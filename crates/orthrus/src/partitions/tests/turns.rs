@@ -43,6 +43,43 @@ fn what_is_new_keeps_nobody_out() {
     assert!(wait_for(|| partitions.stats().in_flight == 0 && partitions.stats().queued == 0));
 }
 
+/// A thread runs a long one, and the others are full of jobs that repeat themselves: what lay in the queue of the first stayed there
+/// until that one was over.
+#[test]
+fn nobody_is_forgotten_behind_a_long_one_while_the_others_are_full() {
+    let options = PartitionOptions { execution_threads: 3, window: 1, pin_threads: false, ..OPTIONS };
+    let partitions = Partitions::start(options).unwrap();
+    let may_end = Arc::new(AtomicBool::new(false));
+    let long = Arc::new(AtomicBool::new(false));
+    let (begun, over) = (Arc::clone(&long), Arc::clone(&may_end));
+    partitions.submit(Box::new(Does(move || {
+        begun.store(true, Ordering::SeqCst);
+        assert!(wait_for(|| over.load(Ordering::SeqCst)));
+        Next::Done
+    })));
+    assert!(wait_for(|| long.load(Ordering::SeqCst)));
+    let repeating: [Arc<AtomicBool>; 2] = Default::default();
+    for begun in repeating.clone() {
+        let over = Arc::clone(&may_end);
+        partitions.submit(Box::new(Does(move || {
+            begun.store(true, Ordering::SeqCst);
+            if over.load(Ordering::SeqCst) { Next::Done } else { Next::Again }
+        })));
+    }
+    assert!(wait_for(|| repeating.iter().all(|begun| begun.load(Ordering::SeqCst))), "{partitions:?}");
+    let quick = Arc::new(AtomicU64::new(0));
+    for number in 1..=12 {
+        let count = Arc::clone(&quick);
+        partitions.submit(Box::new(Does(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Next::Done
+        })));
+        assert!(wait_for(|| quick.load(Ordering::SeqCst) == number), "{partitions:?}");
+    }
+    may_end.store(true, Ordering::SeqCst);
+    assert!(wait_for(|| partitions.stats().in_flight == 0));
+}
+
 /// Of two jobs that come one right after the other, each wakes a thread of its own. Nobody here wakes by himself.
 #[test]
 fn each_job_wakes_another_sleeper() {
