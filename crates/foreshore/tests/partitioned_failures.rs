@@ -374,6 +374,45 @@ fn a_wait_for_a_table_says_which_limit_ended_it() {
     assert_eq!(lock_timeout(of_it), None);
 }
 
+/// An execution thread waited for locks to make a table, behind a check of the database, which waited for a transaction whose locks
+/// were away: for this thread, to which its answer had come. No detector saw that circle. Now a table is made at once, or a
+/// little later, whether the first run of a body finds it missing or the second.
+#[test]
+fn a_table_that_cannot_be_made_yet_holds_up_nobody() {
+    const NEW: TableDefinition<u32, u64> = TableDefinition::new("new");
+    for declared in [false, true] {
+        let db = open(&FaultyDisk::new(), options([1, 1, 4, 4]), |_| 0);
+        db.transact(|tx| tx.put(NUMBERS, 1, 1)).unwrap();
+        let mut holder = db.begin().unwrap();
+        holder.put(NUMBERS, 1, 2).unwrap();
+        let away = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 3)).unwrap();
+        while db.partition_stats().waits == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let check = thread::spawn({
+            let db = db.clone();
+            move || db.verify()
+        });
+        let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        while db.begin_with(&no_wait).unwrap().put(NUMBERS, 2, 2).is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let plan = if declared { db.plan().read(NUMBERS, 5) } else { db.plan() };
+        // What it makes of the error is nobody's business.
+        let makes = plan.submit(|tx| Ok(tx.put(NEW, 1, 1).is_ok())).unwrap();
+        let refused = TransactOptions { lock_timeout: Some(Duration::from_millis(20)), ..bounded() };
+        let refused = db.plan().options(refused).submit(|tx| tx.put(NEW, 1, 1)).unwrap();
+        assert!(matches!(refused.wait(), Err(Error::LockTimeout(_))));
+        assert!(!away.has_run() && !makes.has_run());
+        holder.commit().unwrap();
+        assert!(away.wait().unwrap());
+        assert!(check.join().unwrap().unwrap().is_sound());
+        assert!(makes.wait().unwrap());
+        assert_eq!(db.transact(|tx| tx.get(NEW, 1)).unwrap(), Some(1));
+        assert_at_rest(&db);
+    }
+}
+
 /// A result is given once. Who asks again is told so, not that something has died.
 #[test]
 #[should_panic(expected = "once more")]

@@ -35,7 +35,7 @@ use crate::{
     options::BeginOptions,
     records::{self, Fields},
     stats::Event,
-    transaction::{Txn, TxnSession, VOLUME},
+    transaction::{Txn, TxnSession, VOLUME, Waiting},
 };
 
 /// Where in a row the root's page id is.
@@ -204,12 +204,12 @@ impl TableInfo {
 }
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. It waits for locks as the one does that needs the table, if there is one: `asker`.
+/// anybody else. `asker`: the one that needs the table, if there is one, and how this one waits for locks then.
 pub(crate) fn create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<&Txn>,
+    asker: Option<(&Txn, &Waiting)>,
 ) -> Result<TableInfo, TxnError> {
     let catalog = &engine.core().catalog;
     if let Some(table) = catalog.get(name) {
@@ -230,13 +230,13 @@ fn try_create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<&Txn>,
+    asker: Option<(&Txn, &Waiting)>,
 ) -> Result<TableInfo, TxnError> {
     let core = engine.core();
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
-    txn.session.waiting = asker.map(|asker| asker.session.waiting.clone()).unwrap_or_default();
-    if asker.is_some_and(|asker| asker.session.has_entered(VOLUME, IntentMode::IX)) {
+    txn.session.waiting = asker.map(|(_, waiting)| waiting.clone()).unwrap_or_default();
+    if asker.is_some_and(|(asker, _)| asker.session.has_entered(VOLUME, IntentMode::IX)) {
         // The lock of the one that asks, which keeps it meanwhile, is above this one, too: to queue for another behind somebody
         // who waits for that one would be to wait for each other, and no detector would see it.
         txn.session.intent(TableId::CATALOG, IntentMode::IX)?;

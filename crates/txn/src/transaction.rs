@@ -5,6 +5,7 @@ mod crowd;
 mod cursor;
 mod escalation;
 mod log_room;
+mod making;
 mod parted;
 mod planned;
 mod reconnaissance;
@@ -21,19 +22,13 @@ use foreshore_env::{
 };
 use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 
-use crate::{
-    catalog::{self, TableInfo},
-    engine::Engine,
-    error::TxnError,
-    pipeline::Place,
-    rollback,
-};
+use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
 pub use cursor::TxnCursor;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME, covers, join};
+pub(crate) use session::{TxnSession, VOLUME, Waiting, covers, join};
 pub(crate) use unlocked::Heats;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
@@ -61,6 +56,7 @@ pub struct Txn {
     pub(crate) finished: bool,
     /// Where the savepoints are, oldest first.
     savepoints: Vec<Lsn>,
+    making: making::Making,
     /// Its place in a pipeline, until it has ended.
     pub(crate) pipeline: Option<Place>,
 }
@@ -77,6 +73,7 @@ impl Txn {
             away: false,
             finished: false,
             savepoints: Vec::new(),
+            making: making::Making::default(),
             pipeline: None,
         }
     }
@@ -120,12 +117,6 @@ impl Txn {
     /// Whether it gets [`LockError::WouldBlock`] instead of waiting for a lock.
     pub fn set_no_wait(&mut self, no_wait: bool) {
         self.session.waiting.no_wait = no_wait;
-    }
-
-    /// As [`Engine::create_table`], for this transaction: by one of its own, which waits for locks no longer than this one would.
-    pub fn create_table(&self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
-        self.check_usable()?;
-        catalog::create_table(&self.session.engine, name, meta, Some(self))
     }
 
     /// A handle by which any thread can cancel it: operations, the commit among them, then give

@@ -20,8 +20,12 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Before it is looked again whether others have let go of a table that they locked: its queue wakes no thread that has more to do.
+/// Before it is looked again whether others have let go of a table that they locked, whose queue wakes no thread that has more to do;
+/// or of what is in the way of making one.
 const TABLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// How a run ends that was refused a table; nobody is told.
+const REFUSED: &str = "a table cannot be made yet";
 
 /// Whose transactions are run.
 pub(super) trait Client: Send {
@@ -56,6 +60,8 @@ pub(super) struct Task<C: Client> {
     tx: Option<Transaction>,
     age: Option<u64>,
     attempts: u32,
+    /// Since when a table cannot be made that it needs.
+    refused: Option<Instant>,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -90,6 +96,7 @@ impl<C: Client> Task<C> {
             tx: None,
             age: None,
             attempts: 0,
+            refused: None,
             then: None,
             told: false,
         }
@@ -109,6 +116,7 @@ impl<C: Client> Task<C> {
         self.deadline = self.options.deadline_from_now();
         self.age = None;
         self.attempts = 0;
+        self.refused = None;
         Next::Again
     }
 
@@ -116,16 +124,22 @@ impl<C: Client> Task<C> {
         self.end(Ended::Failed(error))
     }
 
-    /// A transaction that has nothing yet, and what it will touch.
-    fn try_begin(&mut self, database: &Database) -> Result<(Transaction, Footprint)> {
+    /// A transaction that has nothing yet, and what it will touch; none if it is to be tried again a little later.
+    fn try_begin(&mut self, database: &Database) -> Result<Option<(Transaction, Footprint)>> {
         let Task { client, planner, .. } = self;
         let mut session = Session::Alone(database);
         let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
         self.age = Some(tx.age());
+        // ORTHRUS-3.
+        tx.txn().make_tables_at_once(self.refused);
         let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));
         end_of_a_fork(database);
+        if tx.txn().was_refused_a_table() {
+            self.refused.get_or_insert_with(Instant::now);
+            return tx.rollback().map(|()| None);
+        }
         session.set_up(&mut tx, &self.options, self.deadline);
-        Ok((tx, footprint?))
+        Ok(Some((tx, footprint?)))
     }
 
     /// Parts with its locks, if it has its tables.
@@ -147,7 +161,11 @@ impl<C: Client> Task<C> {
     }
 
     /// Goes on after a run of the body: gives back the locks first.
-    fn after(&mut self, tx: Transaction, result: Result<C::Output>) -> Next {
+    fn after(&mut self, mut tx: Transaction, result: Result<C::Output>) -> Next {
+        let refused = tx.txn().was_refused_a_table();
+        // Whatever the body made of it.
+        let result = if refused { Err(Error::application(REFUSED)) } else { result };
+        self.refused = refused.then(|| self.refused.unwrap_or_else(Instant::now));
         let waits = tx.durability() == Durability::Sync;
         let mut left = None;
         let rollback = |tx: Transaction| tx.rollback_parting().map(|parted| left = parted);
@@ -160,6 +178,7 @@ impl<C: Client> Task<C> {
                 left = parted;
                 Then::End(Ended::Committed(value, ticket, waits))
             }
+            Ok(Run::Failed(_)) if refused => Then::Later(TABLE_PAUSE),
             Ok(Run::Failed(error) | Run::Crowded(error)) | Err(error) => self.again_after(error),
             Ok(Run::Victim(report)) => self.again_after(Error::Deadlock(report)),
         };
@@ -199,7 +218,8 @@ impl<C: Client> Job for Task<C> {
         let begun = self.try_begin(&database);
         self.database = Some(database);
         match begun {
-            Ok((tx, footprint)) => self.part(tx, |txn| txn.part(footprint)),
+            Ok(Some((tx, footprint))) => self.part(tx, |txn| txn.part(footprint)),
+            Ok(None) => Next::Later(TABLE_PAUSE),
             Err(error) => self.fail(error),
         }
     }
