@@ -6,7 +6,7 @@ use foreshore_env::{
         Condvar, Mutex,
         atomic::{
             AtomicBool,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
             fence,
         },
     },
@@ -20,7 +20,8 @@ pub(crate) const LOOKS: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     /// Written by the sleeper. Whoever rings has sent something first and reads this then; the sleeper writes this first and
-    /// looks at what was sent then. A fence lies between the two on both sides, so one of them sees the other.
+    /// looks at what was sent then. A fence lies between the two on both sides, so one of them sees the other. Release, for whoever
+    /// goes on to read `hungry`, with Acquire: it is that of this sleep, or of a later one.
     asleep: AtomicBool,
     /// Whether the sleeper has room for a job, and was not rung for one. Written by it before `asleep`, and read with it, by the same
     /// fences; whoever takes it away wakes the sleeper, which writes it again before it sleeps again.
@@ -52,7 +53,7 @@ impl Bell {
     /// next sleeper.
     pub(crate) fn ring_hungry_after_fence(&self) -> bool {
         let rings =
-            self.asleep.load(Relaxed) && self.hungry.load(Relaxed) && self.hungry.swap(false, Relaxed);
+            self.asleep.load(Acquire) && self.hungry.load(Relaxed) && self.hungry.swap(false, Relaxed);
         if rings {
             self.wake();
         }
@@ -77,7 +78,7 @@ impl Bell {
     pub(crate) fn sleep(&self, until: Instant, hungry: bool, restless: bool, work: impl FnOnce() -> bool) {
         self.hungry.store(hungry, Relaxed);
         self.restless.store(restless, Relaxed);
-        self.asleep.store(true, Relaxed);
+        self.asleep.store(true, Release);
         fence(SeqCst);
         if !work() {
             let mut rung = self.rung.lock();

@@ -102,8 +102,8 @@ impl Member {
                 || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
                 || shared.has_stopped()
         });
-        // Whoever rang it for a job rang nobody else.
-        if hungry && !has_room(execution) && shared.has_jobs() {
+        // Whoever rang it for a job rang nobody else, perhaps in a sleep of before.
+        if execution.is_some() && !has_room(execution) && shared.has_jobs() {
             shared.ring_for_a_job(*number);
         }
     }
