@@ -11,6 +11,10 @@ use crate::{
     partitions::{Actor, Shared},
 };
 
+/// Messages of one sender in a turn. There are others, those who wait, and the end of all: a sender that sends without pause keeps nobody
+/// from them. After a turn with a message there is another turn.
+const ORDERS: usize = 64;
+
 /// A partition, with what whoever looks after it has. It moves between threads.
 pub(crate) struct Control {
     /// Its number.
@@ -56,7 +60,8 @@ impl Control {
         }
         let mut received = false;
         for inbox in 0..self.orders.len() {
-            while let Some(order) = self.orders[inbox].receive() {
+            for _ in 0..ORDERS {
+                let Some(order) = self.orders[inbox].receive() else { break };
                 received = true;
                 match order {
                     Order::Lock { parted, from } => self.advance(parted, from),
