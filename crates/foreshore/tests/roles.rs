@@ -1,7 +1,10 @@
 //! Threads of partitioned execution that go from one role to the other, by how much there is to do.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -95,11 +98,43 @@ fn the_default_numbers_leave_room_for_moves() {
     };
     assert_eq!(roles(&db), (1, 3, 2));
     db.set_control_threads(2);
-    assert!(db.stats().partitioned_moves_to_control >= 1);
+    assert!(wait_for(|| db.stats().partitioned_moves_to_control >= 1));
     for key in 0..50 {
         let submitted = db.plan().write(NUMBERS, key).submit(move |tx| tx.put(NUMBERS, key, 1)).unwrap();
         assert!(!submitted.wait().unwrap());
     }
     assert_eq!(roles(&db).2, 2, "each partition is somebody's");
+    db.close().unwrap();
+}
+
+/// A thread that was to control was in the middle of a long transaction. The partitions that it was to look after were put down for it, and
+/// nothing was locked in them until that one was over; now they stay where they are until it comes by.
+#[test]
+fn partitions_wait_for_nobody_who_is_in_the_middle_of_a_transaction() {
+    let db = open(1, 2);
+    let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    // The second thread, which is the next to control.
+    while !begun.load(Ordering::SeqCst) {
+        let (begun, may_end) = (Arc::clone(&begun), Arc::clone(&may_end));
+        let submitted = db.plan().read(NUMBERS, 1000).submit(move |_| {
+            if thread::current().name().is_some_and(|name| name.ends_with("-1")) {
+                begun.store(true, Ordering::SeqCst);
+                while !may_end.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Ok(())
+        });
+        drop(submitted.unwrap().wait_until(Instant::now() + Duration::from_millis(100)));
+    }
+    db.set_control_threads(2);
+    let soon = Instant::now() + FAR;
+    for key in 0..50 {
+        let submitted = db.plan().write(NUMBERS, key).submit(move |tx| tx.put(NUMBERS, key, 1)).unwrap();
+        assert!(!submitted.wait_until(soon).unwrap(), "{:?}", db.stats());
+    }
+    let roles: Vec<_> = db.stats().partition_threads.iter().map(|thread| thread.role).collect();
+    assert_eq!(roles[1], PartitionRole::Execution);
+    may_end.store(true, Ordering::SeqCst);
     db.close().unwrap();
 }

@@ -100,6 +100,8 @@ impl Member {
             controls.iter_mut().any(|control| control.has_work())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))
                 || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
+                || controls.iter().any(|control| shared.roles.owner(control.partition) != *number)
+                || shared.roles.is_wanted(*number)
                 || shared.has_stopped()
         });
         // Whoever rang it for a job rang nobody else, perhaps in a sleep of before.
@@ -108,13 +110,16 @@ impl Member {
         }
     }
 
-    /// Puts down the partitions that are another's now, and takes up its own; `looks`: whether it also looks if somebody should
+    /// Joins those who control, if it is wanted there; puts down the partitions that are another's now, and takes up its own; `looks`: whether it also looks if somebody should
     /// move.
     fn follow_roles(&mut self, looks: bool) {
         let Member { number, shared, controls, .. } = self;
         let roles = &shared.roles;
         // The first thread always controls: no transaction keeps it from looking.
         if looks && *number == 0 && roles.balance() {
+            shared.ring_all();
+        }
+        if roles.join(*number) {
             shared.ring_all();
         }
         let mut place = 0;

@@ -7,11 +7,14 @@
 //! The threads of the lowest numbers control, the others execute (in automatic mode the same threads may do both, one after the
 //! other). Partitions are dealt out to those who control, in turn. When their number changes, whoever has a partition that is
 //! now another's puts it into its seat, between two turns, and the other takes it from there (ORTHRUS-5).
+//!
+//! A thread that is wanted for control joins those who control by itself, between two turns: it may be in the middle of a long
+//! transaction, and partitions that were put down for it would be nobody's until that has ended.
 
 use foreshore_env::{
     sync::{
         Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -27,9 +30,9 @@ const LEFT: u64 = 70;
 
 /// See the module.
 pub(crate) struct Roles {
-    /// Threads that control now: 1 to the number of partitions. Written under `watch`, or by a test; read by all, sequentially
-    /// consistent: see [`Roles::owner`].
-    controllers: AtomicUsize,
+    /// Threads that control now, 1 to the number of partitions; in the upper half those that are to, no fewer. Raised by who
+    /// joins them, else written under `watch` or by a test; read by all, sequentially consistent: see [`Roles::owner`].
+    controllers: AtomicU64,
     /// Partitions on their way from one thread to another.
     seats: Box<[Mutex<Option<Control>>]>,
     /// How all threads spend their time, in automatic mode.
@@ -37,7 +40,7 @@ pub(crate) struct Roles {
     /// Whoever looks has it.
     watch: Mutex<Watch>,
     begin: Instant,
-    /// Threads that began to control, and that began to execute. Written under `watch`.
+    /// Threads that began to control, and that began to execute. Written by whoever changes `controllers`; no order: figures.
     to_control: AtomicU64,
     to_execution: AtomicU64,
 }
@@ -77,11 +80,20 @@ pub(crate) fn decide(control: u64, execution: u64, controllers: usize, most: usi
     }
 }
 
+/// Threads that control, and those that are to, in one word.
+fn both(controllers: usize, wanted: usize) -> u64 {
+    (wanted as u64) << 32 | controllers as u64
+}
+
+fn halves(word: u64) -> (usize, usize) {
+    ((word & u64::from(u32::MAX)) as usize, (word >> 32) as usize)
+}
+
 impl Roles {
     /// So many `controllers` at first.
     pub(crate) fn new(partitions: usize, controllers: usize, threads: usize) -> Roles {
         Roles {
-            controllers: AtomicUsize::new(controllers),
+            controllers: AtomicU64::new(both(controllers, controllers)),
             seats: (0..partitions).map(|_| Mutex::new(None)).collect(),
             // Until they begin they have nothing to do.
             activities: (0..threads)
@@ -100,7 +112,7 @@ impl Roles {
 
     /// How many threads control.
     pub(crate) fn controllers(&self) -> usize {
-        self.controllers.load(Ordering::SeqCst)
+        halves(self.controllers.load(Ordering::SeqCst)).0
     }
 
     /// The thread that looks after a partition, or soon will. Who sends it something reads this after a fence that follows the
@@ -110,14 +122,37 @@ impl Roles {
         partition % self.controllers()
     }
 
-    /// Lets so many threads control, from now on; whether that is a change. Those who sleep are to be woken then.
-    pub(crate) fn set_controllers(&self, controllers: usize) -> bool {
-        let controllers = controllers.clamp(1, self.most());
-        let before = self.controllers.swap(controllers, Ordering::SeqCst);
-        let (grown, shrunk) = (controllers.saturating_sub(before), before.saturating_sub(controllers));
-        self.to_control.fetch_add(grown as u64, Ordering::Relaxed);
-        self.to_execution.fetch_add(shrunk as u64, Ordering::Relaxed);
-        before != controllers
+    /// Lets so many threads control: if these are fewer, from now on, else as soon as they come by ([`Roles::join`]). Whether
+    /// that is a change. Those who sleep are to be woken then.
+    pub(crate) fn set_controllers(&self, wanted: usize) -> bool {
+        let wanted = wanted.clamp(1, self.most());
+        let set = |word| Some(both(halves(word).0.min(wanted), wanted));
+        let before = match self.controllers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, set) {
+            Ok(before) | Err(before) => before,
+        };
+        let left = halves(before).0.saturating_sub(wanted);
+        self.to_execution.fetch_add(left as u64, Ordering::Relaxed);
+        halves(before).1 != wanted
+    }
+
+    /// Whether a thread is to join those who control.
+    pub(crate) fn is_wanted(&self, thread: usize) -> bool {
+        let (controllers, wanted) = halves(self.controllers.load(Ordering::SeqCst));
+        thread == controllers && controllers < wanted
+    }
+
+    /// The same, and it does. All are to be woken then: some have partitions for it, and it may not be the last to join.
+    pub(crate) fn join(&self, thread: usize) -> bool {
+        let joins = |word| {
+            let (controllers, wanted) = halves(word);
+            (thread == controllers && controllers < wanted).then(|| both(controllers + 1, wanted))
+        };
+        let joined = self.is_wanted(thread)
+            && self.controllers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, joins).is_ok();
+        if joined {
+            self.to_control.fetch_add(1, Ordering::Relaxed);
+        }
+        joined
     }
 
     /// The most threads that may control: one executes at least.
@@ -172,7 +207,7 @@ impl Roles {
         idle_since.store(0, Ordering::Relaxed);
     }
 
-    /// Looks, if it is time, whether a thread should move, and moves it; whether it did.
+    /// Looks, if it is time, whether a thread should move, and has it moved; whether that is so.
     pub(crate) fn balance(&self) -> bool {
         self.balance_at(self.now_ns())
     }
@@ -260,11 +295,16 @@ mod tests {
             let busy: Vec<u64> =
                 (0..6).map(|thread| if thread < controllers - 1 { 100 } else { 30 }).collect();
             assert!(pass(&roles, period, &busy));
+            assert_eq!(roles.controllers(), controllers - 1, "it has not come by");
+            assert!(!roles.join(controllers) && roles.join(controllers - 1) && !roles.join(controllers));
             assert_eq!((roles.controllers(), roles.moves()), (controllers, (controllers as u64 - 1, 1)));
         }
         assert!(!pass(&roles, 7, &[100, 100, 100, 100, 30, 30]), "there are no more partitions");
         assert!(pass(&roles, 8, &[10, 10, 10, 10, 100, 90]));
         assert_eq!((roles.controllers(), roles.moves()), (3, (3, 2)));
+        // Nobody joins who is not wanted any more.
+        assert!(roles.set_controllers(4) && roles.is_wanted(3) && !roles.set_controllers(4));
+        assert!(roles.set_controllers(3) && !roles.join(3));
         // Who has had nothing to do since long before is idle, though it says nothing in between.
         (0..3).for_each(|thread| roles.rests_from(thread, 9 * PERIOD + 1));
         assert!(roles.balance_at(11 * PERIOD));
