@@ -10,6 +10,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     pin::Pin,
+    process,
     task::{Context, Poll, Waker},
 };
 
@@ -85,6 +86,7 @@ impl<R> Cell<R> {
         if let Some(waker) = waker {
             // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs, too.
             let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            end_of_a_fork(self.partitions.is_forked());
         }
     }
 
@@ -224,6 +226,14 @@ fn lost(path: &Path, partitions: &Partitions) -> Error {
     // Whoever dies drops what it has, and only then stops the others.
     let is_closed = partitions.has_stopped() && !partitions.is_poisoned();
     if is_closed { Error::Closed { path } } else { Error::ThreadDied { path } }
+}
+
+/// Ends the process if what was called on one of the threads has forked and this is the fork: nobody is here to whom it could
+/// return.
+fn end_of_a_fork(is_fork: bool) {
+    if is_fork {
+        process::abort();
+    }
 }
 
 /// One transaction, and where its result goes.

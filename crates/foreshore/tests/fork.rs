@@ -7,8 +7,8 @@ use std::{
     fs, io,
     os::unix::process::CommandExt,
     process::{Command, abort},
-    sync::mpsc,
-    task::{Context, Poll, Waker},
+    sync::{Arc, mpsc},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -17,8 +17,11 @@ use foreshore::{
     CommitTicket, Database, Durability, Error, Options, Plan, Procedure, Result, TableDefinition,
     TransactOptions, Transaction,
 };
+use foreshore_env::sync::Mutex;
 
 const TABLE: TableDefinition<u32, u32> = TableDefinition::new("table");
+/// `SIGABRT`.
+const ABORTED: i32 = 6;
 /// What hangs in the fork ends it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -149,8 +152,6 @@ fn in_the_first_process(home: &std::path::Path) {
 /// what it touches runs twice, the first time to find that out.
 #[test]
 fn a_fork_that_returns_from_a_submitted_body_ends() {
-    /// `SIGABRT`.
-    const ABORTED: i32 = 6;
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory.path().join("db"));
     for (panics, declared) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -178,6 +179,76 @@ fn a_fork_that_returns_from_a_submitted_body_ends() {
         }
     }
     assert_eq!(db.transact(|tx| tx.get(TABLE, 1)).unwrap(), Some(1));
+    db.close().unwrap();
+}
+
+/// The same of what else is called on these threads: where a procedure draws or is told, and where somebody is woken.
+#[test]
+fn a_fork_that_returns_from_a_procedure_or_a_waker_ends() {
+    /// Forks once, where it is told of its first transaction or where it draws the second one.
+    struct Forks(bool, Option<mpsc::Sender<i32>>, u32);
+
+    fn fork_once(told: &mut Option<mpsc::Sender<i32>>) {
+        if let Some(told) = told.take() {
+            // SAFETY: as above.
+            let child = unsafe { fork() };
+            if child != 0 {
+                told.send(child).unwrap();
+            }
+        }
+    }
+
+    impl Procedure for Forks {
+        fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+            self.2 += 1;
+            if self.2 > 1 && !self.0 {
+                fork_once(&mut self.1);
+            }
+            (self.2 <= 3).then(|| plan.read(TABLE, 0))
+        }
+
+        fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+            tx.get(TABLE, 0).map(drop)
+        }
+
+        fn ended(&mut self, _: Result<CommitTicket>) {
+            if self.0 {
+                fork_once(&mut self.1);
+            }
+        }
+    }
+
+    struct ForksWoken(Mutex<Option<mpsc::Sender<i32>>>);
+
+    impl Wake for ForksWoken {
+        fn wake(self: Arc<Self>) {
+            fork_once(&mut self.0.lock());
+        }
+    }
+
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory.path().join("db"));
+    let (told, children) = mpsc::channel();
+    for ended in [false, true] {
+        let serving = db.serve(&TransactOptions::default(), [Forks(ended, Some(told.clone()), 0)]).unwrap();
+        assert_eq!(serving.wait().unwrap()[0].2, 4);
+    }
+    let (go, may_go) = mpsc::channel::<()>();
+    let body = move |_: &mut Transaction| {
+        let _ = may_go.recv();
+        Ok(())
+    };
+    let mut submitted = db.plan().write(TABLE, 1).submit(body).unwrap();
+    let waker = Waker::from(Arc::new(ForksWoken(Mutex::new(Some(told)))));
+    assert!(std::pin::Pin::new(&mut submitted).poll(&mut Context::from_waker(&waker)).is_pending());
+    go.send(()).unwrap();
+    submitted.wait().unwrap();
+    drop(waker);
+    for _ in 0..3 {
+        let child = children.recv_timeout(PATIENCE).unwrap();
+        assert!(child > 0, "there was no fork");
+        assert_eq!(status_of(child) & 0x7F, ABORTED);
+    }
     db.close().unwrap();
 }
 

@@ -16,7 +16,7 @@ use foreshore_env::{
 use foreshore_orthrus::Partitions;
 
 use super::{
-    Ended, lost,
+    Ended, end_of_a_fork, lost,
     task::{Client, Task},
 };
 use crate::{
@@ -208,13 +208,15 @@ impl<P: Procedure> Client for Served<P> {
         };
         let steps = planner.take_steps();
         // All that it could draw would meet the same.
-        let over = matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. }));
+        let over =
+            matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. } | Error::Forked { .. }));
         let drawn = catch_unwind(AssertUnwindSafe(|| {
             if let Some(procedure) = &mut self.procedure {
                 procedure.ended(result);
             }
             if over { None } else { self.draw(database.as_ref()?, steps) }
         }));
+        end_of_a_fork(self.desk.partitions.is_forked());
         match drawn {
             Ok(Some(drawn)) => {
                 (*options, *planner) = drawn;

@@ -1,15 +1,12 @@
 //! Transactions on the side of those who run them.
 
-use std::{
-    panic::{AssertUnwindSafe, Location, catch_unwind},
-    process,
-};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use foreshore_env::time::{Duration, Instant};
 use foreshore_orthrus::{Job, Next};
 use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
 
-use super::Ended;
+use super::{Ended, end_of_a_fork};
 use crate::{
     Durability,
     database::Database,
@@ -133,7 +130,7 @@ impl<C: Client> Task<C> {
         // ORTHRUS-3.
         tx.txn().make_tables_at_once(self.refused);
         let footprint = planner.footprint(&mut tx, &mut |tx| nested::within(|| client.run(tx)));
-        end_of_a_fork(database);
+        end_of_a_fork(database.engine().is_forked());
         if tx.txn().was_refused_a_table() {
             self.refused.get_or_insert_with(Instant::now);
             return tx.rollback().map(|()| None);
@@ -230,7 +227,7 @@ impl<C: Client> Job for Task<C> {
             Ok(()) => {
                 let ran = catch_unwind(AssertUnwindSafe(|| nested::within(|| self.client.run(&mut tx))));
                 if let Some(database) = &self.database {
-                    end_of_a_fork(database);
+                    end_of_a_fork(database.engine().is_forked());
                 }
                 match ran {
                     Ok(result) => result,
@@ -271,12 +268,5 @@ impl<C: Client> Drop for Task<C> {
         }
         let database = client.end(Ended::Lost, database, planner, options);
         debug_assert!(database.is_none(), "nobody is left to run another one");
-    }
-}
-
-/// Ends the process if a body has forked and this is the fork: nobody is here to whom it could return.
-fn end_of_a_fork(database: &Database) {
-    if database.engine().is_forked() {
-        process::abort();
     }
 }
