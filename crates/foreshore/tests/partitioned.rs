@@ -497,6 +497,15 @@ fn closing_ends_what_is_not_done() {
     }
 }
 
+/// The threads were started for a database that was closed, and nobody ended them.
+#[test]
+fn no_threads_are_started_for_a_closed_database() {
+    let db = filled([2, 1, 4, 4], &[], 1);
+    db.close().unwrap();
+    assert!(matches!(db.plan().submit(|_| Ok(())), Err(Error::Closed { .. })));
+    assert!(db.stats().partition_threads.is_empty());
+}
+
 /// When the result is there, the database can be opened anew, and has what was promised.
 #[test]
 fn what_was_waited_for_survives_a_power_failure() {

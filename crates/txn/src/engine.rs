@@ -251,6 +251,14 @@ impl Engine {
         &self.core.pool
     }
 
+    /// Whether anything can be done with it.
+    ///
+    /// # Errors
+    /// It is closed, has stopped, or belongs to the process that this one is a fork of.
+    pub fn check_open(&self) -> Result<()> {
+        self.core.check_open()
+    }
+
     /// Whether this process is a fork of the one that opened the database: nothing can be done with it here.
     pub fn is_forked(&self) -> bool {
         self.core.life.check_process().is_err()

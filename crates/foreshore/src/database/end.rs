@@ -15,15 +15,22 @@ impl Database {
     /// Of the disk; [`Error::Forked`](crate::Error::Forked), and nothing happens, in a fork of the process that opened it.
     pub fn close(&self) -> Result<()> {
         self.inner.check_process()?;
-        drop(self.inner.starts_partitions.lock());
-        if let Some(partitions) = self.inner.partitions.get() {
-            partitions.stop();
-        }
-        self.inner.engine.close().map_err(|error| self.inner.error(error))
+        self.inner.stop_partitions();
+        let closed = self.inner.engine.close();
+        // Those that somebody has started meanwhile; nobody starts any from now on.
+        self.inner.stop_partitions();
+        closed.map_err(|error| self.inner.error(error))
     }
 }
 
 impl Inner {
+    fn stop_partitions(&self) {
+        drop(self.starts_partitions.lock());
+        if let Some(partitions) = self.partitions.get() {
+            partitions.stop();
+        }
+    }
+
     /// Fails in a fork, before anything is asked for that waits for others.
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.engine.is_forked() { Err(self.error(StorageError::Forked)) } else { Ok(()) }

@@ -25,6 +25,8 @@ impl Database {
         if let Some(partitions) = inner.partitions.get() {
             return Ok(partitions);
         }
+        // Whoever closes it looks for threads after that, too.
+        inner.engine.check_open().map_err(|error| inner.error(error))?;
         let started = Partitions::start(self.options().partitions()).map_err(|source| Error::Io {
             action: "start the threads of partitioned execution of".to_owned(),
             path: self.path().to_path_buf(),
