@@ -75,6 +75,20 @@ impl LogTurns {
         }
     }
 
+    /// The same for somebody who does not sleep: whether to look again a little later. `since`: since when it lets him pass.
+    pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
+        if !self.is_out() {
+            *since = None;
+            return false;
+        }
+        let began = *since.get_or_insert_with(Instant::now);
+        let waits = Instant::now() < earlier(began + PATIENCE, deadline);
+        if !waits {
+            *since = None;
+        }
+        waits
+    }
+
     #[cold]
     fn wait_for_the_end(&self, deadline: Option<Instant>) {
         let until = earlier(Instant::now() + PATIENCE, deadline);
@@ -146,4 +160,37 @@ impl Drop for Turn<'_> {
 
 fn earlier(one: Instant, other: Option<Instant>) -> Instant {
     other.map_or(one, |other| one.min(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_env::sync::Arc;
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+    use crate::{Database, TransactOptions};
+
+    /// Submitted transactions began beside whoever was to fill the log alone. They wait, for a while; but those that do not wait do not.
+    #[test]
+    fn submitted_transactions_let_a_turn_pass() {
+        let db = Database::builder().disk(Arc::new(FaultyDisk::new())).open("/db").unwrap();
+        let turns = &db.inner().log_turns;
+        let mut turn = None;
+        assert!(turns.again(&mut turn, None));
+        let begun = Instant::now();
+        let submitted = db.plan().submit(|_| Ok(())).unwrap();
+        let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        db.plan().options(no_wait).submit(|_| Ok(())).unwrap().wait().unwrap();
+        let hurried = TransactOptions { deadline: Some(LOOK_EVERY), ..TransactOptions::default() };
+        db.plan().options(hurried).submit(|_| Ok(())).unwrap().wait().unwrap();
+        assert!(!submitted.has_run() || begun.elapsed() >= PATIENCE);
+        drop(turn.take());
+        submitted.wait().unwrap();
+        assert!(turns.again(&mut turn, None));
+        let begun = Instant::now();
+        db.plan().submit(|_| Ok(())).unwrap().wait().unwrap();
+        assert!(begun.elapsed() >= PATIENCE);
+        drop(turn);
+        db.close().unwrap();
+    }
 }

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Before it is looked again whether others have let go of a table that they locked, whose queue wakes no thread that has more to do;
-/// or of what is in the way of making one.
-const TABLE_PAUSE: Duration = Duration::from_millis(1);
+/// or of what is in the way of making one; or whether the log is somebody's alone.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a run ends that was refused a table; nobody is told.
 const REFUSED: &str = "a table cannot be made yet";
@@ -59,6 +59,8 @@ pub(super) struct Task<C: Client> {
     attempts: u32,
     /// Since when a table cannot be made that it needs.
     refused: Option<Instant>,
+    /// Since when it lets somebody pass who has the log alone.
+    lets_pass: Option<Instant>,
     /// What is to be done when the locks have left.
     then: Option<Then<C::Output>>,
     /// The client knows how the last one ended.
@@ -94,6 +96,7 @@ impl<C: Client> Task<C> {
             age: None,
             attempts: 0,
             refused: None,
+            lets_pass: None,
             then: None,
             told: false,
         }
@@ -123,6 +126,11 @@ impl<C: Client> Task<C> {
 
     /// A transaction that has nothing yet, and what it will touch; none if it is to be tried again a little later.
     fn try_begin(&mut self, database: &Database) -> Result<Option<(Transaction, Footprint)>> {
+        let log_turns = &database.inner().log_turns;
+        // DB-10.
+        if !self.options.no_wait && log_turns.is_to_pass(&mut self.lets_pass, self.deadline) {
+            return Ok(None);
+        }
         let Task { client, planner, .. } = self;
         let mut session = Session::Alone(database);
         let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
@@ -148,7 +156,7 @@ impl<C: Client> Task<C> {
         match part(tx.txn()) {
             Ok(parted) => {
                 self.tx = Some(tx);
-                parted.map_or(Next::Later(TABLE_PAUSE), Next::Locks)
+                parted.map_or(Next::Later(PAUSE), Next::Locks)
             }
             Err(error) => {
                 let error = tx.fail(error);
@@ -175,7 +183,7 @@ impl<C: Client> Task<C> {
                 left = parted;
                 Then::End(Ended::Committed(value, ticket, waits))
             }
-            Ok(Run::Failed(_)) if refused => Then::Later(TABLE_PAUSE),
+            Ok(Run::Failed(_)) if refused => Then::Later(PAUSE),
             Ok(Run::Failed(error) | Run::Crowded(error)) | Err(error) => self.again_after(error),
             Ok(Run::Victim(report)) => self.again_after(Error::Deadlock(report)),
         };
@@ -216,7 +224,7 @@ impl<C: Client> Job for Task<C> {
         self.database = Some(database);
         match begun {
             Ok(Some((tx, footprint))) => self.part(tx, |txn| txn.part(footprint)),
-            Ok(None) => Next::Later(TABLE_PAUSE),
+            Ok(None) => Next::Later(PAUSE),
             Err(error) => self.fail(error),
         }
     }
