@@ -132,11 +132,15 @@ impl<R> Cell<R> {
 impl<R> Submitted<R> {
     /// Waits for the result: what the body returned, committed as durably as the options say.
     ///
+    /// Its locks are given back just behind the result, by other threads: who asks for one of them without waiting
+    /// ([`TransactOptions::no_wait`]) may still be refused.
+    ///
     /// # Errors
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran;
     /// [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a panic where
-    /// something is dropped that a body has captured): this transaction is not committed, and nothing runs that is submitted
-    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only.
+    /// something is dropped that a body has captured or returned): this transaction is not committed, and nothing runs that is submitted
+    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only. Who was
+    /// refused because others have filled the log with it is told so at once, not run again alone.
     ///
     /// # Panics
     /// If the body has panicked under locks, with what it said. It has left no trace. And if the handle has given its result before,

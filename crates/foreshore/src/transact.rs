@@ -65,7 +65,8 @@ pub struct TransactOptions {
     pub execution: Option<Execution>,
     /// A name for deadlock reports and lists of lock holders.
     pub label: Option<Arc<str>>,
-    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock.
+    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock. One of a submitted transaction may be held for a moment
+    /// after its result is there.
     pub no_wait: bool,
     /// Whether others give way rather than this one, where one of several has to: those of the lowest priority do, and among
     /// equals [`Options::deadlock_policy`](crate::Options::deadlock_policy) decides. For long transactions that would be
