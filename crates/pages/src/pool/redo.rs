@@ -5,6 +5,9 @@
 //! damaged for another reason, and [`BufferPool::finish_redo`] says so.
 //!
 //! Images and formats are applied without reading the page: every later record of the page follows in the log.
+//!
+//! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: who wrote it died before
+//! his sync, or that failed, and then the kernel takes the cache for clean. So it is written again before the log is released.
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -51,10 +54,11 @@ impl BufferPool {
         lsn: Lsn,
         apply: impl FnOnce(&PageWords) -> Result<()>,
     ) -> Result<()> {
+        // Also a page that is skipped (PAGE-18).
+        page.place().frame.mark_dirty(lsn);
         if page.lsn() >= lsn && !planted(Fault::RedoUnconditional) {
             return Ok(());
         }
-        page.place().frame.mark_dirty(lsn);
         apply(page.words()).map_err(|error| self.fatal(error))?;
         page.applied(lsn);
         Ok(())
@@ -84,10 +88,10 @@ impl BufferPool {
         }
         self.space.extend_to(self, id)?;
         let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
+        page.place().frame.mark_dirty(lsn);
         if known && page.lsn() >= lsn {
             return Ok(());
         }
-        page.place().frame.mark_dirty(lsn);
         write(&mut page).map_err(|error| self.fatal(error))?;
         page.words().set_page_id(id);
         page.words().set_lsn(lsn);

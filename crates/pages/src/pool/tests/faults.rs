@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use foreshore_base::{Lsn, PageId, StorageError, limits::PAGE_BYTES};
-use foreshore_testkit::FaultyDisk;
+use foreshore_env::thread;
+use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::is_corrupt_page;
 use crate::{
     PoolOptions,
-    testing::{DATA, World, options, over_all},
+    testing::{DATA, SET, World, options, over_all},
 };
 
 /// A database of 40 pages on disk, page n with the number n; the pages and the horizon to recover from.
@@ -88,7 +89,7 @@ fn a_page_from_behind_the_log_s_end_is_found() {
     let world = World::create(16);
     let id = world.allocate(1).unwrap();
     let horizon = world.pool.sweep().unwrap();
-    let early = world.disk.after_crash(foreshore_testkit::CrashMode::DropUnsynced);
+    let early = world.disk.after_crash(CrashMode::DropUnsynced);
     world.set(id, 64, 2).unwrap();
     world.pool.sweep().unwrap();
     // The log loses what it had called durable; the data file does not.
@@ -166,4 +167,43 @@ fn a_missing_data_file_is_refused() {
         World::recover(disk, &options(8), horizon).map(|_| ()),
         Err(StorageError::Corrupted { .. })
     ));
+}
+
+/// A sync of the data file fails, the process starts again, the machine does not, and the power fails after the recovery. The page
+/// was prepared before a sweep and its record came behind the horizon (PAGE-8, the straddle), so the first record that redo meets
+/// of it is no image: redo read the page from the kernel's cache, found all of its records there, and left it clean. It was never
+/// written again, and what was committed was gone with the log that the next checkpoint released.
+#[test]
+fn what_only_the_cache_has_after_a_failed_sync_is_written_again() {
+    // The log syncs nothing that the test does not ask for.
+    let world = World::create_with_a_lazy_log(16);
+    let id = world.allocate(1).unwrap();
+    world.pool.sweep().unwrap();
+    let before = world.pool.horizon();
+    let horizon = thread::scope(|scope| {
+        let mut page = world.pool.exclusive(id).unwrap();
+        page.prepare().unwrap();
+        let sweep = scope.spawn(|| world.pool.sweep().unwrap());
+        while world.pool.horizon() == before {
+            thread::yield_now();
+        }
+        let payload: [&[u8]; 3] = [&id.0.to_le_bytes(), &72_u64.to_le_bytes(), &2_u64.to_le_bytes()];
+        let lsn = world.append(SET, &payload).unwrap();
+        page.words().set_u64(72, 2);
+        page.applied(lsn);
+        drop(page);
+        sweep.join().unwrap()
+    });
+    world.set(id, 80, 3).unwrap();
+    world.flush_log().unwrap();
+    world.pool.write_dirty(|_| true).unwrap();
+    world.disk.fail_sync(world.disk.counts().syncs + 1);
+    world.pool.flush_all().unwrap_err();
+
+    let again = World::recover(world.disk.after_kill(), &options(16), horizon).unwrap();
+    assert_eq!(again.get(id, 80).unwrap(), 3);
+    let horizon = again.pool.sweep().unwrap();
+    let last =
+        World::recover(again.disk.after_crash(CrashMode::DropUnsynced), &options(16), horizon).unwrap();
+    assert_eq!([64, 72, 80].map(|offset| last.get(id, offset).unwrap()), [1, 2, 3]);
 }
