@@ -100,9 +100,10 @@ fn in_transaction(
     let slot = core.transactions.claim(session.0.txn, tail)?;
     core.transactions.begin_change(slot, tail);
     let result = change(&mut session).map_err(without_locks);
-    let ended = end(core, &mut session.0, result.is_ok());
+    // Stopped before the slot is free: nothing counts as settled then that was not undone (TXN-39).
+    let ended = settle(core, end(core, &mut session.0, result.is_ok()));
     core.transactions.release(slot);
-    settle(core, ended)?;
+    ended?;
     result
 }
 
