@@ -10,9 +10,10 @@ use crate::segment::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, SEGMENT_HEADER_BYTES}
 /// The LSN of the first record of a new log.
 pub const FIRST_LSN: Lsn = Lsn(SEGMENT_HEADER_BYTES);
 
-/// The smallest circular buffer: a block that is not full yet, what is left of a segment, a header and the longest record fit together.
+/// The smallest circular buffer: a block that is not full yet, what is left of a segment, a header and the longest record fit together,
+/// and as much for a mark.
 const MIN_BUFFER_BYTES: usize = 256 << 10;
-const _: () = assert!(BLOCK_BYTES + 2 * MAX_RECORD_BYTES + SEGMENT_HEADER_BYTES as usize <= MIN_BUFFER_BYTES);
+const _: () = assert!(BLOCK_BYTES + 3 * MAX_RECORD_BYTES + SEGMENT_HEADER_BYTES as usize <= MIN_BUFFER_BYTES);
 /// The bounds of [`LogOptions::flush_interval`].
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(24 * 3600));
 

@@ -12,7 +12,12 @@ use crate::{
         self, Gathered, HEADER_BYTES, MARK_BYTES, MAX_RECORD_BYTES, MAX_TXN, RecordHeader, RecordKind, padded,
     },
     insert::{Claimed, Purpose, Refused, Request},
+    segment::SEGMENT_HEADER_BYTES,
 };
+
+/// Bytes of the ring that only the log's own records take, so that a full one does not cost a mark: that of one, behind the rest of a
+/// segment and the next one's header.
+const KEPT_FOR_MARK_BYTES: u64 = SEGMENT_HEADER_BYTES + 2 * padded(MARK_BYTES);
 
 /// A claimed place. Dropped before it is published, it poisons: the flusher could never pass it.
 pub(super) struct Claim<'a> {
@@ -116,16 +121,16 @@ impl Core {
     /// Whether the log may end at `end` (WAL-10, WAL-13). What was allowed stays allowed.
     #[inline]
     fn check_claim(&self, purpose: Purpose, end: u64) -> Result<(), Refused> {
-        let limit = match purpose {
-            Purpose::Forward => self.work_bytes,
-            Purpose::Rollback => self.capacity_bytes,
-            Purpose::Own => u64::MAX,
+        let (limit, kept) = match purpose {
+            Purpose::Forward => (self.work_bytes, KEPT_FOR_MARK_BYTES),
+            Purpose::Rollback => (self.capacity_bytes, KEPT_FOR_MARK_BYTES),
+            Purpose::Own => (u64::MAX, 0),
         };
         if end.saturating_sub(self.low_water.load(Ordering::Relaxed)) > limit || end > LAST_POSITION {
             Err(Refused::LogFull)
         } else if let (Purpose::Forward, Some(none_left)) = (purpose, self.lacks_space(end)) {
             Err(if none_left { Refused::LogFull } else { Refused::NoRoom })
-        } else if self.ring.taken(end) > self.ring.bytes() {
+        } else if self.ring.taken(end) + kept > self.ring.bytes() {
             Err(Refused::NoRoom)
         } else {
             Ok(())

@@ -88,7 +88,9 @@ impl Flusher {
         let begun = Instant::now();
         let durable = core.durable();
         let mark = if self.marked == durable { None } else { core.append_mark(durable) };
-        self.marked = durable;
+        if mark.is_some() {
+            self.marked = durable;
+        }
         let written = core.ring.written();
         if written == durable && core.published(written, core.tail()).next == written {
             self.stalls.wait();

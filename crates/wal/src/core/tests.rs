@@ -102,6 +102,23 @@ fn happens(done: impl Fn() -> bool) -> bool {
     done()
 }
 
+/// The flusher does not wait for room, so whoever had filled the ring had filled it for the mark, too; and none was made with the next
+/// batch, for it passed for made.
+#[test]
+fn a_full_ring_has_room_for_a_mark() {
+    for kind in LogInsert::ALL {
+        for purpose in [Purpose::Forward, Purpose::Rollback] {
+            // Nobody empties the ring.
+            let (core, _) = make(kind);
+            let request = Request { bytes: HEADER_BYTES as u64, purpose, hint: 0 };
+            while let Ok(claim) = core.claim(request) {
+                publish(claim);
+            }
+            assert!(core.append_mark(core.durable()).is_some(), "{kind:?} {purpose:?}");
+        }
+    }
+}
+
 #[test]
 fn a_stalled_append_holds_up_only_what_follows_it() {
     for kind in LogInsert::ALL {
