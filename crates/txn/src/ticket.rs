@@ -88,8 +88,8 @@ impl Future for CommitTicket {
         let known = cell.lock().replace(context.waker().clone()).is_some();
         // The committer takes the waker out when it is through; whoever finds none is not known to it.
         if !known && self.core.committer.add(self.lsn, Waiter::Ticket(cell)).is_err() {
-            // Closed: all was made durable, or could not be.
-            return Poll::Ready(self.outcome().unwrap_or(Err(unknown(StorageError::Closed))));
+            // It is being closed, which makes all durable or fails. The flush needs nobody but the log, so the committer may wait for it, too.
+            return Poll::Ready(self.wait());
         }
         self.outcome().map_or(Poll::Pending, Poll::Ready)
     }
@@ -100,5 +100,42 @@ impl Drop for CommitTicket {
         if let Some(cell) = &self.waker {
             cell.lock().take();
         }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use std::{path::Path, task::Waker};
+
+    use foreshore_env::{disk::Disk, thread, time::Duration};
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+    use crate::{BeginOptions, Engine, EngineOptions};
+
+    /// Who polled while the database was being closed, when the committer had ended and the log had not, was told that the outcome of
+    /// his commit was unknown. Then it became durable.
+    #[test]
+    fn a_ticket_that_is_polled_during_a_close_is_answered_by_the_log() {
+        let disk = FaultyDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let engine = Engine::open(shared, Path::new("db"), &EngineOptions::default()).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        disk.hold_syncs(true);
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        txn.put(&table, b"key", b"value").unwrap();
+        let mut ticket = txn.commit_pipelined().unwrap();
+        thread::scope(|scope| {
+            let close = scope.spawn(|| engine.close());
+            while engine.core().committer.add(Lsn::ZERO, Waiter::Ticket(Arc::default())).is_ok() {
+                thread::yield_now();
+            }
+            let polled =
+                scope.spawn(move || Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop())));
+            thread::sleep(Duration::from_millis(30));
+            disk.hold_syncs(false);
+            assert!(matches!(polled.join().unwrap(), Poll::Ready(Ok(()))));
+            close.join().unwrap().unwrap();
+        });
     }
 }
