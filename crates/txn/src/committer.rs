@@ -25,7 +25,8 @@ use foreshore_lock::LockOwner;
 
 use crate::{core::Core, pipeline::Shared};
 
-/// Transactions whose locks wait here at a time, at most: each keeps one of the places of open transactions.
+/// Transactions whose locks wait here at a time, at most, but for those that this thread itself has run: each keeps one of the
+/// places of open transactions.
 const MAX_PARKED: usize = 256;
 
 /// Where the one who is to be woken leaves his waker; empty when he has gone.
@@ -70,7 +71,8 @@ impl Committer {
     pub(crate) fn add(&self, lsn: Lsn, waiter: Waiter) -> Result<(), Waiter> {
         let mut queue = self.queue.lock();
         let parks = matches!(waiter, Waiter::Locks(_));
-        while parks && queue.parked >= MAX_PARKED && !queue.gone {
+        // Somebody may commit where he is woken, on the very thread that would make room.
+        while parks && queue.parked >= MAX_PARKED && !queue.gone && !is_here() {
             queue = self.room.wait(queue);
         }
         if queue.gone {

@@ -184,6 +184,39 @@ fn what_a_waker_does_is_nothing_to_others() {
     assert!(get(&mut begin(&engine), &table, b"last").unwrap().is_some());
 }
 
+/// A task that was polled where it was woken, on the thread that gives locks back, and committed more there than may leave their locks to
+/// that thread, waited for ever for itself to make room.
+#[test]
+fn who_is_woken_may_commit_there_as_often_as_he_likes() {
+    const COMMITS: u32 = 300;
+    struct Writer(Arc<Engine>, TableInfo, AtomicU32);
+    impl Wake for Writer {
+        fn wake(self: Arc<Self>) {
+            for number in 0..COMMITS {
+                let mut txn = begin(&self.0);
+                txn.put(&self.1, &number.to_be_bytes(), b"value").unwrap();
+                txn.commit(Durability::Lazy).unwrap();
+            }
+            self.2.store(1, Ordering::SeqCst);
+        }
+    }
+    let (disk, engine, table) = made(&kind(EarlyLockRelease::Off));
+    disk.hold_syncs(true);
+    let mut txn = begin(&engine);
+    txn.put(&table, b"a", b"1").unwrap();
+    let mut ticket = txn.commit_pipelined().unwrap();
+    let writer = Arc::new(Writer(Arc::clone(&engine), table.clone(), AtomicU32::new(0)));
+    let waker = Waker::from(Arc::clone(&writer));
+    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    disk.hold_syncs(false);
+    until("all has been committed", || writer.2.load(Ordering::SeqCst) == 1);
+    until("the locks are given back", || is_free(&engine, &table, &0_u32.to_be_bytes()));
+    drop((ticket, waker, writer));
+    engine.flush().unwrap();
+    until("all locks are given back", || is_free(&engine, &table, &(COMMITS - 1).to_be_bytes()));
+    assert_sound(&engine, "commits on the thread that wakes");
+}
+
 #[test]
 fn a_reader_that_saw_nothing_new_has_a_ticket_that_is_through() {
     let (disk, engine, table) = made(&tiny());
