@@ -307,7 +307,8 @@ impl Core {
         let record = Checkpoint {
             redo,
             analysis,
-            next_txn: self.transactions.next_txn(),
+            // Numbers beyond the last were drawn in vain: the log refuses them.
+            next_txn: self.transactions.next_txn().min(records::MOST_TRANSACTIONS),
             last_overflow: self.trees.next_overflow.load(Ordering::Relaxed),
             next_table: self.catalog.next_table(),
             open: if planted(Fault::OpenForgotten) { Vec::new() } else { seen.open },

@@ -5,7 +5,7 @@ use foreshore_env::{disk::Disk, thread};
 use foreshore_testkit::{CrashMode, FaultyDisk};
 
 use super::*;
-use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions};
+use crate::{BeginOptions, Durability, Engine, EngineOptions, LogOptions, TxnError};
 
 /// Who was preempted between his look at the log's tail and his first slot announces a place that a checkpoint has released
 /// meanwhile. The next checkpoint made recovery begin there, and the database could not be opened again: "… is not in the log".
@@ -35,6 +35,33 @@ fn an_announcement_that_comes_late_does_not_reach_below_the_log() {
     engine.checkpoint().unwrap();
     let again = open(&disk.after_crash(CrashMode::DropUnsynced));
     assert!(again.table("t").unwrap().is_some());
+}
+
+/// A record whose transaction had the last number that there is made a database that could be opened once more, and then never again:
+/// the next checkpoint said a number that no sound one says.
+#[test]
+fn when_the_numbers_of_transactions_have_run_out_the_database_is_still_opened() {
+    let mut disk = FaultyDisk::new();
+    let open = |disk: &FaultyDisk| {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap()
+    };
+    let engine = open(&disk);
+    engine.create_table("t", b"").unwrap();
+    let last = TxnId(records::MOST_TRANSACTIONS - 1);
+    let lsn = engine.core().log.append(last, Lsn::ZERO, records::COMMIT, &[]).unwrap();
+    engine.log().flush(lsn).unwrap();
+    for _ in 0..3 {
+        disk = disk.after_crash(CrashMode::DropUnsynced);
+        let engine = open(&disk);
+        let table = engine.table("t").unwrap().unwrap();
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        assert!(txn.get(&table, b"key", |_| ()).unwrap().is_none());
+        let refused = txn.put(&table, b"key", b"value");
+        assert!(matches!(refused, Err(TxnError::Storage(StorageError::LimitExceeded { .. }))), "{refused:?}");
+        drop(txn);
+        engine.checkpoint().unwrap();
+    }
 }
 
 /// The checkpointer had its order, and somebody else took a checkpoint before it came to that: it took a second one at once, after which
