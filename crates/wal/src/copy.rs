@@ -1,4 +1,7 @@
 //! Copying the log while it is in use, for a backup.
+//!
+//! Each record is checked on its way: what has rotted is found while the original may still be repaired. The copy ends with a mark for
+//! all of it (WAL-7), so that damage to its last batch is known for damage, too, and not taken for a torn tail.
 
 use std::path::Path;
 
@@ -6,12 +9,16 @@ use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::disk::{Disk, OpenMode};
 
 use crate::{
+    core::Core,
+    frame::{MARK_BYTES, MAX_RECORD_BYTES, RecordKind, padded},
     log::Log,
-    segment::{self, HEADER_USED_BYTES, NOTE_OFFSET, SEGMENT_HEADER_BYTES, no_record},
+    segment::{self, HEADER_USED_BYTES, NOTE_OFFSET, SEGMENT_HEADER_BYTES, no_record, unsound},
 };
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 256 << 10;
+// A whole record at least.
+const _: () = assert!(CHUNK_BYTES >= MAX_RECORD_BYTES as u64);
 
 impl Log {
     /// Copies what is durable of the log now, from the segment that holds `from` on, into an empty directory, durably;
@@ -21,7 +28,7 @@ impl Log {
     /// to it that nothing from `from` on is released meanwhile.
     ///
     /// # Errors
-    /// `Io`; `Corrupted` if a part of the log has been released.
+    /// `Io`; `Corrupted` if a part of the log has been released, or a record from `from` on is not sound.
     pub fn copy_to(
         &self,
         from: Lsn,
@@ -57,14 +64,59 @@ impl Log {
                     .file
                     .read_exact_at(&mut buffer, position - base)
                     .map_err(StorageError::io("read", &source.path))?;
-                file.write_all_at(&buffer, position - base).map_err(failed("write"))?;
-                position += count;
-                copied(count)?;
+                // What lies before `from` nobody needs.
+                let Run { bytes, ends_segment } = match from.0.saturating_sub(position) {
+                    0 => sound_run(core, &buffer, position)?,
+                    before => Run { bytes: count.min(before), ends_segment: false },
+                };
+                let sound = &buffer[..bytes as usize];
+                file.write_all_at(sound, position - base).map_err(failed("write"))?;
+                // The rest of a segment that has ended is void.
+                let step = if ends_segment { last - position } else { bytes };
+                position += step;
+                copied(step)?;
+            }
+            let mark = geometry.place(end, MARK_BYTES as u64).start;
+            if mark == end && geometry.base(mark) == base {
+                let bytes = core.seal.encode_mark(Lsn(mark), Lsn(end));
+                file.write_all_at(&bytes, mark - base).map_err(failed("write"))?;
             }
             file.sync().map_err(failed("sync"))?;
             base += geometry.segment_bytes();
         }
         disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
         Ok(Lsn(end))
+    }
+}
+
+/// Sound records, one behind the other.
+struct Run {
+    bytes: u64,
+    /// The last of them ends its segment.
+    ends_segment: bool,
+}
+
+/// The records that `bytes`, which were read at `position`, hold whole.
+fn sound_run(core: &Core, bytes: &[u8], position: u64) -> Result<Run> {
+    let mut done = 0;
+    loop {
+        let start = core.geometry.next_start(position + done);
+        if start != position + done {
+            // What is left of the segment takes no record.
+            return Ok(Run { bytes: bytes.len() as u64, ends_segment: true });
+        }
+        match core.seal.parse(&bytes[done as usize..], Lsn(start)) {
+            Some((header, length)) => {
+                done += padded(length);
+                if header.kind == RecordKind::SEGMENT_END {
+                    return Ok(Run { bytes: done, ends_segment: true });
+                }
+            }
+            None if done > 0 => return Ok(Run { bytes: done, ends_segment: false }),
+            None => return Err(unsound(Lsn(start))),
+        }
+        if done == bytes.len() as u64 {
+            return Ok(Run { bytes: done, ends_segment: false });
+        }
     }
 }

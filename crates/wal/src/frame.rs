@@ -193,6 +193,19 @@ impl Seal {
         sound.then_some((header, length))
     }
 
+    /// A mark that stands at `at` and says that all below `durable` is durable.
+    pub(crate) fn encode_mark(self, at: Lsn, durable: Lsn) -> [u8; MARK_BYTES] {
+        let header = RecordHeader { lsn: at, prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
+        let (words, payload) = (header_words(&header), durable.0.to_le_bytes());
+        let checksum = self.checksum(MARK_BYTES, &words, &[&payload]);
+        let mut mark = [0; MARK_BYTES];
+        let all = [first_word(MARK_BYTES, checksum), words[0], words[1], words[2], durable.0];
+        for (place, word) in mark.chunks_exact_mut(WORD_BYTES).zip(all) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        mark
+    }
+
     /// What a mark at the start of `bytes` says was durable.
     pub(crate) fn parse_mark(self, bytes: &[u8], at: Lsn) -> Option<Lsn> {
         match self.parse(bytes, at) {

@@ -221,3 +221,9 @@ pub(crate) fn decode_header(
 pub(crate) fn no_record(lsn: Lsn, low: Lsn, tail: Lsn) -> StorageError {
     StorageError::corrupt_log(lsn, format!("no record starts there; the log goes from {low} to {tail}"))
 }
+
+/// A record that is not as it was written.
+#[cold]
+pub(crate) fn unsound(lsn: Lsn) -> StorageError {
+    StorageError::corrupt_log(lsn, "the record that starts there does not match its checksum")
+}

@@ -7,7 +7,7 @@ use super::Core;
 use crate::{
     frame::{self, HEADER_BYTES, RecordHeader},
     ring::Found,
-    segment::no_record,
+    segment::{no_record, unsound},
 };
 
 /// How many bytes are read at first for a record of unknown length.
@@ -62,9 +62,7 @@ impl Core {
         if let Some(length) = frame::record_length(buffer).filter(|&length| length > buffer.len()) {
             fill(buffer, length as u64)?;
         }
-        let (header, length) = self.seal.parse(buffer, lsn).ok_or_else(|| {
-            StorageError::corrupt_log(lsn, "the record that starts there does not match its checksum")
-        })?;
+        let (header, length) = self.seal.parse(buffer, lsn).ok_or_else(|| unsound(lsn))?;
         strip(buffer, length);
         Ok(header)
     }
