@@ -107,6 +107,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         self.write_parts_at(parts, offset)
     }
 
+    /// Nothing will be [streamed](DiskFile::stream_at) soon: gives back what was taken for that.
+    fn end_stream(&self) {}
+
     /// Makes contents and length durable. After an error nothing may be assumed about what is on the disk, and a
     /// second call that succeeds proves nothing.
     fn sync(&self) -> io::Result<()>;

@@ -137,6 +137,10 @@ impl DiskFile for FatalFile {
         })
     }
 
+    fn end_stream(&self) {
+        self.file.end_stream();
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.steps.around(|| self.file.sync())
     }

@@ -1,6 +1,8 @@
 //! The file system.
 #![allow(clippy::disallowed_types)]
 
+mod past_cache;
+
 use std::{
     collections::HashMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -8,11 +10,8 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
-
-#[cfg(target_os = "linux")]
-use std::os::fd::AsRawFd;
 
 use rustix::{fs::OFlags, io::Errno};
 #[cfg(target_os = "linux")]
@@ -23,6 +22,7 @@ use rustix::{
 
 use super::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts};
 use crate::process::Owner;
+use past_cache::PastCache;
 
 /// Permission bits of files: the owner alone.
 const FILE_MODE: u32 = 0o600;
@@ -93,7 +93,7 @@ impl Disk for RealDisk {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
         // To open it once more would make what is open to be read a file that can be written.
-        let past_cache = if mode == OpenMode::Read { OnceLock::from(None) } else { OnceLock::new() };
+        let past_cache = if mode == OpenMode::Read { PastCache::none() } else { PastCache::default() };
         Ok(Arc::new(RealFile { file, owner: Owner::here(), past_cache }))
     }
 
@@ -232,8 +232,7 @@ struct RealFile {
     file: File,
     /// Who opened it.
     owner: Owner,
-    /// The same file, opened to be written past the system's cache when that was wanted first; `None` if it cannot be.
-    past_cache: OnceLock<Option<File>>,
+    past_cache: PastCache,
 }
 
 impl DiskFile for RealFile {
@@ -271,6 +270,10 @@ impl DiskFile for RealFile {
             return Ok(());
         }
         self.write_parts_at(parts.split_at(done).1, offset + done as u64)
+    }
+
+    fn end_stream(&self) {
+        self.past_cache.close();
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -336,8 +339,8 @@ impl RealFile {
 
     /// Writes whole blocks to where one begins, as far as that goes past the cache; how much that was.
     fn write_past_cache(&self, blocks: Parts<'_>, offset: u64) -> io::Result<usize> {
-        let Some(file) = self.past_cache.get_or_init(|| open_past_cache(&self.file)) else { return Ok(0) };
-        write_blocks(blocks.len(), |done| write_parts(file, blocks.split_at(done).1, offset + done as u64))
+        let Some(file) = self.past_cache.file(&self.file) else { return Ok(0) };
+        write_blocks(blocks.len(), |done| write_parts(&file, blocks.split_at(done).1, offset + done as u64))
     }
 
     fn extend(&self, bytes: u64) -> io::Result<()> {
@@ -381,18 +384,6 @@ fn write_blocks(bytes: usize, mut write: impl FnMut(usize) -> io::Result<usize>)
         }
     }
     Ok(done)
-}
-
-/// Opens a file that is open once more, whatever its name is by now, to be written past the system's cache.
-#[cfg(target_os = "linux")]
-fn open_past_cache(file: &File) -> Option<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_past_cache(_: &File) -> Option<File> {
-    None
 }
 
 #[cfg(test)]

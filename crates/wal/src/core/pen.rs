@@ -151,9 +151,9 @@ impl Pen {
         Unsynced { ended, last, position: core.ring.written() }
     }
 
-    /// So many segments that were written to their end are durable, and the next one is admitted.
+    /// So many segments that were written to their end are durable, and the next one is admitted. They stay open to be read.
     pub(super) fn end_sync(&mut self, ended: usize) {
-        self.ended.drain(..ended);
+        self.ended.drain(..ended).for_each(|segment| segment.file.end_stream());
     }
 }
 

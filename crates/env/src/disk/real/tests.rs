@@ -285,7 +285,7 @@ fn a_stream_goes_through_the_cache_where_there_is_no_way_past_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let opened = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    let file = RealFile { file: opened, owner: Owner::here(), past_cache: OnceLock::from(None) };
+    let file = RealFile { file: opened, owner: Owner::here(), past_cache: PastCache::none() };
     let (piece, mut memory) = ([7; PIECE], Memory::new(PIECE, 0));
     let parts = memory.gather(&piece, [PIECE / WORD_BYTES, 0]);
     file.stream_at(parts, 0).unwrap();
@@ -293,8 +293,32 @@ fn a_stream_goes_through_the_cache_where_there_is_no_way_past_it() {
 
     // What cannot be written is said.
     let read_only = File::open(&path).unwrap();
-    let file = RealFile { file: read_only, owner: Owner::here(), past_cache: OnceLock::from(None) };
+    let file = RealFile { file: read_only, owner: Owner::here(), past_cache: PastCache::none() };
     assert!(file.stream_at(parts, 0).is_err());
+}
+
+/// Each segment of a log kept a second descriptor for as long as it was part of the log.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_end_of_a_stream_gives_its_descriptor_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = RealDisk.open(&path, OpenMode::CreateNew).unwrap();
+    let descriptors = || {
+        let all =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        all.filter(|target| *target == path).count()
+    };
+    let (piece, mut memory) = ([7; PIECE], Memory::new(PIECE, 0));
+    for offset in [0, PIECE as u64] {
+        // There may be no way past the cache.
+        file.stream_at(memory.gather(&piece, [PIECE / WORD_BYTES, 0]), offset).unwrap();
+        assert!((1..=2).contains(&descriptors()));
+        file.end_stream();
+        file.end_stream();
+        assert_eq!(descriptors(), 1);
+    }
+    assert_eq!(fs::read(&path).unwrap(), [7; 2 * PIECE]);
 }
 
 /// A second descriptor, by which the stream goes, must not give what the first was not opened for.
