@@ -35,9 +35,9 @@ pub use lock_table::LockTable;
 pub struct Options {
     /// Make the database when the directory is absent or empty. Default: true.
     pub create: bool,
-    /// Open it to be read: not a byte of it changes, a directory that may not be written will do, and others may have it
-    /// open in the same way at the same time. Writes fail with [`Error::ReadOnly`]. After a crash, what was not closed
-    /// is recovered in memory, at most 1 GiB of it. Default: false.
+    /// Open it to be read: not a byte of it changes, a directory that may not be written will do, and others may have it open in the same way
+    /// at the same time. Writes fail with [`Error::ReadOnly`]. After a crash, what was not closed is recovered in memory, at most 1 GiB of it.
+    /// What no sync covers may be read then: a power failure takes it back, unless somebody has opened it to write. Default: false.
     pub read_only: bool,
     /// Memory for pages, in bytes, 512 KiB to 32,767 GiB. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,
@@ -55,9 +55,9 @@ pub struct Options {
     pub cleaners: usize,
     /// How nodes of tables are latched by those who read. Default: hybrid.
     pub latch_mode: LatchMode,
-    /// Most bytes of the log that may be needed. Its files take at most two segments more on the disk, since the first and the last of
-    /// them are needed in part; a database that was made with larger segments keeps their size. Transactions that are open at the same time must fit in three eighths of
-    /// it: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
+    /// Most bytes of the log that may be needed; no more than 512 files of it count, since each is open. On the disk it may take two more, for the
+    /// first and the last are needed in part; a database that was made with larger ones keeps their size. Transactions that are open at the
+    /// same time must fit in three eighths: the rest is kept so that every one of them can be rolled back. Default: 4 GiB.
     pub log_bytes: u64,
     /// Size of a file of the log, 256 KiB to 256 MiB, rounded up to a power of two; fixed when the database is made. There are as many
     /// as hold what may come next and what would take it back if the disk were full, so with the defaults at least two: eight thirds

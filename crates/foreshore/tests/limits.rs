@@ -359,6 +359,26 @@ fn log_files(directory: &Path) -> u64 {
     files.map(|file| (file.ino(), file.len())).collect::<HashMap<_, _>>().into_values().sum()
 }
 
+/// A large log of small files stopped the database for good where the process may have no more files open.
+#[test]
+fn no_more_files_of_the_log_count_than_may_be_open() {
+    const SEGMENT: u64 = 256 << 10;
+    for (log_bytes, capacity) in
+        [(512 * SEGMENT - 8, 512 * SEGMENT - 8), (512 * SEGMENT, 512 * SEGMENT), (4 << 30, 512 * SEGMENT)]
+    {
+        let options = Options { log_bytes, log_segment_bytes: SEGMENT, ..small() };
+        let disk = Arc::new(FaultyDisk::new());
+        let open =
+            |options| Database::builder().options(options).disk(Arc::<FaultyDisk>::clone(&disk)).open("/db");
+        let db = open(options.clone()).unwrap();
+        assert_eq!(db.log_retention().capacity_bytes, capacity);
+        db.close().unwrap();
+        // Its segments are what they were made.
+        let db = open(Options { log_segment_bytes: 4 * SEGMENT, ..options }).unwrap();
+        assert_eq!(db.log_retention().capacity_bytes, capacity);
+    }
+}
+
 #[test]
 fn files_of_the_log() {
     const SEGMENT: u64 = 256 << 10;

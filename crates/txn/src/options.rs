@@ -87,14 +87,6 @@ impl Default for EngineOptions {
     }
 }
 
-impl EngineOptions {
-    /// The most that the log may grow between two checkpoints, whatever of it is images: appends are refused at three eighths of the
-    /// capacity, and the log cannot be shortened before a checkpoint is complete.
-    pub(crate) fn most_growth(&self) -> u64 {
-        self.log.capacity_bytes / 8
-    }
-}
-
 /// What is done when the log is full and no checkpoint can shorten it, because an open transaction needs it.
 ///
 /// Under either policy a transaction during which a sixteenth of the room that changes have was filled, or another one, and which has

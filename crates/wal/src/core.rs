@@ -35,8 +35,14 @@ use foreshore_env::{
 };
 
 use crate::{
-    doze::Doze, frame::Seal, insert::Inserter, options::LogOptions, ring::Ring, scan::Found,
-    segment::Geometry, store::Store,
+    doze::Doze,
+    frame::Seal,
+    insert::Inserter,
+    options::{LogOptions, work_bytes},
+    ring::Ring,
+    scan::Found,
+    segment::Geometry,
+    store::Store,
 };
 use flusher::Flusher;
 use pen::Pen;
@@ -131,6 +137,7 @@ impl Core {
         let Found { store, geometry, last, end: tail, sealed } = found;
         // An empty log has nothing that a mark could prove.
         let bare = !sealed && tail > low;
+        let capacity_bytes = options.capacity(geometry.segment_bytes(), tail.saturating_sub(low));
         let timer = Timer { flush: None, mark: bare.then(|| Instant::now() + options.interval()) };
         Core {
             inserter: Inserter::new(options.insert, geometry, tail, options.buffer() as u64 / BLOCKS_OF_RING),
@@ -158,8 +165,8 @@ impl Core {
             seal: Seal::new(log_id),
             geometry,
             store,
-            capacity_bytes: options.capacity_bytes,
-            work_bytes: options.work_bytes(),
+            capacity_bytes,
+            work_bytes: work_bytes(capacity_bytes),
             flush_interval: options.interval(),
             latency: options.latency,
             past_cache: options.past_cache,

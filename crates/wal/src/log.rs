@@ -242,7 +242,7 @@ impl Log {
         self.core.capacity_bytes
     }
 
-    /// The most that ordinary appends may fill: [`LogOptions::work_bytes`].
+    /// The most that ordinary appends may fill: three eighths of the capacity.
     pub fn work_bytes(&self) -> u64 {
         self.core.work_bytes
     }

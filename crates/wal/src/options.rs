@@ -26,9 +26,12 @@ pub struct LogOptions {
     /// Bytes in the circular buffer, up to the next power of two, 256 KiB to 1 GiB.
     pub buffer_bytes: usize,
     /// The most that the log may hold between the low-water mark and its tail. Ordinary appends are refused past
-    /// [`LogOptions::work_bytes`]; the rest is for rollbacks, commits and checkpoints. Files may take two
+    /// three eighths of it; the rest is for rollbacks, commits and checkpoints. Files may take two
     /// segments more (WAL-15), up to [`LogOptions::SPARE_SEGMENTS`] that wait for their next use among them.
     pub capacity_bytes: u64,
+    /// No more segments count for the capacity, because each is an open file: [`Log::capacity_bytes`](crate::Log::capacity_bytes) says
+    /// how much that is. No bound by default.
+    pub most_segments: u64,
     /// What every sync takes longer than the disk needs: another disk's latency, to measure with. None by default.
     pub latency: Duration,
     /// How long a record waits at most for its flush to begin if nobody asks for one, and how long the log is quiet before
@@ -48,10 +51,11 @@ impl LogOptions {
     /// Recycled segments that are kept for their next use.
     pub const SPARE_SEGMENTS: usize = 16;
 
-    /// The most that ordinary appends may fill: three eighths of the capacity. What takes a change back may be longer than
-    /// the change (by 8 bytes for 48 at worst), and may have to log pages anew.
-    pub fn work_bytes(&self) -> u64 {
-        self.capacity_bytes / 8 * 3
+    /// The most that a log of such segments may hold that has `used` when it is opened. A longer one than is made now can still take that
+    /// back.
+    pub(crate) fn capacity(&self, segment_bytes: u64, used: u64) -> u64 {
+        let most = self.most_segments.saturating_mul(segment_bytes).max(used.div_ceil(3).saturating_mul(8));
+        self.capacity_bytes.min(most)
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -67,16 +71,41 @@ impl LogOptions {
     }
 }
 
+/// The most that ordinary appends may fill of a log that may hold so much: three eighths. What takes a change back may be longer than
+/// the change (by 8 bytes for 48 at worst), and may have to log pages anew.
+pub(crate) fn work_bytes(capacity_bytes: u64) -> u64 {
+    capacity_bytes / 8 * 3
+}
+
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
             segment_bytes: 16 << 20,
             buffer_bytes: 8 << 20,
             capacity_bytes: 4 << 30,
+            most_segments: u64::MAX,
             latency: Duration::ZERO,
             flush_interval: Duration::from_millis(100),
             insert: LogInsert::default(),
             past_cache: true,
         }
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    /// One that was made without the bound may be longer than it allows.
+    #[test]
+    fn what_a_log_has_when_it_is_opened_can_be_taken_back() {
+        let options = LogOptions { capacity_bytes: 1 << 40, most_segments: 512, ..LogOptions::default() };
+        let most = 512 * MIN_SEGMENT_BYTES;
+        assert_eq!(options.capacity(MIN_SEGMENT_BYTES, most / 8 * 3), most);
+        for used in [most / 2, most, 5 * most + 1] {
+            let capacity = options.capacity(MIN_SEGMENT_BYTES, used);
+            assert!(work_bytes(capacity + 8) >= used && capacity > most, "{used}");
+        }
+        assert_eq!(options.capacity(MIN_SEGMENT_BYTES, 1 << 40), 1 << 40);
     }
 }

@@ -10,6 +10,8 @@ use super::{Options, check::MAX_LOCK_BUCKETS};
 const BUCKETS_PER_PAGE: usize = 4;
 /// The fewest of them.
 const FEWEST_BUCKETS: usize = 1 << 16;
+/// Files of the log that count: each is open, and a process may usually have a thousand.
+const MOST_LOG_FILES: u64 = 512;
 
 impl Options {
     /// For partitioned execution.
@@ -41,6 +43,7 @@ impl Options {
                 segment_bytes: self.log_segment_bytes,
                 buffer_bytes: self.log_buffer_bytes,
                 capacity_bytes: self.log_bytes,
+                most_segments: MOST_LOG_FILES,
                 flush_interval: self.flush_interval,
                 latency: self.log_latency,
                 insert: self.log_insert,

@@ -265,14 +265,17 @@ impl Place<'_> {
         let catalog = BTree::open(&trees, TableId::CATALOG, content.catalog_root);
         let mut core = self.assemble(&below, trees, catalog, control, history.next_txn, history.report());
         recovery::undo_losers(&mut core, history, observer)?;
-        core.growth.set_target(self.target(&core.recovery));
+        core.growth.set_target(self.target(&core.log, &core.recovery));
         below.keep();
         Ok(core)
     }
 
-    fn target(&self, recovery: &RecoveryReport) -> Target {
+    fn target(&self, log: &Log, recovery: &RecoveryReport) -> Target {
         let options = self.options;
-        Target::new(options.checkpoint_bytes, options.most_growth(), options.recovery_target, recovery)
+        // Whatever of it is images: appends are refused at three eighths of the capacity, and the log cannot be shortened before a
+        // checkpoint is complete.
+        let most = log.capacity_bytes() / 8;
+        Target::new(options.checkpoint_bytes, most, options.recovery_target, recovery)
     }
 
     fn trees(&self, below: &Below) -> Arc<TreeEnv> {
@@ -307,7 +310,7 @@ impl Place<'_> {
             locks: LockManager::new(&locks),
             transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
             catalog: Catalog::new(catalog, content.overflow_root),
-            growth: Growth::new(self.target(&recovery), content.redo),
+            growth: Growth::new(self.target(&below.log, &recovery), content.redo),
             committer: Committer::default(),
             backups: Pins::default(),
             read_only: self.options.read_only,

@@ -39,6 +39,24 @@ fn five_eighths_of_the_capacity_are_for_ending_work() {
     log.close().unwrap();
 }
 
+/// Each segment is an open file, and nothing bounded their number: a log of small ones stopped for good where the process may open no
+/// more.
+#[test]
+fn small_segments_bound_the_capacity() {
+    let disk = FaultyDisk::new();
+    let most = 16 * SEGMENT;
+    for (wanted, capacity) in [(most - 8, most - 8), (most, most), (most + 8, most), (1 << 40, most)] {
+        let options = LogOptions { capacity_bytes: wanted, most_segments: 16, ..options() };
+        let log = Log::create(shared(&disk), directory(), LOG_ID, &options).unwrap();
+        assert_eq!((log.capacity_bytes(), log.work_bytes()), (capacity, capacity / 8 * 3));
+        log.close().unwrap();
+        // It keeps the size of its segments.
+        let larger = LogOptions { segment_bytes: 2 * SEGMENT, ..options };
+        let log = Log::open(shared(&disk), directory(), LOG_ID, FIRST_LSN, &larger).unwrap();
+        assert_eq!(log.capacity_bytes(), capacity);
+    }
+}
+
 #[test]
 fn released_segments_become_the_next_ones_and_files_do_not_add_up() {
     let disk = FaultyDisk::new();
