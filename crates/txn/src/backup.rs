@@ -4,7 +4,7 @@
 //! 2. `control.backup`, a control file that says so, is the first file of the copy: what has it is no database yet, and opening
 //!    it says what it is.
 //! 3. The pages, each as the data file has it at some moment: as a crash would leave them.
-//! 4. The log from the pin to its durable end. All that a page shows is in it: pages are written after their records.
+//! 4. The log from the pin to its durable end, each record checked, and a mark under it. All that a page shows is in it: pages are written after their records.
 //! 5. `control.backup` becomes `control`, and the copy a database: one that crashed when step 4 began. Opening it recovers it.
 //!
 //! TXN-30: a copy has its control file when all else is durable in it, and whatever lacks it is not opened.

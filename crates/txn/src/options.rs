@@ -17,7 +17,8 @@ pub struct EngineOptions {
     pub create: bool,
     /// Open it to be read: not a byte of it changes, others may have it open in the same way, and transactions that write
     /// fail. What recovery has to repeat after a crash, it repeats in memory: at most
-    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), else opening fails. Nothing is made, whatever `create` says.
+    /// [`READ_ONLY_BYTES`](crate::READ_ONLY_BYTES), else opening fails. Nothing is made, whatever `create` says. What it reads may be in the
+    /// system's cache only (TXN-40).
     pub read_only: bool,
     /// The log.
     pub log: LogOptions,
