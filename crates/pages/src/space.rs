@@ -255,8 +255,6 @@ impl Space {
     /// Lengthens the file if it still has `seen` pages, and no compaction that could make way for it. Disk full is an error before anything has changed.
     fn grow(&self, pool: &BufferPool, seen: u64) -> Result<()> {
         let mut reserved = self.growing.lock();
-        // The file may be somebody else's by now (PAGE-13).
-        pool.check_open()?;
         let pages = self.page_count();
         if pages != seen || self.map().lock().lift_ceiling() {
             return Ok(());
@@ -351,7 +349,6 @@ impl Space {
 impl BufferPool {
     /// See [`Space::grow_ahead`].
     pub(crate) fn grow_ahead(&self, seen: u64) -> Result<()> {
-        self.check_open()?;
         self.space.grow_ahead(self, seen)
     }
 
@@ -377,8 +374,9 @@ fn growth(pages: u64) -> u64 {
 }
 
 /// Reserves space for `pages` pages, of which the first ones have it already; returns them. A file system may look at each page
-/// that it is asked for, whether it has space or not.
+/// that it is asked for, whether it has space or not. By the holder of `growing`; the file of a closed pool may be another's (PAGE-13).
 fn reserve(pool: &BufferPool, reserved: &mut u64, pages: u64) -> Result<u64> {
+    pool.check_open()?;
     let bytes = |pages: u64| pages * PAGE_BYTES as u64;
     if pages > *reserved {
         pool.file
