@@ -61,7 +61,8 @@ impl<'p> Appended<'p> {
 pub(crate) fn records<'p>(change: &Change<'p>) -> Option<Vec<Appended<'p>>> {
     let mut reader = Reader(change.data);
     let records: Option<Vec<_>> = (0..change.number).map(|_| Appended::decode(&mut reader)).collect();
-    records.filter(|records| !records.is_empty() && reader.0.is_empty())
+    let ascend = |records: &[Appended<'_>]| records.is_sorted_by(|one, next| one.key < next.key);
+    records.filter(|records| !records.is_empty() && reader.0.is_empty() && ascend(records))
 }
 
 /// Puts the records into the page, from `slot` on. They fit, and belong there.

@@ -86,24 +86,25 @@ fn undo_append(
     };
     let tree = Tree { env, table: change.table, root };
     let mut rest = records.as_slice();
-    while let Some(last) = rest.last() {
+    while let Some((last, others)) = rest.split_last() {
         let target = Target::Key(last.key);
         let landing = tree.leaf(Patience::ENDLESS, target)?;
         let Some(page) = tree.latch(Patience::ENDLESS, landing.page, target, 0)? else { continue };
         let view = page.view();
-        let (before, here) = rest.split_at(rest.partition_point(|record| !view.encloses(record.key)));
+        let (before, here) = rest.split_at(others.partition_point(|record| !view.encloses(record.key)));
         let live = here.iter().filter_map(|record| match Place::of(view, record.key) {
             Place::Live(slot) => Some((slot, record.key)),
             _ => None,
         });
         let live: Vec<_> = live.collect();
         if let [(slot, key), ..] = live[..] {
-            let further = live[live.len() - 1].0.0 - slot.0;
-            let slots = (slot.0..=slot.0 + further).map(SlotIndex);
+            let last = live[live.len() - 1].0;
+            let slots = (slot.0..=last.0).map(SlotIndex);
             if slots.filter(|&slot| !view.slot(slot).flags().ghost).count() != live.len() {
                 let detail = format!("the append at LSN {} has other records between its own", header.lsn);
                 return Err(damaged(page.id(), detail));
             }
+            let further = last.0 - slot.0;
             let undo_next = if before.is_empty() { header.prev } else { header.lsn };
             let change = Change { slot, key, data: &[], ..*change };
             take_back(env, undo_next, &change, Step::Bury(further), record::BURY, page, chain)?;

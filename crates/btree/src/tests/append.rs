@@ -160,6 +160,27 @@ fn undo_of_an_append_survives_a_crash_at_every_step() {
     }
 }
 
+/// A log or a page that is damaged behind a right checksum: no record of anybody else is buried, and undo ends.
+#[test]
+fn an_append_that_makes_no_sense_is_not_taken_back() {
+    let rig = Rig::new(usize::MAX);
+    let (mut session, mut other) = (NoLocks::new(TxnId(1)), NoLocks::new(TxnId(2)));
+    let entry = |key: &[u8]| (key.to_vec(), b"v".to_vec());
+    assert_eq!(rig.tree.append(&mut session, &[entry(b"a"), entry(b"c")]).unwrap(), Append::Done);
+    rig.tree.insert(&mut other, b"b", b"v").unwrap();
+    let (mut chain, mut payload) = (*session.chain(), Vec::new());
+    let header = rig.log.read(chain.last, &mut payload).unwrap();
+    let error = undo(&rig.env, &rig.tables(), &header, &payload, &mut chain).unwrap_err();
+    assert!(error.to_string().contains("other records between"), "{error}");
+    let place = payload.iter().position(|byte| *byte == b'c').unwrap();
+    for key in *b"Aa" {
+        payload[place] = key;
+        let error = undo(&rig.env, &rig.tables(), &header, &payload, &mut chain).unwrap_err();
+        assert!(error.to_string().contains("makes no sense"), "{error}");
+    }
+    assert_eq!((rig.contents().len(), chain.last), (3, session.chain().last));
+}
+
 fn finish_undo(rig: &Rig, chain: &mut TxnChain, next: Lsn) {
     let (tables, mut lsn, mut payload) = (rig.tables(), next, Vec::new());
     while lsn > Lsn::ZERO {
