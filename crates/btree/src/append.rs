@@ -180,6 +180,11 @@ impl<'a> Tree<'a> {
         let run = std::iter::once(of_first).chain(following);
         loop {
             let page = self.leaf_for(session.patience(), first_key)?;
+            let last = page.view().slot_count().checked_sub(1).map(SlotIndex);
+            if last.is_some_and(|last| page.view().compare_key(last, first_key).is_ge()) {
+                // Redo would refuse it.
+                return Err(misplaced(page.id()).into());
+            }
             let records = self.that_fit(page.view(), run.clone())?;
             if records.is_empty() {
                 self.split_and_adopt(session.patience(), page, first_key, Urgency::Forward)?;

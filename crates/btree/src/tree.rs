@@ -210,19 +210,20 @@ impl BTree {
 }
 
 impl Tree<'_> {
-    /// The highest key, a ghost's too. Nobody may change the tree meanwhile.
+    /// The highest key, a ghost's too. Nobody may change the tree meanwhile; but pages may leave their frames to others.
     pub(crate) fn last_key(&self) -> Result<Option<Vec<u8>>> {
         let mut bound: Option<Vec<u8>> = None;
         loop {
             let target = bound.as_deref().map_or(Target::Last, Target::Below);
             let leaf = self.leaf(Patience::ENDLESS, target)?.page;
             let view = leaf.view();
-            if let Some(last) = view.slot_count().checked_sub(1) {
-                return Ok(Some(crate::node::key_of(view, SlotIndex(last))));
-            }
-            match crate::node::low_fence(view) {
-                Some(low) => bound = Some(low),
-                None => return Ok(None),
+            let last =
+                view.slot_count().checked_sub(1).map(|last| crate::node::key_of(view, SlotIndex(last)));
+            let low = crate::node::low_fence(view);
+            match (leaf.validate(), last, low) {
+                (false, ..) => {}
+                (true, None, Some(low)) => bound = Some(low),
+                (true, last, _) => return Ok(last),
             }
         }
     }

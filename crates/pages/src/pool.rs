@@ -102,6 +102,8 @@ pub struct PoolOptions {
     pub read_ahead: usize,
     /// For salvage: pages may be newer than the log, redo passes over those that cannot be read, and the header page is not needed.
     pub salvage: bool,
+    /// What is written is kept in memory and lost at the end: what the file has already need not be written again (PAGE-18).
+    pub transient: bool,
 }
 
 impl Default for PoolOptions {
@@ -116,6 +118,7 @@ impl Default for PoolOptions {
             free_space: FreeSpaceKind::default(),
             read_ahead: 32,
             salvage: false,
+            transient: false,
         }
     }
 }
@@ -143,8 +146,9 @@ pub struct BufferPool {
     pub(crate) space: Space,
     pub(crate) counters: Counters,
     frame_wait: Duration,
-    /// See [`PoolOptions::salvage`].
+    /// See [`PoolOptions::salvage`] and [`PoolOptions::transient`].
     salvage: bool,
+    transient: bool,
     /// Held by whoever sweeps, or cuts the file: one at a time.
     pub(crate) sweeping: Mutex<()>,
     /// Nothing is written any more. Set once, under `sweeping`; read by whoever is about to write.
@@ -232,6 +236,7 @@ impl BufferPool {
             counters: Counters::default(),
             frame_wait: options.frame_wait,
             salvage: options.salvage,
+            transient: options.transient,
             sweeping: Mutex::new(()),
             closed: AtomicBool::new(false),
             awaiting: Mutex::new(BTreeMap::new()),

@@ -243,6 +243,7 @@ pub(crate) fn options(frames: usize) -> PoolOptions {
         read_ahead: 32,
         free_space: FreeSpaceKind::default(),
         salvage: false,
+        transient: false,
     }
 }
 

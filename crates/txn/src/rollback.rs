@@ -166,7 +166,7 @@ fn undo_in_tree(
         return Ok(next);
     }
     if foreshore_btree::is_undoable(header.kind) {
-        undo_patiently(core, chain, header, payload, roots)?;
+        patiently(core, || foreshore_btree::undo(&core.trees, &roots, header, payload, chain))?;
     }
     Ok(header.prev)
 }
@@ -174,16 +174,10 @@ fn undo_in_tree(
 /// Undoes a change, however long it has to wait for a frame or a latch: a rollback that fails stops the database. What fails for want
 /// of them has changed nothing, or a part that undo passes over the next time. While the log's disk stands still, which holds up
 /// everybody, as long as the log is open; otherwise somebody holds them for longer than anybody should.
-fn undo_patiently(
-    core: &Core,
-    chain: &mut TxnChain,
-    header: &RecordHeader,
-    payload: &[u8],
-    roots: &dyn Fn(TableId) -> Option<PageId>,
-) -> Result<()> {
+fn patiently<T>(core: &Core, mut undo: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
-        let undone = foreshore_btree::undo(&core.trees, &roots, header, payload, chain);
+        let undone = undo();
         let stalled = match &undone {
             Err(StorageError::PoolExhausted { stalled, .. }) => *stalled,
             Err(StorageError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => false,
@@ -212,7 +206,7 @@ fn undo_tree_creation(
                 core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;
         }
         Some(root) => {
-            let freeing = core.pool.free_page(root)?;
+            let freeing = patiently(core, || core.pool.free_page(root))?;
             let dropped = records::encode_tree_dropped(header.prev, root);
             chain.last =
                 core.log.append_rollback(chain.txn, chain.last, records::TREE_DROPPED, &[&dropped])?;

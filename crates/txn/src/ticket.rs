@@ -128,7 +128,7 @@ mod tests {
         thread::scope(|scope| {
             let close = scope.spawn(|| engine.close());
             while engine.core().committer.add(Lsn::ZERO, Waiter::Ticket(Arc::default())).is_ok() {
-                thread::yield_now();
+                thread::sleep(Duration::from_millis(1));
             }
             let polled =
                 scope.spawn(move || Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop())));

@@ -7,7 +7,8 @@
 //! Images and formats are applied without reading the page: every later record of the page follows in the log.
 //!
 //! PAGE-18: a page that shows a change already is dirty all the same. It may be in the system's cache only: who wrote it died before
-//! his sync, or that failed, and then the kernel takes the cache for clean. So it is written again before the log is released.
+//! his sync, or that failed, and then the kernel takes the cache for clean. So it is written again before the log is released;
+//! but not where all that is written is lost at the end.
 
 use foreshore_base::{CorruptionSite, Lsn, PageId, Result, StorageError};
 use foreshore_env::{
@@ -54,9 +55,11 @@ impl BufferPool {
         lsn: Lsn,
         apply: impl FnOnce(&PageWords) -> Result<()>,
     ) -> Result<()> {
-        // Also a page that is skipped (PAGE-18).
-        page.place().frame.mark_dirty(lsn);
-        if page.lsn() >= lsn && !planted(Fault::RedoUnconditional) {
+        let is_done = page.lsn() >= lsn && !planted(Fault::RedoUnconditional);
+        if !(is_done && self.transient) {
+            page.place().frame.mark_dirty(lsn);
+        }
+        if is_done {
             return Ok(());
         }
         apply(page.words()).map_err(|error| self.fatal(error))?;
@@ -88,8 +91,11 @@ impl BufferPool {
         }
         self.space.extend_to(self, id)?;
         let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
-        page.place().frame.mark_dirty(lsn);
-        if known && page.lsn() >= lsn {
+        let is_done = known && page.lsn() >= lsn;
+        if !(is_done && self.transient) {
+            page.place().frame.mark_dirty(lsn);
+        }
+        if is_done {
             return Ok(());
         }
         write(&mut page).map_err(|error| self.fatal(error))?;

@@ -26,7 +26,7 @@ use foreshore_env::{
     sync::{Arc, Mutex, atomic::AtomicUsize},
 };
 use foreshore_lock::{LockManager, LockOptions};
-use foreshore_pages::BufferPool;
+use foreshore_pages::{BufferPool, PoolOptions};
 use foreshore_wal::Log;
 
 use crate::{
@@ -240,7 +240,8 @@ impl Place<'_> {
         let disk = || Arc::clone(self.disk);
         let log =
             Log::open(disk(), &self.path(LOG), content.database_id, content.log_from, &self.options.log)?;
-        let pool = match BufferPool::open(self.disk, &self.path(DATA), Arc::clone(&log), &self.options.pool) {
+        let pool = PoolOptions { transient: self.options.read_only, ..self.options.pool.clone() };
+        let pool = match BufferPool::open(self.disk, &self.path(DATA), Arc::clone(&log), &pool) {
             Ok(pool) => pool,
             Err(error) => {
                 // The error that counts is the first.

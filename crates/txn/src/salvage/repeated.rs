@@ -44,7 +44,7 @@ impl Repeated {
         let log_directory = directory.join(LOG);
         let (log, log_damage) =
             Log::open_damaged(Arc::clone(overlay), &log_directory, database_id, redo, &options.log)?;
-        let pool = PoolOptions { salvage: true, ..options.pool.clone() };
+        let pool = PoolOptions { salvage: true, transient: true, ..options.pool.clone() };
         let pool = BufferPool::open(overlay, &directory.join(DATA), Arc::clone(&log), &pool)?;
         let repeated = Repeated { pool, log, log_damage, _lock: None };
         repeated.repeat(redo, options)?;
