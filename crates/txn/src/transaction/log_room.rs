@@ -35,6 +35,8 @@ impl Txn {
         let mut ending = false;
         loop {
             self.check_usable()?;
+            // First: if it is this one, what others could still make room for shows in what follows.
+            let oldest = core.oldest_log_holder();
             // Others have made room, also while this one slept: then it may need most of what is left, and need not end.
             if core.log.low_water() > low_water {
                 return Ok(true);
@@ -42,7 +44,6 @@ impl Txn {
             if core.checkpoint_shortens_log() {
                 return Ok(core.shorten_log()?);
             }
-            let oldest = core.oldest_log_holder();
             let mine = oldest == Some(self.id());
             match (core.log_full, oldest) {
                 (LogFullPolicy::Throttle, _) if mine => return Ok(false),
