@@ -11,6 +11,7 @@ use foreshore_txn::{IntentMode, TableInfo, Txn};
 use crate::{
     database::Inner,
     error::{Error, Result},
+    nested,
     value::Value,
 };
 pub(crate) use cache::{CachedTable, Recent, TableCache};
@@ -171,7 +172,7 @@ impl Inner {
         let meta = types::join(key, value);
         let made = match asker {
             Some(txn) => txn.create_table(name, meta.as_bytes()),
-            None => self.engine.create_table(name, meta.as_bytes()),
+            None => self.engine.create_table_within(name, meta.as_bytes(), nested::lock_timeout()),
         };
         made.map_err(|error| Error::from_operation(error, self))
     }

@@ -204,12 +204,13 @@ impl TableInfo {
 }
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. `asker`: the one that needs the table, if there is one, and how this one waits for locks then.
+/// anybody else. `asker`: the one that needs the table, if there is one; `waiting`: how this one waits for locks.
 pub(crate) fn create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<(&Txn, &Waiting)>,
+    asker: Option<&Txn>,
+    waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
     let catalog = &engine.core().catalog;
     if let Some(table) = catalog.get(name) {
@@ -218,9 +219,9 @@ pub(crate) fn create_table(
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    match try_create_table(engine, name, meta, asker) {
+    match try_create_table(engine, name, meta, asker, waiting) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_create_table(engine, name, meta, asker)
+            try_create_table(engine, name, meta, asker, waiting)
         }
         created => created,
     }
@@ -230,13 +231,14 @@ fn try_create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<(&Txn, &Waiting)>,
+    asker: Option<&Txn>,
+    waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
     let core = engine.core();
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
-    txn.session.waiting = asker.map(|(_, waiting)| waiting.clone()).unwrap_or_default();
-    if asker.is_some_and(|(asker, _)| asker.session.has_entered(VOLUME, IntentMode::IX)) {
+    txn.session.waiting = waiting.clone();
+    if asker.is_some_and(|asker| asker.session.has_entered(VOLUME, IntentMode::IX)) {
         // The lock of the one that asks, which keeps it meanwhile, is above this one, too: to queue for another behind somebody
         // who waits for that one would be to wait for each other, and no detector would see it.
         txn.session.intent(TableId::CATALOG, IntentMode::IX)?;

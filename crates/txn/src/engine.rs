@@ -31,7 +31,7 @@ use crate::{
     pipeline::Pipeline,
     retention::LogRetention,
     stats::EngineStats,
-    transaction::Txn,
+    transaction::{Txn, Waiting},
     verify::{self, VERIFY_WAIT, VerifyReport},
 };
 
@@ -142,8 +142,18 @@ impl Engine {
     /// The table of this name, made if it is not there, with `meta` as its description. Durable when this returns, by a
     /// transaction of its own. A table that is there already keeps its description: compare it.
     pub fn create_table(self: &Arc<Engine>, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+        self.create_table_within(name, meta, None)
+    }
+
+    /// The same, which waits for a lock no longer than this.
+    pub fn create_table_within(
+        self: &Arc<Engine>,
+        name: &str,
+        meta: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
-        catalog::create_table(self, name, meta, None)
+        catalog::create_table(self, name, meta, None, &Waiting { timeout, ..Waiting::default() })
     }
 
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     database::Database,
     error::{Error, Result},
+    nested,
     pipeline::CommitTicket,
     plan::{Plan, Planner, Steps},
     transact::TransactOptions,
@@ -36,7 +37,8 @@ pub trait Procedure: Send + 'static {
     /// Draws the next transaction: `plan` comes back with what it will touch, or as it is, to be found out by a first run of
     /// [`Procedure::run`] without effect (see [`Execution::Planned`](crate::Execution::Planned)). `None`: there are no more.
     ///
-    /// Tables that it names in the plan should be there: it waits for locks to make one.
+    /// Tables that it names in the plan should be there: it waits for locks to make one, with its thread and for ten seconds at most, and
+    /// that transaction fails then.
     fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>>;
 
     /// Runs the transaction that was drawn last; again, with the same inputs, after a deadlock or a miss.
@@ -211,10 +213,12 @@ impl<P: Procedure> Client for Served<P> {
         let over =
             matches!(result, Err(Error::Closed { .. } | Error::Poisoned { .. } | Error::Forked { .. }));
         let drawn = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(procedure) = &mut self.procedure {
-                procedure.ended(result);
-            }
-            if over { None } else { self.draw(database.as_ref()?, steps) }
+            nested::within(|| {
+                if let Some(procedure) = &mut self.procedure {
+                    procedure.ended(result);
+                }
+                if over { None } else { self.draw(database.as_ref()?, steps) }
+            })
         }));
         end_of_a_fork(self.desk.partitions.is_forked());
         match drawn {

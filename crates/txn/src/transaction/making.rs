@@ -30,7 +30,7 @@ impl Txn {
         self.check_usable()?;
         let mut waiting = self.session.waiting.clone();
         waiting.no_wait |= self.making.at_once;
-        let made = catalog::create_table(&self.session.engine, name, meta, Some((self, &waiting)));
+        let made = catalog::create_table(&self.session.engine, name, meta, Some(self), &waiting);
         made.map_err(|error| if self.making.at_once { self.refused(error) } else { error })
     }
 
