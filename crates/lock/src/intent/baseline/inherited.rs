@@ -207,6 +207,7 @@ impl Place {
 #[cfg(all(test, not(foreshore_loom)))]
 mod tests {
     use foreshore_base::{TableId, TxnId};
+    #[cfg(not(foreshore_sim))]
     use foreshore_env::time::Duration;
 
     use super::*;
@@ -281,6 +282,7 @@ mod tests {
     /// The measurement of intent locks ended with a deadlock of four transactions, although all lock in one order: two absolute
     /// requests met, the second passed by what the first was about to take back, and waited for a request of a slot whose
     /// next transaction waited elsewhere.
+    #[cfg(not(foreshore_sim))]
     #[test]
     fn an_absolute_request_waits_until_others_have_taken_back_what_is_in_its_way() {
         let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
