@@ -4,8 +4,8 @@
 //! interrupted, by a crash or by the next rollback of the same transaction, never undoes anything twice.
 //!
 //! TXN-5: compensation and end records use the part of the log that ordinary records may not touch, so a rollback never fails
-//! for want of log, and it waits for frames and latches for longer than others do. If it fails for any other reason, changes without a commit stay in the pages: the database is
-//! poisoned, and undone when it is opened again.
+//! for want of log, and it waits for frames and latches for longer than others do. If it fails for any other reason, changes
+//! without a commit stay in the pages: the database is poisoned, and undone when it is opened again.
 //!
 //! TXN-39: nobody sees what was not undone. Its locks stay for ever, in a database that has stopped or is closed; who waits
 //! for them learns that instead ([`crate::life`]). And no such page counts as settled ([`crate::settled`]).
@@ -226,4 +226,40 @@ fn find_created_root(core: &Core, table: TableId, from: Lsn) -> Result<Option<Pa
         }
     }
     Ok(None)
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_testkit::FaultyDisk;
+
+    use super::*;
+    use crate::{Engine, EngineOptions};
+
+    /// A rollback that got no frame within ten seconds, because the log's disk stood still, stopped the database.
+    #[test]
+    fn what_is_undone_waits_while_the_disk_stands_still_and_not_for_ever_for_others() {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new());
+        let engine = Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap();
+        let core = engine.core();
+        let mut left = 5 * UNDO_TRIES;
+        let mut fails = |stalled| {
+            left = left.saturating_sub(1);
+            if left > 0 { Err(StorageError::PoolExhausted { frames: 8, stalled }) } else { Ok(()) }
+        };
+        patiently(core, || fails(true)).unwrap();
+        let mut tries = 0;
+        let undone = patiently(core, || -> Result<()> {
+            tries += 1;
+            Err(StorageError::PoolExhausted { frames: 8, stalled: false })
+        });
+        assert!(matches!(undone, Err(StorageError::PoolExhausted { .. })));
+        assert_eq!(tries, UNDO_TRIES + 1);
+        core.log.poison("the disk has failed");
+        let undone: Result<()> =
+            patiently(core, || Err(StorageError::PoolExhausted { frames: 8, stalled: true }));
+        assert!(undone.is_err(), "nobody waits for a disk that has failed");
+    }
 }

@@ -49,6 +49,13 @@ pub struct RecordHeader {
     pub kind: RecordKind,
 }
 
+impl RecordHeader {
+    /// Of one of the log's own records.
+    pub(crate) fn own(lsn: Lsn, kind: RecordKind) -> RecordHeader {
+        RecordHeader { lsn, prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind }
+    }
+}
+
 /// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Longest record: header and payload.
@@ -195,7 +202,7 @@ impl Seal {
 
     /// A mark that stands at `at` and says that all below `durable` is durable.
     pub(crate) fn encode_mark(self, at: Lsn, durable: Lsn) -> [u8; MARK_BYTES] {
-        let header = RecordHeader { lsn: at, prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
+        let header = RecordHeader::own(at, RecordKind::MARK);
         let (words, payload) = (header_words(&header), durable.0.to_le_bytes());
         let checksum = self.checksum(MARK_BYTES, &words, &[&payload]);
         let mut mark = [0; MARK_BYTES];

@@ -49,17 +49,22 @@ impl BufferPool {
         }
     }
 
+    /// Whether a page whose bytes are `known` shows the change at `lsn`; marks it as what is to be written again (PAGE-18).
+    fn shows(&self, page: &ExclusivePage<'_>, lsn: Lsn, known: bool) -> bool {
+        let shows = known && page.lsn() >= lsn;
+        if !(shows && self.transient) {
+            page.place().frame.mark_dirty(lsn);
+        }
+        shows
+    }
+
     fn redo_on(
         &self,
         page: &mut ExclusivePage<'_>,
         lsn: Lsn,
         apply: impl FnOnce(&PageWords) -> Result<()>,
     ) -> Result<()> {
-        let is_done = page.lsn() >= lsn && !planted(Fault::RedoUnconditional);
-        if !(is_done && self.transient) {
-            page.place().frame.mark_dirty(lsn);
-        }
-        if is_done {
+        if self.shows(page, lsn, true) && !planted(Fault::RedoUnconditional) {
             return Ok(());
         }
         apply(page.words()).map_err(|error| self.fatal(error))?;
@@ -91,11 +96,7 @@ impl BufferPool {
         }
         self.space.extend_to(self, id)?;
         let (mut page, known) = self.exclusive_unread(id, Patience::ENDLESS)?;
-        let is_done = known && page.lsn() >= lsn;
-        if !(is_done && self.transient) {
-            page.place().frame.mark_dirty(lsn);
-        }
-        if is_done {
+        if self.shows(&page, lsn, known) {
             return Ok(());
         }
         write(&mut page).map_err(|error| self.fatal(error))?;

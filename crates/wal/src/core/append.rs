@@ -179,12 +179,7 @@ impl Core {
     /// Writes the record that ends a segment.
     #[cold]
     fn end_segment(&self, position: u64) {
-        let header = RecordHeader {
-            lsn: Lsn(position),
-            prev: Lsn::ZERO,
-            txn: TxnId::SYSTEM,
-            kind: RecordKind::SEGMENT_END,
-        };
+        let header = RecordHeader::own(Lsn(position), RecordKind::SEGMENT_END);
         let words = frame::header_words(&header);
         let checksum = self.seal.checksum(HEADER_BYTES, &words, &[]);
         self.ring.write(position, frame::first_word(HEADER_BYTES, checksum), &words, &[]);
@@ -195,8 +190,7 @@ impl Core {
         let request = Request { bytes: MARK_BYTES as u64, purpose: Purpose::Own, hint: 0 };
         let claim = self.claim(request).ok()?;
         let start = claim.start();
-        let header =
-            RecordHeader { lsn: Lsn(start), prev: Lsn::ZERO, txn: TxnId::SYSTEM, kind: RecordKind::MARK };
+        let header = RecordHeader::own(Lsn(start), RecordKind::MARK);
         claim.publish(&frame::header_words(&header), MARK_BYTES, &[&durable.to_le_bytes()]);
         Some(Mark { start, first: self.geometry.place(durable, MARK_BYTES as u64).start })
     }
