@@ -39,10 +39,17 @@ pub(crate) struct Appended<'p> {
 }
 
 impl<'p> Appended<'p> {
+    /// Bytes in the data.
+    fn encoded_bytes(&self) -> usize {
+        ENTRY_BYTES + self.key.len() + self.value.len()
+    }
+
     fn encode(&self, data: &mut Vec<u8>) {
-        data.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
-        data.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
-        data.push(if self.flags.overflow { OVERFLOW } else { 0 });
+        let ([key, value], flags) = (
+            [self.key, self.value].map(|part| (part.len() as u16).to_le_bytes()),
+            u8::from(self.flags.overflow) * OVERFLOW,
+        );
+        data.extend_from_slice(&[key[0], key[1], value[0], value[1], flags]);
         data.extend_from_slice(self.key);
         data.extend_from_slice(self.value);
     }
@@ -65,16 +72,12 @@ pub(crate) fn records<'p>(change: &Change<'p>) -> Option<Vec<Appended<'p>>> {
     records.filter(|records| !records.is_empty() && reader.0.is_empty() && ascend(records))
 }
 
-/// Puts the records into the page, from `slot` on. They fit, and belong there.
+/// Puts the records behind those of the page. They fit, and belong there.
 pub(crate) fn apply(
     page: &mut SlottedMut<'_>,
-    slot: SlotIndex,
     records: &[Appended<'_>],
 ) -> std::result::Result<(), PageFull> {
-    for (slot, record) in (slot.0..).zip(records) {
-        page.insert(SlotIndex(slot), record.key, record.value, record.flags)?;
-    }
-    Ok(())
+    page.append(records.iter().map(|record| (record.key, record.value, record.flags)))
 }
 
 /// How an append ended.
@@ -206,7 +209,7 @@ impl<'a> Tree<'a> {
         for record in run.take(room).take_while(|record| view.encloses(record.key)) {
             bytes += node::record_bytes(view, record.key, record.value.len());
             // The page has what all keys share but once.
-            logged += ENTRY_BYTES + record.key.len() + record.value.len();
+            logged += record.encoded_bytes();
             if bytes > view.free_bytes() || logged > MAX_PAYLOAD_BYTES {
                 break;
             }
@@ -224,14 +227,16 @@ impl<'a> Tree<'a> {
         records: &[Appended<'_>],
     ) -> Result<()> {
         let slot = SlotIndex(page.view().slot_count());
-        let mut data = Vec::new();
-        records.iter().for_each(|record| record.encode(&mut data));
         let number = records.len() as u16;
         let change =
             Change { page: page.id(), table: self.table, slot, flags: 0, number, key: &[], data: &[] };
+        let data_bytes = records.iter().map(Appended::encoded_bytes).sum::<usize>();
+        let mut payload = Vec::with_capacity(record::HEAD_BYTES + data_bytes);
+        payload.extend_from_slice(&change.head());
+        records.iter().for_each(|record| record.encode(&mut payload));
         page.prepare()?;
-        let lsn = self.log_change(session, &page, record::APPEND, &[&change.head(), &data])?;
-        let done = apply(&mut page.edit(), slot, records);
+        let lsn = self.log_change(session, &page, record::APPEND, &[&payload])?;
+        let done = apply(&mut page.edit(), records);
         self.finish(page, lsn, done)
     }
 }

@@ -74,7 +74,7 @@ fn redo_append(env: &TreeEnv, header: &RecordHeader, payload: &[u8]) -> Option<R
         if view.table() != change.table || !at_the_end {
             return Err(append::misplaced(change.page));
         }
-        append::apply(&mut page, change.slot, &records).map_err(misfit(change.page))
+        append::apply(&mut page, &records).map_err(misfit(change.page))
     }))
 }
 

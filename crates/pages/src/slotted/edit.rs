@@ -5,7 +5,7 @@ use foreshore_base::{PageId, SlotIndex, limits::PAGE_BYTES};
 use super::{
     MAX_SLOTS, RECORD_LENGTH_BYTES, RecordFlags, SLOT_BYTES, Slot, SlottedView,
     build::{NodeHeader, PageBuilder},
-    slot_offset,
+    common_prefix, slot_offset,
 };
 use crate::{
     layout::{
@@ -69,7 +69,49 @@ impl<'a> SlottedMut<'a> {
         let place = slot_offset(usize::from(slot.0));
         self.words.move_up(place, usize::from(count - slot.0));
         self.words.set_u64(place, Slot::new(suffix, skipped, offset, flags).0);
-        self.words.set_u64(SLOT_COUNT, view.extent().with_record(offset));
+        self.words.set_u64(SLOT_COUNT, view.extent().with_records(1, offset));
+        Ok(())
+    }
+
+    /// Puts records behind all others: whole keys, which ascend, values and flags. The page becomes what inserting one after the other
+    /// makes of it, but for where compaction falls; all are written with one pass over their bytes.
+    pub fn append<'r>(
+        &mut self,
+        records: impl DoubleEndedIterator<Item = (&'r [u8], &'r [u8], RecordFlags)> + ExactSizeIterator + Clone,
+    ) -> Result<(), PageFull> {
+        let view = self.view();
+        let (count, prefix) = (view.slot_count(), view.prefix_len());
+        let records = records.map(|(key, value, flags)| (key.get(prefix..).unwrap_or(&[]), value, flags));
+        let (Some((first, ..)), Some((last, ..))) = (records.clone().next(), records.clone().next_back())
+        else {
+            return Ok(());
+        };
+        if usize::from(count) + records.len() > MAX_SLOTS {
+            return Err(PageFull);
+        }
+        let bytes = |suffix: &[u8], value: &[u8]| suffix.len() + RECORD_LENGTH_BYTES + value.len();
+        let total = records.clone().map(|(suffix, value, _)| bytes(suffix, value)).sum();
+        let offset = self.make_hole(records.len() * SLOT_BYTES, total)?;
+        let skipped = match (count, records.len()) {
+            (0, 2..) => {
+                let shared = common_prefix(first, last);
+                self.skip(shared);
+                shared
+            }
+            _ => self.skip_with(last, count),
+        };
+        // The heap grows downwards.
+        let mut heap = Vec::with_capacity(total);
+        let mut place = slot_offset(usize::from(count) + records.len());
+        for (suffix, value, flags) in records.clone().rev() {
+            place -= SLOT_BYTES;
+            self.words.set_u64(place, Slot::new(suffix, skipped, offset + heap.len(), flags).0);
+            heap.extend_from_slice(suffix);
+            heap.extend_from_slice(&(value.len() as u16).to_le_bytes());
+            heap.extend_from_slice(value);
+        }
+        self.words.write(offset, &heap);
+        self.words.set_u64(SLOT_COUNT, self.view().extent().with_records(records.len() as u16, offset));
         Ok(())
     }
 

@@ -51,9 +51,9 @@ impl Extent {
         usize::from((self.0 >> 32) as u16).min(PAGE_BYTES - self.heap_start())
     }
 
-    /// The same with one more slot, and the heap from `heap_start` on.
+    /// The same with so many more slots, and the heap from `heap_start` on.
     #[inline]
-    pub(super) fn with_record(self, heap_start: usize) -> u64 {
-        self.0 & !0xFFFF_FFFF | (heap_start as u64 & 0xFFFF) << 16 | u64::from(self.slot_count() + 1)
+    pub(super) fn with_records(self, more: u16, heap_start: usize) -> u64 {
+        self.0 & !0xFFFF_FFFF | (heap_start as u64 & 0xFFFF) << 16 | u64::from(self.slot_count() + more)
     }
 }

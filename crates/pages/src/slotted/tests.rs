@@ -217,6 +217,44 @@ proptest! {
         prop_assert!(pages[0].snapshot().0 == pages[1].snapshot().0);
     }
 
+    /// Records that are appended together make the very page that they make one by one: whatever is there of the page before, and
+    /// however few of them fit.
+    #[test]
+    fn appended_records_make_the_same_page(
+        steps in prop::collection::vec(step(), 0..60),
+        fenced in any::<bool>(),
+        more in prop::collection::btree_map(key(), (prop::collection::vec(any::<u8>(), 0..200), any::<bool>()), 0..40),
+    ) {
+        let fences = if fenced { (Some(&b"key"[..]), Some(&b"kez"[..])) } else { (None, None) };
+        let [together, each] = [node(fences.0, fences.1), node(fences.0, fences.1)];
+        let mut model = Model::new();
+        for step in &steps {
+            run(&together, &mut model, step);
+        }
+        each.load_from(&together.snapshot().0);
+        let before = together.snapshot();
+        let view = SlottedView::new(&together);
+        let last = model.last_key_value().map(|(key, _)| key.clone());
+        let more: Vec<_> = more
+            .iter()
+            .filter(|(key, _)| last.as_ref().is_none_or(|last| *key > last))
+            .map(|(key, (value, overflow))| (&key[..], &value[..], RecordFlags { ghost: false, overflow: *overflow }))
+            .collect();
+        let in_one_piece = view.room().1 >= more.iter().map(|(key, value, _)| RECORD_OVERHEAD_BYTES + key.len() + value.len()).sum();
+        let done = SlottedMut::new(&together).append(more.iter().copied());
+        let one_by_one = more.iter().try_for_each(|(key, value, flags)| {
+            SlottedMut::new(&each).insert(SlotIndex(SlottedView::new(&each).slot_count()), key, value, *flags)
+        });
+        prop_assert_eq!(done, one_by_one);
+        if done.is_err() {
+            prop_assert!(together.snapshot().0 == before.0);
+            return Ok(());
+        }
+        model.extend(more.iter().map(|(key, value, flags)| (key.to_vec(), (value.to_vec(), *flags))));
+        assert_same(&together, &model);
+        prop_assert!(!in_one_piece || together.snapshot().0 == each.snapshot().0);
+    }
+
     /// PAGE-2: a page of random bytes, of random bytes under a plausible header, and a good page with damage: every
     /// reader's question and every edit ends, and stays inside.
     #[test]
@@ -291,6 +329,7 @@ proptest! {
         for (key, index) in &probes {
             let slot = SlotIndex(index % 200);
             let _ = edit.insert(slot, key, b"value", RecordFlags::default());
+            let _ = edit.append([key, key].map(|key| (&key[..], &b"value"[..], RecordFlags::default())).into_iter());
             let _ = edit.replace_value(slot, &[7; 100], RecordFlags::default());
             edit.patch_value(slot, usize::from(*index), b"patch");
             edit.set_ghost(slot, true);
