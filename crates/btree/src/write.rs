@@ -236,6 +236,8 @@ impl<'a> Tree<'a> {
         value: Value<'_>,
     ) -> Result<Written> {
         let change = self.change(&page, slot, key, if value.overflow { record::NEW_OVERFLOW } else { 0 }, 0);
+        // While the log has the record, the page's lines come.
+        page.view().prefetch_place(node::record_bytes(page.view(), key, value.bytes.len()));
         page.prepare()?;
         let lsn = self.log_change(session, &page, record::INSERT, &[&change.head(), key, value.bytes])?;
         let flags = RecordFlags { ghost: false, overflow: value.overflow };

@@ -29,6 +29,9 @@ pub(crate) const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
 /// a hundred bytes has; in the order in which a search among so many by halves comes to them.
 const FIRST_LINES: [usize; 9] = [0, 5, 3, 7, 2, 4, 6, 8, 1];
 
+/// So many lines are asked for at most before they are written: of more the processor sees where they go.
+const MOST_LINES: usize = 4;
+
 /// A cache line of a page in private memory, by words.
 pub(crate) type Line = [[u8; WORD_BYTES]; LINE_WORDS];
 
@@ -110,6 +113,17 @@ impl PageWords {
     #[inline]
     pub(crate) fn prefetch_behind(&self, offset: usize) {
         self.prefetch_line(offset + LINE_BYTES);
+    }
+
+    /// Asks for the lines that `bytes` before `end` will be written to; of many the first few.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, bytes: usize, end: usize) {
+        let lines = end.saturating_sub(bytes) / LINE_BYTES..end.div_ceil(LINE_BYTES);
+        for line in lines.take(MOST_LINES) {
+            if let Some(word) = self.0.get(line * LINE_WORDS) {
+                hint::prefetch(word, hint::Access::Write);
+            }
+        }
     }
 
     #[inline]
@@ -203,19 +217,16 @@ impl PageWords {
     }
 
     fn compare_words(&self, offset: usize, length: usize, other: &[u8]) -> Order {
-        let common = length.min(other.len());
-        let (chunks, _) = other[..common].as_chunks::<WORD_BYTES>();
-        let mut at = offset;
+        let (chunks, rest) = other[..length.min(other.len())].as_chunks::<WORD_BYTES>();
+        let mut next = self.words_from(offset);
         for chunk in chunks {
-            let (mine, theirs) = (self.u64(at).swap_bytes(), u64::from_be_bytes(*chunk));
+            let (mine, theirs) = (next(), u64::from_le_bytes(*chunk));
             if mine != theirs {
-                return mine.cmp(&theirs);
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
-            at += WORD_BYTES;
         }
-        let rest = &other[chunks.len() * WORD_BYTES..common];
         if !rest.is_empty() {
-            let (mine, theirs) = (self.u64(at) & first_bytes(rest.len()), word_of(rest));
+            let (mine, theirs) = (next() & first_bytes(rest.len()), word_of(rest));
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }

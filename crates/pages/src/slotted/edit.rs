@@ -20,6 +20,9 @@ use crate::{
 #[error("the page is full")]
 pub struct PageFull;
 
+/// Records of up to so many bytes are put together before they are written.
+const SHORT_RECORD: usize = 256;
+
 /// A slotted page that may be changed: the caller holds its latch exclusively. What an operation returns as an error
 /// it has not begun.
 ///
@@ -355,8 +358,20 @@ impl<'a> SlottedMut<'a> {
 
     #[inline]
     fn write_record(&mut self, offset: usize, suffix: &[u8], value: &[u8]) {
+        let length = (value.len() as u16).to_le_bytes();
+        let bytes = suffix.len() + RECORD_LENGTH_BYTES + value.len();
+        let mut record = [0; SHORT_RECORD];
+        if let Some(record) = record.get_mut(..bytes) {
+            // In one piece: each of three would read and write the words at its ends.
+            let (key_part, rest) = record.split_at_mut(suffix.len());
+            let (length_part, value_part) = rest.split_at_mut(RECORD_LENGTH_BYTES);
+            key_part.copy_from_slice(suffix);
+            length_part.copy_from_slice(&length);
+            value_part.copy_from_slice(value);
+            return self.words.write(offset, record);
+        }
         self.words.write(offset, suffix);
-        self.words.set_u16(offset + suffix.len(), value.len() as u16);
+        self.words.write(offset + suffix.len(), &length);
         self.words.write(offset + suffix.len() + RECORD_LENGTH_BYTES, value);
     }
 

@@ -97,6 +97,12 @@ impl<'a> SlottedView<'a> {
         self.extent().slot_count()
     }
 
+    /// Asks for the lines that a new record of so many bytes would be written to.
+    #[inline]
+    pub fn prefetch_place(&self, bytes: usize) {
+        self.words.prefetch_place(bytes, self.extent().heap_start());
+    }
+
     /// How many first bytes every key of the node shares with its low fence; they are stored there only. Never more than the
     /// fence has in the page, so that keys compare as what [`SlottedView::key_into`] puts together, whatever the bytes are: a
     /// scan that is led by the one and remembers the other would else go round in circles.
