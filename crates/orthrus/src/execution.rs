@@ -1,6 +1,6 @@
 //! An execution thread: it runs transactions whose locks others get, many at a time (Ren et al. 2016, §3.1).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use foreshore_env::{
     sync::{Arc, atomic::Ordering},
@@ -28,7 +28,7 @@ pub(crate) struct Execution {
     /// To the partitions.
     pub(crate) orders: Vec<Outbox<Order>>,
     /// Transactions whose locks are away, by number.
-    pub(crate) away: HashMap<u64, Box<dyn Job>>,
+    pub(crate) away: BTreeMap<u64, Box<dyn Job>>,
     /// Those to be begun again, by time and number.
     pub(crate) later: BTreeMap<(Instant, u64), Box<dyn Job>>,
     /// Those that have ended one transaction and are to begin another.
@@ -251,7 +251,7 @@ fn draw(next_number: &mut u64) -> u64 {
 impl Drop for Execution {
     /// What it has in hand is dropped, and so told of it.
     fn drop(&mut self) {
-        let away = self.away.drain().map(|(_, job)| job);
+        let away = std::mem::take(&mut self.away).into_values();
         let later = std::mem::take(&mut self.later).into_values();
         away.chain(later).chain(self.again.drain(..)).for_each(discard);
     }

@@ -95,6 +95,8 @@ pub(super) struct Directory {
     /// What the caches of each core have room for, by the number of its first hardware thread, and the last one of each socket.
     own_caches: Vec<Ages>,
     last_caches: Vec<Ages>,
+    /// What was used last since then is in the caches of all that have it.
+    forgotten: u64,
     table: Table,
     /// The pipeline of each core.
     pipelines: Vec<Pipeline>,
@@ -132,6 +134,7 @@ impl Directory {
                 .collect(),
             own_caches: (0..cores).map(|_| Ages::new(profile.own_cache_bytes, LINE)).collect(),
             last_caches: (0..sockets).map(|_| Ages::new(profile.cache_bytes, LINE)).collect(),
+            forgotten: 0,
             times: Times::of(&profile),
             profile,
             cores,
@@ -151,15 +154,16 @@ impl Directory {
         }
     }
 
-    /// A page is accessed by what only prepares a measurement.
+    /// A page is accessed by what only prepares a measurement. Such pages lie in the memories of all sockets in turn, as with `numactl
+    /// --interleave`: who loads a database is not who uses it.
     #[inline]
     pub(super) fn prepare(&mut self, address: usize) {
         self.table.prepare(address);
     }
 
-    /// What was prepared until `now` lies in the last caches, if it finds room there.
+    /// What was prepared until `now` lies in the last caches of the sockets whose memory it lies in, if it finds room there.
     pub(super) fn prepared(&mut self, now: u64) {
-        self.table.prepared(self.profile.cache_bytes * self.profile.sockets as u64, now);
+        self.table.prepared(self.profile.cache_bytes * self.last_caches.len() as u64, now);
     }
 
     /// Accesses since the machine began, but for those that nobody had to run.
@@ -223,7 +227,9 @@ impl Directory {
         let early = self.asked_before(core, now, number, address, kind);
         let early = early.max(self.prefetched_before(core, now, address, last));
         let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last, early }, at);
-        cost.waiting = self.waits_for_line(core, now, latency, touch).max(drained);
+        let waits = self.waits_for_line(core, now, latency, touch);
+        self.table.lines[number].waited += waits;
+        cost.waiting = waits.max(drained);
         self.missed(core, now + cost.waiting, cost.waiting, number, kind, touch);
         cost
     }
@@ -272,7 +278,9 @@ impl Directory {
             self.missed(core, now, waited, number, kind, touch);
             return self.times.hit.max(drained);
         }
-        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at).max(drained);
+        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
+        self.table.lines[number].waited += latency;
+        let latency = latency.max(drained);
         self.missed(core, now + latency, waited + latency, number, kind, touch);
         latency
     }
@@ -301,13 +309,13 @@ impl Directory {
     ) -> u64 {
         let socket = usize::from(self.sockets[core]);
         if self.table.lines[number].home == NO_HOME {
-            self.table.lines[number].home = socket as u8;
+            let prepared = self.table.prepared_page(number).map(|page| page % self.last_caches.len());
+            self.table.lines[number].home = prepared.unwrap_or(socket) as u8;
         }
-        if let Arrival::Now { last, .. } = arrival {
-            let owner = usize::from(self.table.lines[number].owner);
-            if self.own_caches.get(owner).is_some_and(|cache| last < cache.oldest()) {
-                self.lose(number);
-            }
+        if let Arrival::Now { last, .. } = arrival
+            && self.is_gone(number, last)
+        {
+            self.lose(number);
         }
         let (owner, sharers) = (self.table.lines[number].owner, self.table.lines[number].sharers);
         let (distance, from_memory) = if owner != NOBODY {
@@ -342,9 +350,9 @@ impl Directory {
             }
             Arrival::Now { early, .. } => self.about(latency).saturating_sub(early),
         };
-        // Of shared copies many cores can load at nearly the same time.
+        // Of shared copies many cores can load at nearly the same time; what comes from memory, when it has come.
         let busy = match touch {
-            Touch::Load if owner == NOBODY => self.times.occupancy[distance],
+            Touch::Load if owner == NOBODY && !from_memory => self.times.occupancy[distance],
             _ => latency,
         };
         match (from_memory, distance < 2) {
@@ -355,7 +363,6 @@ impl Directory {
         }
         self.table.moved(number, at);
         let line = &mut self.table.lines[number];
-        line.waited += latency;
         if matches!(arrival, Arrival::Now { .. }) {
             line.busy_until = now + busy;
             line.last = core as u16;

@@ -1,6 +1,6 @@
 //! Who has which end of which ring.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use foreshore_env::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(super) fn members(shared: &Arc<Shared>) -> Vec<Member> {
             shared: Arc::clone(shared),
             answers,
             orders,
-            away: HashMap::new(),
+            away: BTreeMap::new(),
             later: BTreeMap::new(),
             again: VecDeque::new(),
             next_number: 0,

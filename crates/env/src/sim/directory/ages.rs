@@ -60,6 +60,7 @@ impl Directory {
     pub(super) fn grow_old(&mut self, number: LineNumber, core: usize, last: u64, now: u64) {
         let socket = usize::from(self.sockets[core]);
         self.own_caches[core].used(last, now);
+        self.forgotten = self.forgotten.max(self.own_caches[core].oldest());
         self.last_caches[socket].used(last, now);
         let newest = self.last_caches[socket].newest();
         if newest == now {
@@ -78,7 +79,19 @@ impl Directory {
         }
     }
 
-    /// The owner's caches have no room for a line.
+    /// Whether nobody's own caches have a line any more that somebody has, and that was used last at `last`: neither its owner's nor a
+    /// sharer's.
+    pub(super) fn is_gone(&self, number: LineNumber, last: u64) -> bool {
+        let line = &self.table.lines[number];
+        let forgets = |core: usize| last < self.own_caches[core].oldest();
+        match line.owner {
+            NOBODY if line.sharers == 0 || last >= self.forgotten => false,
+            NOBODY => self.table.all_sharers(number, forgets),
+            owner => forgets(usize::from(owner)),
+        }
+    }
+
+    /// Nobody's caches have room for a line.
     pub(super) fn lose(&mut self, number: LineNumber) {
         self.table.lines[number].owner = NOBODY;
         self.table.forget_sharers(number);
@@ -93,9 +106,9 @@ impl Directory {
         arrival: Arrival,
     ) -> (u64, bool) {
         let line = &self.table.lines[number];
-        // It lies in the last cache of the socket that used it last, or was prepared in the nearest.
+        // It lies in the last cache of the socket that used it last, or was prepared in its home's.
         let (last, there) = match arrival {
-            Arrival::Now { last: 0, .. } => (self.table.was_prepared(number), socket),
+            Arrival::Now { last: 0, .. } => (self.table.was_prepared(number), usize::from(line.home)),
             Arrival::Now { last, .. } if line.last != NOBODY => {
                 (Some(last), usize::from(self.sockets[usize::from(line.last)]))
             }

@@ -29,7 +29,7 @@ impl Directory {
         // Inside of a socket the cluster counts.
         let clusters = self.profile.cores_per_cluster < self.profile.cores_per_socket;
         match distance.unwrap_or(DISTANCES - 1) {
-            0 if clusters && !self.in_cluster(number, core) => 1,
+            0 if clusters && !self.in_cluster(number, core, touch) => 1,
             distance => distance,
         }
     }
@@ -43,11 +43,17 @@ impl Directory {
         }
     }
 
-    /// Whether a core of the same cluster has the line.
-    pub(super) fn in_cluster(&self, number: LineNumber, core: usize) -> bool {
+    /// Whether, of a socket's other cores that have the line, one is of this core's cluster; for a change, all are.
+    fn in_cluster(&self, number: LineNumber, core: usize, touch: Touch) -> bool {
         let first = core / self.profile.cores_per_cluster * self.profile.cores_per_cluster;
         let end = (first + self.profile.cores_per_cluster).min(self.cores);
-        self.table.shares_among(number, first..end, core)
+        if touch == Touch::Load {
+            return self.table.shares_among(number, first..end, core);
+        }
+        let socket = self.cores_of(usize::from(self.sockets[core]));
+        ![socket.start..first, end..socket.end]
+            .into_iter()
+            .any(|cores| self.table.shares_among(number, cores, core))
     }
 
     /// The cores of a socket.

@@ -143,10 +143,15 @@ impl Table {
         self.fits = (self.prepared_pages << PAGE_SHIFT <= cache_bytes).then_some(now);
     }
 
+    /// The page of a line, counted from the region's beginning, if it was prepared.
+    pub(super) fn prepared_page(&self, number: LineNumber) -> Option<usize> {
+        let page = self.pages[number >> PAGE_LINES_SHIFT].wrapping_sub(arena::BASE >> PAGE_SHIFT);
+        self.prepared.get(page).is_some_and(|prepared| *prepared).then_some(page)
+    }
+
     /// When a line that no core has accessed came to a last cache all the same, if it did.
     pub(super) fn was_prepared(&self, number: LineNumber) -> Option<u64> {
-        let page = self.pages[number >> PAGE_LINES_SHIFT].wrapping_sub(arena::BASE >> PAGE_SHIFT);
-        self.fits.filter(|_| self.prepared.get(page).is_some_and(|prepared| *prepared))
+        self.fits.filter(|_| self.prepared_page(number).is_some())
     }
 
     /// The line in which an address lies.
@@ -211,6 +216,20 @@ impl Table {
     #[inline]
     pub(super) fn shares(&self, number: LineNumber, core: usize) -> bool {
         self.sharers[number * self.words + core / 64] & 1 << (core % 64) != 0
+    }
+
+    /// Whether each core that shares a line meets a condition.
+    pub(super) fn all_sharers(&self, number: LineNumber, meets: impl Fn(usize) -> bool) -> bool {
+        let sharers = &self.sharers[number * self.words..(number + 1) * self.words];
+        sharers.iter().enumerate().all(|(word, &bits)| {
+            let mut bits = bits;
+            std::iter::from_fn(|| {
+                let bit = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then_some(word * 64 + bit)
+            })
+            .all(&meets)
+        })
     }
 
     /// Whether one of these cores shares a line, `but` this one.

@@ -1,6 +1,7 @@
 //! How lines move between caches.
 
 use super::*;
+use crate::sim::set_charging;
 
 /// So many cores of one socket, with a change to their profile.
 pub(super) fn machine_with(cores: usize, change: impl FnOnce(&mut Profile)) -> Settings {
@@ -259,4 +260,116 @@ fn what_is_gone_from_a_core_is_not_taken_from_it() {
         assert!(from_core.contains(&report.lines_from_socket), "{count}: {report:?}");
         assert!(from_last.contains(&report.lines_from_last_cache), "{count}: {report:?}");
     }
+}
+
+/// What a line takes that several have is decided by the nearest of them for a load, and by the farthest for a change.
+#[test]
+fn a_change_waits_for_the_farthest_copy() {
+    let nanoseconds = |changes: bool| {
+        let settings = machine_with(4, |profile| {
+            (profile.cores_per_cluster, profile.spread_percent) = (2, 0);
+            (profile.load_shared, profile.own) = ([100, 1000, 1000, 1000], [100, 10_000, 10_000, 10_000]);
+        });
+        let (words, slowest) = (lines(100), AtomicU64::new(0));
+        // The first three have each line: one beside the last, and those of the other cluster.
+        hammer(&settings, 4, |number| {
+            if number < 3 {
+                hint::work(100_000 * number as u64);
+                return words.iter().for_each(|line| _ = line[0].load(SeqCst));
+            }
+            hint::work(1_000_000);
+            let begin = Instant::now();
+            words.iter().for_each(|line| {
+                _ = if changes { line[0].fetch_add(1, SeqCst) } else { line[0].load(SeqCst) }
+            });
+            slowest.store(begin.elapsed().as_nanos() as u64 / 100, SeqCst);
+        });
+        slowest.into_inner()
+    };
+    let (load, change) = (nanoseconds(false), nanoseconds(true));
+    assert!(load < 200, "{load} ns");
+    assert!(change > 4000, "{change} ns");
+}
+
+/// What was prepared lies in the memories of all sockets, and in their last caches as far as there is room.
+#[test]
+fn what_was_prepared_lies_everywhere() {
+    const COUNT: u64 = 10_000;
+    let sources = |cores_per_socket, cache_bytes| {
+        let settings = machine_with(4, |profile| {
+            (profile.sockets, profile.cores_per_socket, profile.cores_per_cluster) =
+                (2, cores_per_socket, cores_per_socket);
+            (profile.own_cache_bytes, profile.cache_bytes, profile.spread_percent) =
+                (64 << 10, cache_bytes, 0);
+            (profile.cached, profile.load_shared) = (100, [100, 100, 1000, 1000]);
+            profile.memory = [2000, 2000, 4000, 4000];
+        });
+        let simulated = simulate(&settings, || {
+            set_charging(false);
+            let words = lines(2 * COUNT as usize);
+            words.iter().for_each(|line| line[0].store(1, SeqCst));
+            set_charging(true);
+            count_anew();
+            let begin = Instant::now();
+            // Not one after another: those are fetched ahead.
+            words.iter().step_by(2).for_each(|line| _ = line[0].load(SeqCst));
+            (report().unwrap(), begin.elapsed().as_nanos() as f64 / COUNT as f64)
+        });
+        simulated.unwrap().result
+    };
+    for (cores_per_socket, cache_bytes, is_cached, expected) in [
+        // Half of it at home, half on the other socket, at 2.2 GHz.
+        (2, 8 << 20, true, 550.0 / 2.2),
+        (2, 256 << 10, false, 3000.0 / 2.2),
+        // A socket without cores has no cache to offer, and no memory.
+        (4, 8 << 20, true, 100.0 / 2.2),
+        (4, 1 << 20, false, 2000.0 / 2.2),
+    ] {
+        let (report, each) = sources(cores_per_socket, cache_bytes);
+        let (from, not_from) = match is_cached {
+            true => (report.lines_from_last_cache, report.lines_from_memory),
+            false => (report.lines_from_memory, report.lines_from_last_cache),
+        };
+        assert!(from > COUNT * 9 / 10 && not_from < COUNT / 20, "{report:?}");
+        assert!((expected * 0.9..expected * 1.3).contains(&each), "{each} for {expected}");
+    }
+}
+
+/// A line that two have read long ago is in the caches of neither.
+#[test]
+fn sharers_forget_too() {
+    let words = lines(1000);
+    let others = lines(20_000);
+    let (report, _) = hammer(&small_caches(3), 3, |number| {
+        hint::work([0, 1_000_000, 40_000_000][number]);
+        words.iter().for_each(|line| _ = line[0].load(SeqCst));
+        if number < 2 {
+            // When both have the lines they read other things; the last one comes to what nobody has.
+            hint::work(10_000_000);
+            others[number * 10_000..][..10_000].iter().for_each(|line| _ = line[0].load(SeqCst));
+        }
+    });
+    assert!(report.lines_from_socket < 1200, "{report:?}");
+}
+
+/// Who comes to a line that is on its way from memory waits until it has come.
+#[test]
+fn memory_answers_both_no_earlier_than_the_first() {
+    let words = lines(100);
+    let last = AtomicU64::new(0);
+    let settings = machine_with(2, |profile| {
+        (profile.memory, profile.spread_percent, profile.window) = ([22_000; 4], 0, 0);
+        (profile.load_shared, profile.load_modified) = ([22; 4], [22; 4]);
+    });
+    hammer(&settings, 2, |number| {
+        hint::work(1000 * (1 + number as u64));
+        let begin = Instant::now();
+        // Not one after another: those are fetched ahead.
+        words.iter().step_by(2).for_each(|line| _ = line[0].load(SeqCst));
+        if number == 1 {
+            last.store(begin.elapsed().as_nanos() as u64 / 50, SeqCst);
+        }
+    });
+    // 10 us each.
+    assert!(last.load(SeqCst) > 9000, "{} ns", last.load(SeqCst));
 }
