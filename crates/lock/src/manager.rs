@@ -149,9 +149,9 @@ impl LockManager {
     }
 
     /// The highest commit LSN of early releases where this name is: what is read under it may not be durable before that
-    /// is. [`Lsn::ZERO`] if there was none, as for a key without a name, which nobody has locked.
+    /// is. [`Lsn::ZERO`] if there was none; the highest LSN of all for a key without a name (LOCK-19).
     pub fn tag(&self, table: TableId, key: KeyRef<'_>) -> Lsn {
-        self.name(table, key).map_or(Lsn::ZERO, |name| self.table.tag(name))
+        self.name(table, key).map_or(Lsn(u64::MAX), |name| self.table.tag(name))
     }
 
     /// Whether nobody holds or wants a lock where this name is, and if so, the highest commit LSN of early releases there.

@@ -125,14 +125,15 @@ const _: () = assert!(size_of::<Request>() == 32);
 impl Request {
     #[inline]
     pub(crate) fn set(&self, name: LockName, slot: SlotId, modes: Modes) {
-        self.name.store(name.bits(), Relaxed);
+        // Who reads it sees, too, that the owner's last wait is over.
+        self.name.store(name.bits(), Release);
         self.slot.store(u32::from(slot.0), Relaxed);
         self.set_modes(modes);
     }
 
     #[inline]
     pub(crate) fn name(&self) -> LockName {
-        LockName::from_bits(self.name.load(Relaxed))
+        LockName::from_bits(self.name.load(Acquire))
     }
 
     #[inline]

@@ -134,7 +134,8 @@ impl Wait {
 
     /// Begins a wait for `blockers`. By the owner, under the exclusive latch of the queue.
     pub(crate) fn begin(&self, subject: Subject, blockers: &SlotSet) -> WaitWord {
-        self.subject.store(subject.encode(), Relaxed);
+        // As a request's name.
+        self.subject.store(subject.encode(), Release);
         self.digest.store(blockers);
         let word = WaitWord(((self.word.load(Relaxed) & !STATE) + EPOCH) | WAITING);
         self.word.store(word.0, Release);
@@ -169,7 +170,7 @@ impl Wait {
     }
 
     pub(crate) fn subject(&self) -> Subject {
-        Subject::decode(self.subject.load(Relaxed))
+        Subject::decode(self.subject.load(Acquire))
     }
 
     /// Whom the owner waits for, to be changed under the exclusive latch of the queue.

@@ -39,7 +39,7 @@ use foreshore_latch::{HybridLatch, rank};
 
 use super::entries::{Entries, Tags};
 use super::waiters::{self, Waiters};
-use super::{EntryIndex, IntentHold, IntentMode};
+use super::{EntryIndex, IntentHold, IntentMode, VOLUME};
 use crate::slot::{SLOTS, SlotId, Slots, WaitWord};
 use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 
@@ -78,8 +78,15 @@ const NO_ENTRY: u32 = 0;
 
 impl OwnTags {
     #[inline]
+    fn place(&self, index: EntryIndex) -> &(AtomicU32, AtomicU64) {
+        // Each change below a table is one below the volume, too: that has a place of its own.
+        let place = if index.0 == VOLUME { 0 } else { 1 + index.0 as usize % (OWN_TAGS - 1) };
+        &self.places[place]
+    }
+
+    #[inline]
     fn leave(&self, index: EntryIndex, lsn: Lsn) {
-        let (entry, tag) = &self.places[index.0 as usize % OWN_TAGS];
+        let (entry, tag) = self.place(index);
         if entry.load(Relaxed) != index.0 + 1 {
             if entry.load(Relaxed) != NO_ENTRY {
                 self.others.store(self.others.load(Relaxed).max(tag.load(Relaxed)), Release);
@@ -93,7 +100,7 @@ impl OwnTags {
     }
 
     fn get(&self, index: EntryIndex) -> u64 {
-        let (entry, tag) = &self.places[index.0 as usize % OWN_TAGS];
+        let (entry, tag) = self.place(index);
         let own = if entry.load(Acquire) == index.0 + 1 { tag.load(Acquire) } else { 0 };
         own.max(self.others.load(Acquire))
     }
@@ -133,18 +140,20 @@ impl Private {
             let granted = self.alone(index, |entry| entry.try_request(slots, index, hold, wanted));
             return granted.then(|| self.tag(slots, index, wanted));
         }
-        let published = &slots.get(hold.slot).intents;
-        published.set(hold.place, index, wanted);
-        // LOCK-15: partner is the fence in `Entry::raise`.
-        fence(SeqCst);
         let entry = self.entries.get(index);
-        if entry.flag.load(Acquire) == 0 {
-            return Some(entry.tags.tag(wanted));
+        // Who publishes although the flag is up is in the way of those who wait until he takes it back, and then others are.
+        if entry.flag.load(Relaxed) == 0 {
+            slots.get(hold.slot).intents.set(hold.place, index, wanted);
+            // LOCK-15: partner is the fence in `Entry::raise`.
+            fence(SeqCst);
+            if entry.flag.load(Acquire) == 0 {
+                return Some(entry.tags.tag(wanted));
+            }
         }
         self.try_announced(slots, index, hold, wanted)
     }
 
-    /// An intent lock while there are absolute ones about. It stands in its line without having been granted.
+    /// An intent lock while there are absolute ones about. It may stand in its line without having been granted.
     #[cold]
     fn try_announced(
         &self,
@@ -330,3 +339,27 @@ impl Entry {
 
 #[cfg(all(test, foreshore_loom))]
 mod models;
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use foreshore_base::TableId;
+
+    use super::*;
+
+    /// The first table of a user shared a place with the volume, so that each of its commits left its tag for all tables.
+    #[test]
+    fn the_volume_and_a_table_keep_their_tags_apart() {
+        let (tags, volume) = (OwnTags::default(), EntryIndex(VOLUME));
+        let tables =
+            (0..OWN_TAGS as u32 - 1).map(|table| EntryIndex::of(TableId(TableId::FIRST_USER.0 + table)));
+        for (number, table) in tables.clone().enumerate() {
+            for index in [table, volume] {
+                tags.leave(index, Lsn(10 + number as u64));
+            }
+        }
+        assert_eq!(tags.get(EntryIndex::of(TableId(900))), 0, "nobody has changed this one");
+        for (number, table) in tables.enumerate() {
+            assert_eq!(tags.get(table), 10 + number as u64);
+        }
+    }
+}

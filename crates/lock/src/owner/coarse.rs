@@ -282,7 +282,7 @@ impl OwnerState {
     ) {
         // What nobody has taken over, this transaction did not need.
         let release = |name: LockName, request| manager.table.release(&manager.slots, name, request, None);
-        inherited.collect(slot, true, |request, name| {
+        inherited.collect(slot, |request, name| {
             if let Some(name) = name {
                 release(name, request);
             }

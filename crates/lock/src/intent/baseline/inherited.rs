@@ -122,24 +122,18 @@ impl Inherited {
         self.entries.get(index).absolute.load(Relaxed) == 0 || place.claim(word, FREE).is_none()
     }
 
-    /// Calls `give` with the requests that belong to the slot again: those that were reclaimed, and with `all` also, while
-    /// they are still in the lock table (`true`), those that have not been taken over. By the owner of the slot.
-    pub(crate) fn collect(
-        &self,
-        slot: SlotId,
-        all: bool,
-        mut give: impl FnMut(RequestIndex, Option<LockName>),
-    ) {
+    /// Calls `give` with the requests that belong to the slot again: those that have not been taken over, which are still in the lock
+    /// table (under this name), and those that were reclaimed. Afterwards none is anywhere else. By the owner of the slot.
+    pub(crate) fn collect(&self, slot: SlotId, mut give: impl FnMut(RequestIndex, Option<LockName>)) {
         for place in &*self.slots[slot.index()] {
             let word = place.word.load(Acquire);
-            if word & STATE == INHERITED && all {
-                let name = LockName::from_bits(place.name.load(Relaxed));
-                if let Some(Heritage::Mine(_, request)) = place.claim(word, FREE) {
-                    give(request, Some(name));
-                    continue;
-                }
-                place.wait_for_reclaimer();
+            let name = LockName::from_bits(place.name.load(Relaxed));
+            if let Some(Heritage::Mine(_, request)) = place.claim(word, FREE) {
+                give(request, Some(name));
+                continue;
             }
+            // Somebody may have been there before; a request that he is about to take from the table is not the slot's yet.
+            place.wait_for_reclaimer();
             if place.word.load(Acquire) & STATE == RECLAIMED {
                 give(RequestIndex(place.request.load(Relaxed)), None);
                 place.word.store(FREE, Relaxed);
@@ -317,6 +311,43 @@ mod tests {
             second.join().unwrap().expect("nothing is in its way but what is being taken back");
         });
         drop(owner);
+        assert!(manager.is_empty());
+    }
+
+    /// A transaction that had borrowed requests ended while somebody was taking one of the slot's from the lock table. All of the slot's own
+    /// became free with those that it gave back, that one too: it could stand in two queues.
+    #[cfg(not(foreshore_sim))]
+    #[test]
+    fn a_request_that_is_being_taken_back_is_not_free() {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        owner.release_all(None);
+        // More than a slot has of its own.
+        for key in 0..600_u32 {
+            let key = key.to_be_bytes();
+            owner.acquire(TableId(17), crate::KeyRef::Key(&key), crate::Mode::XN, &NO_WAIT).unwrap();
+        }
+        let mut places = inherited.slots.iter().flat_map(|places| places.iter());
+        let place = places.find(|place| place.word.load(Acquire) & STATE == INHERITED).unwrap();
+        let word = place.word.load(Acquire);
+        let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) else {
+            panic!("nobody else is there")
+        };
+        let ended = AtomicU32::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(owner);
+                ended.store(1, SeqCst);
+            });
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(ended.load(SeqCst), 0, "its request stands in the table");
+            let name = LockName::from_bits(place.name.load(Acquire));
+            manager.table.release(&manager.slots, name, request, None);
+            place.word.store(word & !STATE | RECLAIMED, Release);
+        });
         assert!(manager.is_empty());
     }
 
