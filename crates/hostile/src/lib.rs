@@ -3,6 +3,7 @@
 //! - [`Sample`]: small databases on a disk in memory, with every content that they may have when they are opened;
 //! - [`Damage`]: what can happen to a file;
 //! - [`targets`]: what the fuzzer runs;
+//! - [`panics`]: what panicked meanwhile, in any thread;
 //! - [`judge()`]: opens a database that may be damaged, reads and writes, and says whether a promise was broken.
 //!
 //! Invariant: this crate uses the facade as any program does, and what it knows of the files it has from the formats that are
@@ -12,6 +13,7 @@
 mod damage;
 mod edit;
 mod judge;
+pub mod panics;
 mod sample;
 mod seal;
 pub mod targets;

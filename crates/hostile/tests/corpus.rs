@@ -5,9 +5,10 @@ use std::{fs, path::PathBuf};
 
 use foreshore_env::{
     random::Xorshift,
+    sync::OnceLock,
     time::{Duration, Instant},
 };
-use foreshore_hostile::targets::TARGETS;
+use foreshore_hostile::{panics, targets::TARGETS};
 
 /// Mutations for each target whose cases open a database, and for the others.
 const SLOW: usize = 150;
@@ -50,11 +51,14 @@ fn mutate(inputs: &[(String, Vec<u8>)], random: &mut Xorshift) -> Vec<u8> {
 }
 
 fn replay(target: &str) {
+    static WATCHED: OnceLock<()> = OnceLock::new();
+    WATCHED.get_or_init(panics::watch);
     let (name, run) = TARGETS.iter().find(|(name, _)| *name == target).expect("the name of a target");
     let inputs = corpus(name);
     for (path, input) in &inputs {
         println!("{path}");
         run(input);
+        assert_eq!(panics::seen(), [""; 0], "{path}");
     }
     let given = std::env::var("FORESHORE_MUTATIONS").ok().and_then(|count| count.parse().ok());
     let count = given.unwrap_or(if *name == "key" { FAST } else { SLOW });
@@ -67,6 +71,8 @@ fn replay(target: &str) {
         let begun = Instant::now();
         let survived = std::panic::catch_unwind(|| run(&input));
         assert!(survived.is_ok(), "{name}: mutation {number} of seed {seed}: {input:?}");
+        // Of this target or of one that is tried beside it.
+        assert_eq!(panics::seen(), [""; 0], "{name}: mutation {number} of seed {seed}: {input:?}");
         let taken = begun.elapsed();
         assert!(taken < LONGEST_RUN, "{name}: mutation {number} of seed {seed} takes {taken:?}: {input:?}");
     }

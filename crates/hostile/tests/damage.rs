@@ -9,21 +9,19 @@
 //!
 //! `FORESHORE_FLIPS_FROM` shifts the places, so that runs of every n-th add up to all of them.
 
-use std::{collections::BTreeMap, panic};
+use std::collections::BTreeMap;
 
 use foreshore_env::{
     random::Xorshift,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
-use foreshore_hostile::{Damage, Extent, PAGE_BYTES, Sample, Verdict, extents, judge};
+use foreshore_hostile::{Damage, Extent, PAGE_BYTES, Sample, Verdict, extents, judge, panics};
 
-/// Panics of any thread, the engine's own too.
-static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Tests that count panics come one after another.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// A case that takes longer hangs.
@@ -37,23 +35,10 @@ struct Case {
     read_only: bool,
 }
 
-/// Counts panics from now on, beside saying them.
-fn count_panics() {
-    static HOOK: OnceLock<()> = OnceLock::new();
-    HOOK.get_or_init(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            PANICS.lock().push(info.to_string());
-            before(info);
-        }));
-    });
-}
-
 /// Judges all cases on all processors; fails with the first few promises that were broken.
 fn judge_all(sample: &Sample, cases: Vec<Case>) -> BTreeMap<String, usize> {
     let _alone = ONE_AT_A_TIME.lock();
-    count_panics();
-    PANICS.lock().clear();
+    panics::watch();
     let count = cases.len();
     let shared = Arc::new(Shared {
         sample: sample.clone(),
@@ -78,7 +63,7 @@ fn judge_all(sample: &Sample, cases: Vec<Case>) -> BTreeMap<String, usize> {
     for worker in workers {
         worker.join().expect("workers catch panics");
     }
-    let panics = PANICS.lock().clone();
+    let panics = panics::seen();
     let broken = shared.broken.lock().clone();
     assert!(
         panics.is_empty() && broken.is_empty(),
@@ -113,7 +98,7 @@ impl Shared {
             self.under_way.lock().insert(worker, (Instant::now(), text.clone()));
             let disk = self.sample.copy();
             case.damage.inflict(&disk);
-            let judged = panic::catch_unwind(|| judge(&disk, &self.sample.states, case.read_only))
+            let judged = std::panic::catch_unwind(|| judge(&disk, &self.sample.states, case.read_only))
                 .unwrap_or_else(|_| Err("a panic".to_owned()));
             match judged {
                 Ok(verdict) => *self.verdicts.lock().entry(format!("{verdict:?}")).or_default() += 1,

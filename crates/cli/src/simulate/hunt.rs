@@ -211,6 +211,7 @@ fn prepare(life: &Life, disk: &FaultyDisk, seed: u64) {
         End::Power(at) => disk.crash_at(counts.operations + at),
         End::Sync(at) => disk.fail_sync(counts.syncs + at),
         End::Write(at) => disk.fail_write(counts.writes + at),
+        End::Read(at) => disk.fail_read(counts.reads + at),
         End::Full(bytes) => disk.set_free_space(Some(bytes)),
     }
 }

@@ -228,8 +228,8 @@ impl Explorer {
                 let lasts = until.clamp(1, 100_000) * STEP;
                 Turn { thread: highest.unwrap_or(self.ready[0]) as u32, lasts, leap }
             }
-            Choice::Replayed { turns } => turns.next().unwrap_or(Turn {
-                thread: self.ready.iter().copied().min().unwrap_or(0) as u32,
+            Choice::Replayed { turns } => turns.next().unwrap_or_else(|| Turn {
+                thread: next_in_turn(&self.ready, self.last) as u32,
                 lasts: 100 * STEP,
                 leap: 0,
             }),
@@ -246,6 +246,15 @@ impl Explorer {
     }
 }
 
+/// Who runs behind the last turn of a schedule: who ran last, as long as it can; then the others in turn, so that of threads that wait for
+/// each other, and yield, none starves.
+fn next_in_turn(ready: &[ThreadNumber], last: Option<(ThreadNumber, bool)>) -> ThreadNumber {
+    let (last, yielded) = last.unwrap_or((0, true));
+    let first = last + usize::from(yielded);
+    let behind = ready.iter().copied().filter(|&thread| thread >= first).min();
+    behind.or_else(|| ready.iter().copied().min()).unwrap_or(0)
+}
+
 /// Steps at which priorities fall, so many among the next ones from `first` on; descending.
 fn draw_changes(random: &mut Xorshift, (count, within_steps): (u32, u64), first: u64) -> Vec<u64> {
     let mut changes: Vec<u64> = (0..count).map(|_| first + random.below(within_steps)).collect();
@@ -256,6 +265,24 @@ fn draw_changes(random: &mut Xorshift, (count, within_steps): (u32, u64), first:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two that spin for each other, behind a schedule's end: the first spun for ever.
+    #[test]
+    fn nobody_starves_behind_the_last_turn() {
+        let mut explorer = Explorer::new(Schedule::Replayed(Vec::new()), 7);
+        (0..3).for_each(|thread| explorer.ready(thread, 0));
+        let mut ran = [0; 3];
+        for _ in 0..30 {
+            let (thread, clock) = explorer.next(None);
+            ran[thread] += 1;
+            explorer.left(thread, clock + 10 * STEP, Leave::Yield);
+        }
+        assert_eq!(ran, [10; 3]);
+        // Who does not yield goes on.
+        let (thread, clock) = explorer.next(None);
+        explorer.left(thread, clock + 10 * STEP, Leave::Turn);
+        assert_eq!(explorer.next(None).0, thread);
+    }
 
     /// All changes lay among the first steps, and the later lives of a run had none.
     #[test]

@@ -43,8 +43,15 @@ pub(super) fn key(data: &[u8]) {
 /// Two keys of one type, if both are: equal bytes after the way there and back, and the same order.
 fn decoded<K: Key>(one: &[u8], other: &[u8])
 where
-    K::Owned: Ord + Debug,
+    K::Owned: Key + Ord + Debug,
 {
+    for bytes in [one, other] {
+        if let Ok(key) = K::decode(bytes) {
+            let mut again = Vec::new();
+            key.encode(&mut again);
+            assert_eq!(again, bytes, "{key:?} of another encoding");
+        }
+    }
     let keys = (K::decode(one), K::decode(other));
     if let (Ok(first), Ok(second)) = &keys {
         assert_eq!(first.cmp(second), one.cmp(other), "{first:?} and {second:?} sort otherwise as bytes");

@@ -108,6 +108,9 @@ pub(super) struct Content {
     changes: u64,
     /// How many of them the last of the syncs covered, as they began.
     synced: u64,
+    /// Sectors that a failed sync has lost, and how many changes there had been then: a sync that had begun before brings them no
+    /// longer.
+    lost: BTreeMap<u64, u64>,
 }
 
 impl Content {
@@ -207,7 +210,8 @@ impl Content {
             return;
         }
         self.synced = pending.changes;
-        for (sector, content) in &pending.sectors {
+        let is_there = |sector| self.lost.get(sector).is_none_or(|lost| *lost < pending.changes);
+        for (sector, content) in pending.sectors.iter().filter(|(sector, _)| is_there(sector)) {
             self.platter.write_in_block(content, sector * SECTOR_BYTES as u64);
         }
         for block in self.reserved.drain(..pending.reserved.min(self.reserved.len())) {
@@ -223,6 +227,7 @@ impl Content {
         if let Some(random) = random.filter(|_| pending.changes >= self.synced) {
             self.keep_some_blocks(pending, random);
         }
+        self.lost.extend(pending.sectors.iter().map(|(sector, _)| (*sector, self.changes)));
         self.forget(pending);
     }
 
@@ -308,4 +313,29 @@ impl Content {
 /// How many of eight changes come through: some crashes lose nearly nothing, some nearly all.
 fn draw_share(random: &mut Xorshift) -> u64 {
     [1, 4, 7][random.below(3) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two syncs of a file at a time: what the first loses, the second does not bring, though it had seen it before.
+    #[test]
+    fn what_a_failed_sync_lost_stays_lost() {
+        let mut content = Content::default();
+        content.write(&[1; 512], 0);
+        content.sync();
+        content.write(&[2; 512], 0);
+        let (first, second) = (content.begin_sync(), content.begin_sync());
+        content.fail_sync(&first, None);
+        content.end_sync(&second);
+        let kept = |content: &Content| {
+            content.after_crash(CrashMode::DropUnsynced, &mut Xorshift::new(1)).cached.sector(0)[0]
+        };
+        assert_eq!(kept(&content), 1);
+        // Written again, it comes.
+        content.write(&[3; 512], 0);
+        content.sync();
+        assert_eq!(kept(&content), 3);
+    }
 }

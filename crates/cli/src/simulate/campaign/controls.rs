@@ -1,11 +1,12 @@
-//! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails.
+//! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails, and does not fail
+//! without the fault.
 
 use std::{ops::Range, process::ExitCode};
 
 use foreshore_env::sabotage::Fault;
 use serde::Serialize;
 
-use super::{CampaignArgs, campaign, progress};
+use super::{CampaignArgs, Failure, campaign, progress};
 use crate::output::{CliError, json_line, judged, line};
 
 /// Characters that a line of the table has for what was seen.
@@ -44,12 +45,24 @@ pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, C
         };
         let outcome = campaign(&args, seeds.clone(), &progress(0, true))?;
         let first = outcome.failures.into_iter().next();
-        let control = Control {
-            fault: fault.name(),
-            seed: first.as_ref().map(|failure| failure.seed),
-            runs: outcome.runs,
-            seen: first.map(|failure| failure.why),
+        let without = match &first {
+            Some(failure) => {
+                let unplanted = CampaignArgs { plant: None, ..args.clone() };
+                campaign(&unplanted, failure.seed..failure.seed + 1, &progress(0, true))?
+                    .failures
+                    .into_iter()
+                    .next()
+            }
+            None => None,
         };
+        let (seed, seen) = match (first, without) {
+            (Some(Failure { seed, .. }), Some(Failure { why, .. })) => {
+                (None, Some(format!("seed {seed} fails without it, too: {why}")))
+            }
+            (Some(Failure { seed, why, .. }), None) => (Some(seed), Some(why)),
+            (None, _) => (None, None),
+        };
+        let control = Control { fault: fault.name(), seed, runs: outcome.runs, seen };
         if !args.json {
             let seed = control.seed.map_or("not found".to_owned(), |seed| seed.to_string());
             let seen: String = control

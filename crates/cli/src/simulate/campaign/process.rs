@@ -15,6 +15,9 @@ use crate::output::CliError;
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Lines that a program which died leaves to be shown.
 const LAST_LINES: usize = 6;
+/// What is said of a run that takes longer, and of one that takes more steps than a simulation may.
+const LATE: &str = "not over after";
+const LIMIT_REACHED: &str = "the simulation reached its limit";
 
 /// Which run.
 #[derive(Clone, Debug)]
@@ -84,6 +87,13 @@ pub(super) struct Ended {
     pub(super) failure: Option<String>,
 }
 
+impl Ended {
+    /// Whether the run was over before it reached a limit.
+    pub(super) fn comes_to_an_end(&self) -> bool {
+        !self.failure.as_ref().is_some_and(|why| why.starts_with(LATE) || why.contains(LIMIT_REACHED))
+    }
+}
+
 impl Run {
     pub(super) fn start(request: &Request) -> Result<Run, CliError> {
         let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
@@ -121,7 +131,7 @@ impl Run {
         }
         let status = self.process.wait().map_err(CliError::io("end a run"))?;
         if late {
-            let failure = format!("not over after {} s", PATIENCE.as_secs());
+            let failure = format!("{LATE} {} s", PATIENCE.as_secs());
             return Ok(Ended { told: None, failure: Some(failure) });
         }
         // What cannot be read is not shown; that the run failed is.

@@ -1,9 +1,9 @@
 //! A smaller run that fails as well: fewer transactions and threads, then a schedule with fewer turns.
 //!
-//! Each attempt is a run of its own, which fails or does not; how it fails is not compared. The schedule is that of the
-//! failed run, from which pieces are left out, half of it at first and ever smaller ones (Zeller and Hildebrandt's delta
-//! debugging, TSE 2002). Where it has no turn left, the thread with the lowest number runs as long as it can: what
-//! remains are the turns that matter.
+//! Each attempt is a run of its own, which fails or does not; how it fails is not compared, but that a run which comes to no end is
+//! no smaller one of a run that does. The schedule is that of the failed run, from which pieces are left out, half of it at first and
+//! ever smaller ones (Zeller and Hildebrandt's delta debugging, TSE 2002). Where it has no turn left, one thread after the other
+//! runs as long as it can: what remains are the turns that matter.
 
 use std::{fmt, path::Path};
 
@@ -38,39 +38,49 @@ impl fmt::Display for Shrunk {
     }
 }
 
-/// Whether a run fails.
-fn fails(request: &Request) -> Result<bool, CliError> {
-    Ok(Run::start(request)?.wait()?.failure.is_some())
+/// Runs of one kind: those that end, or those that do not.
+struct Failing {
+    ends: bool,
+}
+
+impl Failing {
+    /// Whether a run fails, in the same way as far as this goes.
+    fn fails(&self, request: &Request) -> Result<bool, CliError> {
+        let ended = Run::start(request)?.wait()?;
+        Ok(ended.failure.is_some() && ended.comes_to_an_end() == self.ends)
+    }
 }
 
 /// Shrinks the run of a seed that fails; `None` if it does not fail any more, or if its schedule cannot be replayed.
 pub(super) fn shrink(seed: u64, args: &CampaignArgs) -> Result<Option<Shrunk>, CliError> {
     let path = std::env::temp_dir().join(format!("foreshore-{}-seed-{seed}.turns", std::process::id()));
     let mut request = Request { keep_turns: Some(path.clone()), ..Request::new(seed, args) };
-    let Some(told) = Run::start(&request)?.wait()?.told else { return Ok(None) };
+    let first = Run::start(&request)?.wait()?;
+    let like = Failing { ends: first.comes_to_an_end() };
+    let Some(told) = first.told else { return Ok(None) };
     // The run with fewer must fail before the next is tried with fewer still.
     for transactions in (0..5).map(|power| 1 << power) {
         let smaller = Request { most_transactions: Some(transactions), ..request.clone() };
-        if fails(&smaller)? {
+        if like.fails(&smaller)? {
             request = smaller;
             break;
         }
     }
     for threads in 1..told.threads {
         let smaller = Request { most_threads: Some(threads), ..request.clone() };
-        if fails(&smaller)? {
+        if like.fails(&smaller)? {
             request = smaller;
             break;
         }
     }
-    if !fails(&request)? {
+    if !like.fails(&request)? {
         return Ok(None);
     }
     let all = read_turns(&path)?;
     let mut turns = all.clone();
     let mut replay = Request { turns: Some(path.clone()), keep_turns: None, ..request };
-    if fails(&replay)? {
-        leave_out(&mut turns, &path, &replay)?;
+    if like.fails(&replay)? {
+        leave_out(&mut turns, &path, &replay, &like)?;
         write_turns(&path, &turns)?;
     } else {
         // The schedule is not what it depends on alone: the seed's own stays.
@@ -86,7 +96,7 @@ pub(super) fn shrink(seed: u64, args: &CampaignArgs) -> Result<Option<Shrunk>, C
 }
 
 /// Leaves out what is not needed for the failure.
-fn leave_out(turns: &mut Vec<Turn>, path: &Path, replay: &Request) -> Result<(), CliError> {
+fn leave_out(turns: &mut Vec<Turn>, path: &Path, replay: &Request, like: &Failing) -> Result<(), CliError> {
     let (mut piece, mut tries) = (turns.len().div_ceil(2), 0);
     while piece > 0 && tries < MOST_TRIES {
         // From the end, so that the first thing found is that the schedule's tail is not needed.
@@ -97,7 +107,7 @@ fn leave_out(turns: &mut Vec<Turn>, path: &Path, replay: &Request) -> Result<(),
             fewer.drain(begin..end);
             write_turns(path, &fewer)?;
             tries += 1;
-            if fails(replay)? {
+            if like.fails(replay)? {
                 *turns = fewer;
             }
             end = begin.min(turns.len());

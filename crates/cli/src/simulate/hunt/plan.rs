@@ -30,6 +30,8 @@ pub(super) enum End {
     Sync(u64),
     /// This write returns an error.
     Write(u64),
+    /// This read returns an error.
+    Read(u64),
     /// The disk has room for so many bytes more.
     Full(u64),
 }
@@ -107,6 +109,10 @@ const MIXED_EVERY: u64 = 3;
 /// draw, so that the other seeds stay as they were.
 const PREPARES_EVERY: u64 = 4;
 const KILLED_EVERY: u64 = 5;
+/// In one seed of so many, in which lives would end with nothing wrong, a read fails in each of them.
+const READS_FAIL_EVERY: u64 = 7;
+/// Among how many reads it is; there are few.
+const READS_WITHIN: u64 = 60;
 
 /// What the threads of partitioned execution are like in a mixed run.
 const PARTITIONED: [(&str, &[&str]); 5] = [
@@ -224,7 +230,10 @@ impl Plan {
         let delayed = random.below(3) > 0;
         let sync_delay =
             if delayed { Duration::from_micros(random.below(LONGEST_SYNC_US)) } else { Duration::ZERO };
-        let lives = (0..=random.below(3)).map(|_| Life::draw(&mut random)).collect();
+        let mut lives: Vec<Life> = (0..=random.below(3)).map(|_| Life::draw(&mut random)).collect();
+        if seed % READS_FAIL_EVERY == 4 {
+            fail_reads(seed, &mut lives);
+        }
         draw_cleaners(&mut random, &mut options, &mut settings);
         Plan {
             schedule,
@@ -300,6 +309,15 @@ fn draw_cleaners(
     if options.get("cleaners").as_deref() != Some(value) {
         options.set("cleaners", value).expect("a number of cleaners");
         settings.push(("cleaners", value));
+    }
+}
+
+/// Drawn apart, so that the other seeds stay as they were.
+fn fail_reads(seed: u64, lives: &mut [Life]) {
+    let mut random = Xorshift::new(seed.wrapping_mul(0xA076_1D64_78BD_642F) | 1);
+    random.next_u64();
+    for life in lives.iter_mut().filter(|life| life.end == End::Closed) {
+        life.end = End::Read(1 + random.below(READS_WITHIN));
     }
 }
 
