@@ -88,7 +88,8 @@ struct Unsynced {
 pub(super) struct Pending {
     /// The changes that it covers.
     changes: u64,
-    sectors: Vec<(u64, Sector)>,
+    /// Each with the last of its changes.
+    sectors: Vec<(u64, u64, Sector)>,
     reserved: usize,
     length: u64,
 }
@@ -108,8 +109,8 @@ pub(super) struct Content {
     changes: u64,
     /// How many of them the last of the syncs covered, as they began.
     synced: u64,
-    /// Sectors that a failed sync has lost, and how many changes there had been then: a sync that had begun before brings them no
-    /// longer.
+    /// Sectors that a failed sync has lost, and the last change that it was to bring: another sync that has seen them before brings
+    /// them no longer, unless they were changed since.
     lost: BTreeMap<u64, u64>,
 }
 
@@ -197,7 +198,9 @@ impl Content {
     pub(super) fn begin_sync(&self) -> Pending {
         Pending {
             changes: self.changes,
-            sectors: self.unsynced.keys().map(|&sector| (sector, self.cached.sector(sector))).collect(),
+            sectors: (self.unsynced.iter())
+                .map(|(&sector, unsynced)| (sector, unsynced.changed, self.cached.sector(sector)))
+                .collect(),
             reserved: self.reserved.len(),
             length: self.cached.length,
         }
@@ -210,8 +213,10 @@ impl Content {
             return;
         }
         self.synced = pending.changes;
-        let is_there = |sector| self.lost.get(sector).is_none_or(|lost| *lost < pending.changes);
-        for (sector, content) in pending.sectors.iter().filter(|(sector, _)| is_there(sector)) {
+        let is_there = |sector, changed| self.lost.get(sector).is_none_or(|lost| lost < changed);
+        for (sector, _, content) in
+            pending.sectors.iter().filter(|(sector, changed, _)| is_there(sector, changed))
+        {
             self.platter.write_in_block(content, sector * SECTOR_BYTES as u64);
         }
         for block in self.reserved.drain(..pending.reserved.min(self.reserved.len())) {
@@ -227,7 +232,7 @@ impl Content {
         if let Some(random) = random.filter(|_| pending.changes >= self.synced) {
             self.keep_some_blocks(pending, random);
         }
-        self.lost.extend(pending.sectors.iter().map(|(sector, _)| (*sector, self.changes)));
+        self.lost.extend(pending.sectors.iter().map(|(sector, changed, _)| (*sector, *changed)));
         self.forget(pending);
     }
 
@@ -274,7 +279,7 @@ impl Content {
         let keep_of_eight = draw_share(random);
         let mut block = None;
         let mut kept = false;
-        for (sector, content) in &pending.sectors {
+        for (sector, _, content) in &pending.sectors {
             let its_block = sector / (BLOCK_BYTES / SECTOR_BYTES) as u64;
             if block != Some(its_block) {
                 block = Some(its_block);
@@ -333,6 +338,13 @@ mod tests {
             content.after_crash(CrashMode::DropUnsynced, &mut Xorshift::new(1)).cached.sector(0)[0]
         };
         assert_eq!(kept(&content), 1);
+        // What was written meanwhile comes with the next one.
+        content.write(&[4; 512], 0);
+        let third = content.begin_sync();
+        content.write(&[5; 512], 0);
+        content.fail_sync(&third, None);
+        content.sync();
+        assert_eq!(kept(&content), 5);
         // Written again, it comes.
         content.write(&[3; 512], 0);
         content.sync();

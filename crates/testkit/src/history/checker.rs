@@ -219,7 +219,18 @@ fn anomaly(entry: &Entry, index: usize, op: &dyn Debug, expected: &str) -> Anoma
         label: entry.label.clone(),
         position: entry.position,
         index,
-        op: format!("{op:?}"),
-        expected: expected.to_owned(),
+        op: shortened(format!("{op:?}")),
+        expected: shortened(expected.to_owned()),
     }
+}
+
+/// Long values say no more than how they begin.
+fn shortened(mut text: String) -> String {
+    /// Characters.
+    const MOST: usize = 400;
+    if let Some((end, _)) = text.char_indices().nth(MOST) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
