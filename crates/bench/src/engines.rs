@@ -281,6 +281,10 @@ impl FromStr for DrawnBy {
 /// Transactions that a client, or a thread that draws itself, has on their way at a time, unless it is told otherwise.
 pub const IN_FLIGHT: usize = 32;
 
+/// The caveat of engines whose lazy commits stay in memory for a while.
+const LOST_WHEN_KILLED: &str =
+    "commits lie in memory until the log is written: the last ones are lost when the process is killed";
+
 /// Partitions of the keys of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Partitioning {

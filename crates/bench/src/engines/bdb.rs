@@ -7,6 +7,7 @@ mod library;
 
 use std::{
     collections::BTreeMap,
+    mem,
     ops::{Bound, ControlFlow, RangeBounds},
 };
 
@@ -19,9 +20,9 @@ use foreshore_env::{
     time::Duration,
 };
 
-use self::library::{BdbError, Environment, Move, Opening, Reason, Txn};
+use self::library::{BdbError, CommitTo, Environment, LogWay, Move, Opening, Reason, Txn};
 use super::{
-    Durability, EngineOptions,
+    Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
     rival::{ReadOnly, Settings, Snapshot, no_table, retried},
 };
@@ -47,27 +48,47 @@ const LOG_FILE_BYTES: u32 = 64 << 20;
 const CHECKPOINT_LOG_KIB: u32 = 256 << 10;
 /// How often it is looked whether the log has grown by so much.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often lazy commits that stay in memory are made durable: as often as Foreshore writes its log.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+
+/// How the files of the log are written, as the option `log` names it; the first is the default. Past the system's cache (DB_LOG_DIRECT) is
+/// not what Debian's library is built for.
+const LOGS: [(&str, &[LogWay]); 4] = [
+    ("plain", &[]),
+    ("zeroed", &[LogWay::Zeroed]),
+    ("dsync", &[LogWay::Dsync]),
+    ("zeroed_dsync", &[LogWay::Zeroed, LogWay::Dsync]),
+];
 
 /// See the module.
 pub struct BdbEngine {
     environment: Arc<Environment>,
-    durability: Durability,
+    /// Where a commit that counts gets to.
+    commit: CommitTo,
+    /// Where a commit that need not be durable gets to.
+    lazy: CommitTo,
     /// Whether bodies that only read get a snapshot.
     snapshots: bool,
-    /// Set once, by who closes the engine; read by its thread. Relaxed: nothing else goes with it.
+    /// Set once, by who closes the engine; read by its threads. Relaxed: nothing else goes with it.
     stop: Arc<AtomicBool>,
-    /// Taken by who closes the engine first.
-    checkpoints: Mutex<Option<thread::JoinHandle<Result<(), BdbError>>>>,
+    /// They make checkpoints and flush the log. Taken by who closes the engine first.
+    keepers: Mutex<Vec<Keeper>>,
 }
+
+/// A thread of the engine, and how it fared.
+type Keeper = thread::JoinHandle<Result<(), BdbError>>;
 
 impl BdbEngine {
     /// Opens the environment in the directory of `options`, or makes it there, and makes the tables that it lacks. Options:
-    /// `cache_bytes`, `page_bytes`, `reads` (`locks` or `snapshots`).
+    /// `cache_bytes`, `page_bytes`, `reads` (`locks` or `snapshots`), `lazy` (where its commits are: `memory`, or `write` for
+    /// one write each), `log` (how its files are written).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<BdbEngine, BenchError> {
         let mut settings = Settings::new("bdb", options)?;
         let cache_bytes = settings.cache_bytes()?;
         let page_bytes = settings.bytes("page_bytes", PAGE_BYTES)?;
         let snapshots = settings.choice("reads", &[("locks", false), ("snapshots", true)])?;
+        let lazy = settings.choice("lazy", &[("memory", CommitTo::Memory), ("write", CommitTo::System)])?;
+        let log = settings.choice("log", &LOGS)?;
         settings.finish()?;
         if !(512..=65_536).contains(&page_bytes) || !page_bytes.is_power_of_two() {
             return Err(BenchError::invalid("page_bytes is a power of two, 512 to 65536"));
@@ -83,39 +104,39 @@ impl BdbEngine {
             lock_buckets: LOCK_BUCKETS,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             log_file_bytes: LOG_FILE_BYTES,
+            log_ways: log.iter().fold(0, |ways, way| ways | *way as u32),
         };
         let environment =
             Environment::open(&options.directory, &opening, tables, page_bytes as u32, snapshots)
                 .map_err(failure)?;
         let environment = Arc::new(environment);
         let stop = Arc::new(AtomicBool::new(false));
-        let checkpoints = {
+        let keep = |every: Duration, keep: fn(&Environment) -> Result<(), BdbError>| {
             let (environment, stop) = (Arc::clone(&environment), Arc::clone(&stop));
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    thread::sleep(LOOK_EVERY);
-                    environment.checkpoint(CHECKPOINT_LOG_KIB)?;
+                    thread::sleep(every);
+                    keep(&environment)?;
                 }
                 Ok(())
             })
         };
-        Ok(BdbEngine {
-            environment,
-            durability: options.durability,
-            snapshots,
-            stop,
-            checkpoints: Mutex::new(Some(checkpoints)),
-        })
+        let commit = if options.durability == Durability::Lazy { lazy } else { CommitTo::Disk };
+        let mut keepers = vec![keep(LOOK_EVERY, |environment| environment.checkpoint(CHECKPOINT_LOG_KIB))];
+        if commit == CommitTo::Memory {
+            keepers.push(keep(FLUSH_EVERY, Environment::flush_log));
+        }
+        Ok(BdbEngine { environment, commit, lazy, snapshots, stop, keepers: Mutex::new(keepers) })
     }
 
     fn execute(
         &self,
-        durability: Durability,
+        commit: CommitTo,
         attempts: &mut Attempts,
         body: &mut Body<'_>,
     ) -> Result<Outcome, Failure> {
         retried(attempts, || {
-            let txn = self.environment.begin(durability != Durability::Lazy, false).map_err(failure)?;
+            let txn = self.environment.begin(commit, false).map_err(failure)?;
             let mut writing = Writing(Open { txn, tables: self.environment.tables() });
             body(&mut writing)?;
             writing.0.txn.commit().map_err(failure)?;
@@ -123,12 +144,13 @@ impl BdbEngine {
         })
     }
 
-    /// Ends the thread that makes checkpoints, and tells how it fared.
+    /// Ends the engine's threads, and tells how they fared.
     fn stop(&self) -> Result<(), Failure> {
         self.stop.store(true, Ordering::Relaxed);
-        let Some(checkpoints) = self.checkpoints.lock().take() else { return Ok(()) };
-        let ended = checkpoints.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ended.map_err(failure)
+        let keepers = mem::take(&mut *self.keepers.lock());
+        let join = |keeper: Keeper| keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let ended: Vec<_> = keepers.into_iter().map(join).collect();
+        ended.into_iter().collect::<Result<(), BdbError>>().map_err(failure)
     }
 }
 
@@ -256,19 +278,19 @@ impl Engine for BdbEngine {
     }
 
     fn transact(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        self.execute(self.durability, attempts, body)
+        self.execute(self.commit, attempts, body)
     }
 
     fn read(&self, attempts: &mut Attempts, body: &mut Body<'_>) -> Result<Outcome, Failure> {
         retried(attempts, || {
             // There is nothing to commit: it ends when it is dropped.
-            let txn = self.environment.begin(false, self.snapshots).map_err(failure)?;
+            let txn = self.environment.begin(CommitTo::Memory, self.snapshots).map_err(failure)?;
             body(&mut ReadOnly(Open { txn, tables: self.environment.tables() }))
         })
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        self.execute(Durability::Lazy, &mut Attempts::default(), body)
+        self.execute(self.lazy, &mut Attempts::default(), body)
     }
 
     /// A checkpoint, as Foreshore makes one.
@@ -285,6 +307,7 @@ impl Engine for BdbEngine {
             ("lock_requests", counts.lock_requests),
             ("lock_waits", counts.lock_waits),
             ("log_flushes", counts.log_flushes),
+            ("log_writes", counts.log_writes),
             ("pages_read", counts.pages_read),
             ("pages_written", counts.pages_written),
         ]
@@ -292,8 +315,85 @@ impl Engine for BdbEngine {
         .into()
     }
 
+    fn caveats(&self) -> Vec<&'static str> {
+        match self.commit {
+            CommitTo::Disk | CommitTo::System => Vec::new(),
+            CommitTo::Memory => vec![LOST_WHEN_KILLED],
+        }
+    }
+
     fn close(&self) -> Result<(), Failure> {
         self.stop()?;
         self.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foreshore_env::time::Instant;
+
+    use super::*;
+
+    fn open(settings: &[(&str, &str)], directory: &std::path::Path) -> BdbEngine {
+        let settings =
+            settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let options = EngineOptions {
+            directory: directory.to_owned(),
+            durability: Durability::Lazy,
+            settings,
+            ..EngineOptions::default()
+        };
+        BdbEngine::open(&["table".to_owned()], &options).unwrap()
+    }
+
+    /// How often the log is written by so many commits of one record.
+    fn log_writes(settings: &[(&str, &str)], commits: u32) -> u64 {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(settings, directory.path());
+        let before = engine.counters()["log_writes"];
+        commit(&engine, commits);
+        let writes = engine.counters()["log_writes"] - before;
+        engine.close().unwrap();
+        writes
+    }
+
+    fn commit(engine: &BdbEngine, commits: u32) {
+        for number in 0..commits {
+            let put = |txn: &mut dyn EngineTxn| Ok(txn.put(TableIndex(0), &number.to_be_bytes(), b"")?);
+            let outcome = engine.transact(&mut Attempts::default(), &mut { put }).unwrap();
+            assert!(matches!(outcome, Outcome::Committed));
+        }
+    }
+
+    #[test]
+    fn a_lazy_commit_is_written_only_if_it_is_asked_for() {
+        let written = log_writes(&[("lazy", "write")], 1000);
+        assert!(written >= 1000, "{written} writes");
+        let in_memory = log_writes(&[], 1000);
+        assert!(in_memory < 500, "{in_memory} writes");
+    }
+
+    #[test]
+    fn what_stays_in_memory_is_flushed_soon() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&[], directory.path());
+        commit(&engine, 1);
+        let (before, deadline) = (engine.counters()["log_flushes"], Instant::now() + Duration::from_secs(60));
+        while engine.counters()["log_flushes"] == before {
+            assert!(Instant::now() < deadline, "nobody flushes the log");
+            thread::sleep(Duration::from_millis(1));
+            commit(&engine, 1);
+        }
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn the_log_is_written_in_every_way() {
+        for (log, _) in LOGS {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = open(&[("log", log), ("lazy", "write")], directory.path());
+            commit(&engine, 10);
+            engine.close().unwrap();
+        }
     }
 }

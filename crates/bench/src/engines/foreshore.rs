@@ -14,7 +14,7 @@ use facade::{Database, Options, Pipeline, Plan, TableDefinition, TransactOptions
 use foreshore_env::sync::Arc;
 
 use super::{
-    DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, Partitioning,
+    DrawnBy, Durability, EngineOptions, Execution, IN_FLIGHT, Isolation, LOST_WHEN_KILLED, Partitioning,
     partitioned_store::PartitionedStore,
 };
 use crate::{
@@ -300,9 +300,7 @@ impl Engine for ForeshoreEngine {
         match self.run.durability {
             None | Some(facade::Durability::Sync) => Vec::new(),
             Some(facade::Durability::Pipelined | facade::Durability::Lazy) => {
-                vec![
-                    "commits lie in memory until the log is written: the last ones are lost when the process is killed",
-                ]
+                vec![LOST_WHEN_KILLED]
             }
         }
     }

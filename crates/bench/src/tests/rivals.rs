@@ -31,7 +31,7 @@ fn rivals() -> Vec<Rival> {
             EngineKind::Foreshore | EngineKind::BTreeMap => continue,
             EngineKind::Fjall => &[&[], &[("transactions", "single_writer")]],
             EngineKind::Lmdb => &[&[], &[("write_map", "true")]],
-            EngineKind::Bdb => &[&[], &[("reads", "snapshots")]],
+            EngineKind::Bdb => &[&[], &[("reads", "snapshots")], &[("lazy", "write")]],
             _ => &[&[]],
         };
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -146,7 +146,7 @@ fn rivals_are_consistent_under_contention() {
 
 /// Whether bodies that only read keep those who write away, instead of reading a snapshot.
 fn reads_lock((kind, settings): &Rival) -> bool {
-    *kind == EngineKind::Bdb && settings.is_empty()
+    *kind == EngineKind::Bdb && settings.iter().all(|(name, _)| name != "reads")
 }
 
 /// A body that only reads sees one state, whatever is committed meanwhile, and cannot write.

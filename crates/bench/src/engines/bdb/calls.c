@@ -53,7 +53,11 @@ struct foreshore_bdb_opening {
 	uint32_t lock_buckets;
 	uint32_t log_buffer_bytes;
 	uint32_t log_file_bytes;
+	uint32_t log_ways;
 };
+
+/* How log files are written, as bits. */
+enum { LOG_ZEROED = 1, LOG_DSYNC = 2 };
 
 int foreshore_bdb_open(const char *directory, const struct foreshore_bdb_opening *opening, DB_ENV **result)
 {
@@ -78,6 +82,8 @@ int foreshore_bdb_open(const char *directory, const struct foreshore_bdb_opening
 	TRY(env->set_lg_bsize(env, opening->log_buffer_bytes));
 	TRY(env->set_lg_max(env, opening->log_file_bytes));
 	TRY(env->log_set_config(env, DB_LOG_AUTO_REMOVE, 1));
+	TRY(env->log_set_config(env, DB_LOG_ZERO, (opening->log_ways & LOG_ZEROED) != 0));
+	TRY(env->log_set_config(env, DB_LOG_DSYNC, (opening->log_ways & LOG_DSYNC) != 0));
 	/* Private: of this process alone, in its own memory. */
 	TRY(env->open(env, directory, parts | DB_CREATE | DB_RECOVER | DB_THREAD | DB_PRIVATE, 0));
 	*result = env;
@@ -131,6 +137,7 @@ int foreshore_bdb_flush_log(DB_ENV *env)
 struct foreshore_bdb_counts {
 	uint64_t commits;
 	uint64_t log_flushes;
+	uint64_t log_writes;
 	uint64_t lock_requests;
 	uint64_t lock_waits;
 	uint64_t deadlocks;
@@ -152,6 +159,7 @@ int foreshore_bdb_count(DB_ENV *env, struct foreshore_bdb_counts *counts)
 	TRY(env->memp_stat(env, &pool, NULL, 0));
 	counts->commits = transactions->st_ncommits;
 	counts->log_flushes = log->st_scount;
+	counts->log_writes = log->st_wcount;
 	counts->lock_requests = locks->st_nrequests;
 	counts->lock_waits = locks->st_lock_wait;
 	counts->deadlocks = locks->st_ndeadlocks;
@@ -165,13 +173,17 @@ failed:
 	return error;
 }
 
-/* How a transaction runs. */
-enum { COMMITS_SYNC = 1, READS_SNAPSHOT = 2 };
+/* How a transaction runs; a commit that is neither synced nor written stays in memory. */
+enum { COMMITS_SYNC = 1, READS_SNAPSHOT = 2, COMMITS_WRITTEN = 4 };
 
 int foreshore_bdb_begin(DB_ENV *env, uint32_t how, DB_TXN **result)
 {
-	uint32_t flags = how & COMMITS_SYNC ? DB_TXN_SYNC : DB_TXN_WRITE_NOSYNC;
+	uint32_t flags = DB_TXN_NOSYNC;
 
+	if (how & COMMITS_SYNC)
+		flags = DB_TXN_SYNC;
+	else if (how & COMMITS_WRITTEN)
+		flags = DB_TXN_WRITE_NOSYNC;
 	if (how & READS_SNAPSHOT)
 		flags |= DB_TXN_SNAPSHOT;
 	complaint[0] = 0;

@@ -6,6 +6,7 @@
 //! cursor are used by one at a time.
 
 mod raw;
+mod room;
 
 use std::{
     ffi::{CStr, CString, c_int},
@@ -16,6 +17,7 @@ use std::{
 
 #[allow(clippy::wildcard_imports, reason = "all that there is")]
 use self::raw::*;
+use self::room::Room;
 
 /// How an environment is opened; `calls.c` has the same structure.
 #[repr(C)]
@@ -28,6 +30,28 @@ pub(super) struct Opening {
     pub(super) lock_buckets: u32,
     pub(super) log_buffer_bytes: u32,
     pub(super) log_file_bytes: u32,
+    /// Bits of [`LogWay`].
+    pub(super) log_ways: u32,
+}
+
+/// A way to write the files of the log; `calls.c` has the same bits.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(super) enum LogWay {
+    /// Filled with zeros when they are made, so that a sync need not make them longer.
+    Zeroed = 1,
+    /// Each write is a sync (O_DSYNC).
+    Dsync = 2,
+}
+
+/// Where a transaction's log is when its commit returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommitTo {
+    Disk,
+    /// Written, but not synced.
+    System,
+    /// In the buffer of the log.
+    Memory,
 }
 
 /// Counts since the environment was opened; `calls.c` has the same structure.
@@ -36,6 +60,7 @@ pub(super) struct Opening {
 pub(super) struct Counts {
     pub(super) commits: u64,
     pub(super) log_flushes: u64,
+    pub(super) log_writes: u64,
     pub(super) lock_requests: u64,
     pub(super) lock_waits: u64,
     pub(super) deadlocks: u64,
@@ -108,38 +133,6 @@ fn string(bytes: &[u8]) -> Result<CString, BdbError> {
 /// Room for a value, to begin with.
 const USUAL_VALUE_BYTES: u32 = 1024;
 
-/// Room that the library writes into, and how much of it is filled.
-#[derive(Default)]
-pub(super) struct Room {
-    /// All of it may be written; only the first `filled` bytes mean anything.
-    bytes: Vec<u8>,
-    filled: usize,
-}
-
-impl Room {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.filled]
-    }
-
-    fn capacity(&self) -> u32 {
-        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Makes room for so many bytes; what is filled stays.
-    fn make(&mut self, bytes: u32) {
-        let bytes = (bytes as usize).next_power_of_two().max(128);
-        if self.bytes.len() < bytes {
-            self.bytes.resize(bytes, 0);
-        }
-    }
-
-    fn fill(&mut self, with: &[u8]) {
-        self.make(with.len() as u32);
-        self.bytes[..with.len()].copy_from_slice(with);
-        self.filled = with.len();
-    }
-}
-
 /// An environment of transactions, locks, a log and a cache, with its tables. All are open until this is dropped.
 pub(super) struct Environment {
     raw: &'static RawEnvironment,
@@ -197,10 +190,15 @@ impl Environment {
         Ok(counts)
     }
 
-    /// A transaction whose commit is on the disk when it returns, if it is to `sync`; and that reads a `snapshot`, if tables
-    /// have versions, and may not write then.
-    pub(super) fn begin(&self, sync: bool, snapshot: bool) -> Result<Txn<'_>, BdbError> {
-        let how = if sync { COMMITS_SYNC } else { 0 } | if snapshot { READS_SNAPSHOT } else { 0 };
+    /// A transaction whose commit gets so far before it returns; and that reads a `snapshot`, if tables have versions, and may
+    /// not write then.
+    pub(super) fn begin(&self, commit: CommitTo, snapshot: bool) -> Result<Txn<'_>, BdbError> {
+        let commit = match commit {
+            CommitTo::Disk => COMMITS_SYNC,
+            CommitTo::System => COMMITS_WRITTEN,
+            CommitTo::Memory => 0,
+        };
+        let how = commit | if snapshot { READS_SNAPSHOT } else { 0 };
         let mut raw = None;
         let begun = foreshore_bdb_begin(self.raw, how, &mut raw);
         let mut value = Room::default();

@@ -24,6 +24,7 @@ opaque!(RawEnvironment: (), RawTable: (), RawTxn: *mut (), RawCursor: *mut ());
 /// Flags of a transaction, as in `calls.c`.
 pub(super) const COMMITS_SYNC: u32 = 1;
 pub(super) const READS_SNAPSHOT: u32 = 2;
+pub(super) const COMMITS_WRITTEN: u32 = 4;
 
 /// Errors of the library, which `calls.c` holds against its header.
 pub(super) const BUFFER_SMALL: c_int = -30999;
