@@ -254,10 +254,13 @@ impl Workload for Tpcc {
         Box::new(worker::TpccWorker::new(self.clone(), thread, seed))
     }
 
-    fn check(&self, engine: &dyn Engine, _commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
+    fn check(&self, engine: &dyn Engine, commits: Option<&[u64]>) -> Result<Vec<Check>, Failure> {
         let parts = Parts { engine, split: self.split };
         let mut checks = check::check(&self.scale, &parts)?;
         checks.push(rows::check(&self.scale, &parts)?);
+        if let Some(commits) = commits {
+            checks.push(rows::check_commits(&self.scale, &parts, commits)?);
+        }
         Ok(checks)
     }
 }

@@ -80,6 +80,27 @@ fn all_conditions_hold_after_every_mix() {
             Mix::Payment => assert_eq!((kinds, rollbacks), ([false, true, false, false, false], 0)),
         }
         assert_eq!(failing(&workload, &engine), [""; 0], "{mix:?}");
+        assert!(committed(&workload, &engine, commits).holds, "{mix:?}");
+    }
+}
+
+/// What the check of commits says; it is the last.
+fn committed(workload: &Tpcc, engine: &dyn Engine, commits: [u64; 5]) -> Check {
+    let check = workload.check(engine, Some(&commits)).unwrap().pop().unwrap();
+    assert_eq!(name(&check), "commits");
+    check
+}
+
+/// Every condition holds then.
+#[test]
+fn a_transaction_that_vanished_as_a_whole_is_missed() {
+    let (workload, engine) = loaded(Mix::Full);
+    let (commits, _) = run(&workload, &engine, 7, 100);
+    assert!(committed(&workload, &engine, commits).holds);
+    for (kind, missed) in [(0, true), (1, true), (2, false)] {
+        let mut promised = commits;
+        promised[kind] += 1;
+        assert_eq!(!committed(&workload, &engine, promised).holds, missed, "{kind}");
     }
 }
 
