@@ -63,9 +63,9 @@ pub enum Check {
         /// And holds in shape if it lies at least in here.
         shape: (f64, f64),
     },
-    /// Quantities from the largest down. Holds if each is above all that follow and the ends are not alike, in shape if the first is the largest
-    /// and the last is the smallest; what differs by less than [`ALIKE`] may stand either way, and nothing is above
-    /// anything unless it is above 0.
+    /// Quantities from the largest down, of which the first and the last are not alike. Holds if each is above all that follow, in shape
+    /// if the first is the largest and the last is the smallest; what differs by less than [`ALIKE`] may stand either way, and nothing
+    /// is above anything unless it is above 0.
     Order(Vec<Quantity>),
 }
 

@@ -127,10 +127,15 @@ impl Series {
             let all = || figures.iter().chain(&place.bands).copied();
             let (least, most) =
                 (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
-            Point { x: place.x, y: figures[figures.len() / 2], least, most }
+            Point { x: place.x, y: median(&figures), least, most }
         };
         self.places.values().map(point).collect()
     }
+}
+
+/// The middle of ascending figures, or the mean of the two in the middle.
+fn median(figures: &[f64]) -> f64 {
+    f64::midpoint(figures[(figures.len() - 1) / 2], figures[figures.len() / 2])
 }
 
 /// Keys in the order of the numbers.
@@ -153,6 +158,17 @@ fn check_commits(row: &Json) -> Result<(), String> {
             "only {commits} transactions{} were committed while it was measured: too few to say anything",
             threads.map_or_else(String::new, |threads| format!(" of {threads} threads")),
         )),
+        _ => Ok(()),
+    }
+}
+
+/// The same for a latency: what counts are the commits that lie beside it, which are those of its kind.
+fn check_latency(place: &str, row: &Json) -> Result<(), String> {
+    let Some((kind, _)) = place.split_once("/latency_us/") else { return Ok(()) };
+    match row.pointer(&format!("{kind}/commits")).and_then(Json::as_u64) {
+        Some(commits) if commits < LEAST_COMMITS => {
+            Err(format!("{place} is that of {commits} transactions only: too few to say anything"))
+        }
         _ => Ok(()),
     }
 }
@@ -194,7 +210,10 @@ fn measured(value: Value, row: &Json) -> Result<f64, String> {
             .ok_or_else(|| format!("the answer has no number at {place}"))
     };
     bounded(match value {
-        Value::Of(place) => number(place)?,
+        Value::Of(place) => {
+            check_latency(place, row)?;
+            number(place)?
+        }
         Value::Per(place, other) => number(place)? / number(other)?,
         Value::Count(place) => {
             let array = row.pointer(place).and_then(Json::as_array);
@@ -271,14 +290,31 @@ mod tests {
     }
 
     #[test]
+    fn a_latency_needs_transactions_of_its_kind() {
+        let answer = |commits: u64| {
+            let kind = json!({"commits": commits, "latency_us": {"p50": 7.0}});
+            json!({"ended": 1000, "commits": commits, "latency_us": {"p50": 7.0}, "by_kind": {"reads": kind}})
+        };
+        for place in ["/by_kind/reads/latency_us/p50", "/latency_us/p50"] {
+            let take = Take::whole("latency", "a", 1, Value::Of(place));
+            let mut data = Data::default();
+            assert!(data.add(&take, &answer(29)).unwrap_err().contains("too few"), "{place}");
+            data.add(&take, &answer(30)).unwrap();
+            assert_eq!(data.points("latency", "a")[0].y, 7.0);
+        }
+    }
+
+    #[test]
     fn what_was_measured_several_times_has_a_median_and_extremes() {
         let bands = json!([{"rate": 5.0}, {"rate": 1.0}, {"rate": 3.0}]);
         let mut data = Data::default();
         data.add(&Take::whole("rate", "a", -1, Value::Of("/rate")), &bands).unwrap();
-        data.add(&Take::whole("rate", "a", 2, Value::Of("/rate")), &json!({"rate": 7.0})).unwrap();
+        for rate in [7.0, 8.0] {
+            data.add(&Take::whole("rate", "a", 2, Value::Of("/rate")), &json!({"rate": rate})).unwrap();
+        }
         let points = data.points("rate", "a");
         assert_eq!(points[0], Point { x: -1.0, y: 3.0, least: 1.0, most: 5.0 });
-        assert_eq!(points[1], Point { x: 2.0, y: 7.0, least: 7.0, most: 7.0 });
+        assert_eq!(points[1], Point { x: 2.0, y: 7.5, least: 7.0, most: 8.0 });
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn order(figures: &[f64]) -> Verdict {
         return Verdict::Holds;
     }
     let ends = figures.iter().all(|&figure| above(first, figure) && above(figure, last));
-    if ends { Verdict::HoldsInShape } else { Verdict::DoesNotHold }
+    if ends && differ { Verdict::HoldsInShape } else { Verdict::DoesNotHold }
 }
 
 /// Three digits that count.
@@ -303,7 +303,7 @@ mod tests {
             Verdict::HoldsInShape
         );
         assert_eq!(order([rate("a", one), rate("a", eight), rate("b", eight)]), Verdict::DoesNotHold);
-        assert_eq!(order([rate("a", one), rate("a", one), rate("a", one)]), Verdict::HoldsInShape);
+        assert_eq!(order([rate("a", one), rate("a", one), rate("a", one)]), Verdict::DoesNotHold);
         let best = Quantity::Best(vec![rate("a", one), rate("b", one)]);
         assert_eq!(order([rate("a", eight), best, rate("b", one)]), Verdict::Holds);
     }

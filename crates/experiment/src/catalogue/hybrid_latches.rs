@@ -241,7 +241,7 @@ fn contention(scale: Scale) -> Experiment {
             Claim::at_least(
                 "backing off is the best way of spinning",
                 rate("ttas_backoff", At::Last),
-                rate("ttas", At::Last),
+                Quantity::Best(["tas", "ttas", "ticket", "mcs"].map(|latch| rate(latch, At::Last)).to_vec()),
                 1.1,
                 0.97,
                 "best of the spinlocks",

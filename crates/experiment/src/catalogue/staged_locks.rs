@@ -181,7 +181,7 @@ fn all_sizes(scale: Scale) -> Experiment {
             Quantity::Best(places.map(behind).collect()),
             Quantity::Is(1.0),
             1.03,
-            1.5,
+            1.1,
             "at least as high everywhere",
         )
         .because(Cause::Technique, ALONE_A_MUTEX_IS_CHEAPER),

@@ -66,6 +66,11 @@ pub(super) fn deadlock_handling(scale: Scale) -> Experiment {
     let on = |plot, system: System, at| Quantity::spot(plot, system.name(), at);
     let many = |system, at| on("80 cores, commits/s", system, at);
     let few = |system, at| on("10 cores, commits/s", system, at);
+    // By how much each is ahead of each.
+    let apart = |at| {
+        let pairs = systems.into_iter().flat_map(|one| systems.map(|other| (few(one, at), few(other, at))));
+        pairs.map(|both| Quantity::Ratio(Box::new(both))).collect::<Vec<_>>()
+    };
     // The most contended point of the paper.
     let at_64 = At::X(64.0);
     Experiment {
@@ -117,12 +122,13 @@ pub(super) fn deadlock_handling(scale: Scale) -> Experiment {
                 Cause::Technique,
                 "they are within one percent: where transactions hardly meet, handling deadlocks costs nothing here",
             ),
-            Claim::alike(
-                "10 cores: the differences are small",
-                few(System::DeadlockFree, At::Last),
-                few(dreadlocks, At::Last),
+            Claim::at_most(
+                "10 cores: no two differ much, however many records are hot",
+                Quantity::Best([at_64, At::Last].into_iter().flat_map(apart).collect()),
+                Quantity::Is(1.0),
                 1.3,
-                "small",
+                1.5,
+                "small differences",
             ),
         ],
         remark: "Quick: Dreadlocks are the engine's own, who sleep; otherwise they spin, as theirs do. 10,000 records when quick, 200,000 otherwise; the paper has 10 million.",

@@ -234,9 +234,9 @@ pub(super) fn share_of_two(scale: Scale) -> Experiment {
             )
             .because(Cause::Technique, LOCKS_ARE_LITTLE),
             Claim::at_most(
-                "and loses soon",
-                at(System::Store, true, 100.0),
-                at(orthrus, false, 100.0),
+                "and loses soon: if a fifth has two",
+                at(System::Store, true, 20.0),
+                at(orthrus, false, 20.0),
                 0.8,
                 1.0,
                 "behind",

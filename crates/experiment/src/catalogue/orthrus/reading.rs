@@ -37,7 +37,7 @@ pub(super) fn reads(scale: Scale) -> Experiment {
                 rate(WAIT_DIE_LATCHING, At::X(80.0)),
                 rate(WAIT_DIE_LATCHING, At::X(40.0)),
                 1.1,
-                1.6,
+                1.2,
                 "falls from 40 on",
             )
             .because(Cause::Technique, LATCHES_ARE_BRIEF),
