@@ -4,14 +4,14 @@ use foreshore_env::{
     CachePadded,
     sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use foreshore_latch::baseline::{Latch, Visit};
 
 use super::{Guarded, LatchMix};
 use crate::{
     bound::{Bound, Seen},
-    rounds::Stopwatch,
+    rounds::{Span, Stopwatch},
     workload::Check,
 };
 
@@ -33,6 +33,15 @@ impl Outcome {
         let Outcome { word, added, .. } = self;
         exclusion.expect(word == added, || format!("{place}: {word} of {added}"));
     }
+}
+
+/// What one thread did.
+struct Worked {
+    acquisitions: u64,
+    handovers: u64,
+    /// When it had released the latch for the last time.
+    end: Instant,
+    seen: Seen,
 }
 
 /// Threads use one latch for a while.
@@ -76,35 +85,38 @@ impl Visit for Round {
                     break;
                 }
             }
+            let end = Instant::now();
             std::hint::black_box(sum);
-            (number, handovers, bound.map(Bound::end).unwrap_or_default())
+            let seen = bound.map(Bound::end).unwrap_or_default();
+            Worked { acquisitions: number, handovers, end, seen }
         };
         let work = &work;
-        let (counts, measured) = thread::scope(|scope| {
+        let (worked, measured) = thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
             while ready.load(Ordering::Relaxed) < threads {
                 thread::yield_now();
             }
-            let watch = Stopwatch::start();
+            let (watch, begin) = (Stopwatch::start(), Instant::now());
             phase.store(RUN, Ordering::Relaxed);
             thread::sleep(span);
             phase.store(STOP, Ordering::Relaxed);
-            let measured = watch.read();
             // A worker does not panic: it only counts.
-            let counts: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-            (counts, measured)
+            let worked: Vec<_> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+            // Each ends with an acquisition that it had begun, which takes long where hundreds wait for their turn.
+            let end = worked.iter().map(|worked| worked.end).max().unwrap_or(begin);
+            (worked, Span { elapsed: end.saturating_duration_since(begin), ..watch.read() })
         });
-        let sum: u64 = counts.iter().map(|(acquisitions, ..)| acquisitions).sum();
-        let handovers: u64 = counts.iter().map(|(_, handovers, _)| handovers).sum();
-        let least = counts.iter().map(|(acquisitions, ..)| *acquisitions).min().unwrap_or(0);
+        let acquisitions = || worked.iter().map(|worked| worked.acquisitions);
+        let (sum, least) = (acquisitions().sum::<u64>(), acquisitions().min().unwrap_or(0));
+        let handovers: u64 = worked.iter().map(|worked| worked.handovers).sum();
         Outcome {
             per_s: sum as f64 / measured.elapsed.as_secs_f64(),
             computed_ns: measured.computed_ns(sum),
             least_share: least as f64 * threads as f64 * 100.0 / sum.max(1) as f64,
             handovers: mix.step().map(|_| handovers as f64 * 100.0 / sum.max(1) as f64),
             word: guarded.words[0].load(Ordering::Relaxed),
-            added: counts.iter().map(|(acquisitions, ..)| mix.added(*acquisitions)).sum(),
-            seen: Seen::of(counts.into_iter().map(|(.., seen)| seen)),
+            added: acquisitions().map(|acquisitions| mix.added(acquisitions)).sum(),
+            seen: Seen::of(worked.into_iter().map(|worked| worked.seen)),
         }
     }
 }
@@ -113,6 +125,34 @@ impl Visit for Round {
 mod tests {
     use super::*;
     use crate::{latch::nothing::Nothing, tests::until_enough};
+
+    /// Takes longer than is measured.
+    #[derive(Default)]
+    struct Slow;
+
+    const SLOW: Duration = Duration::from_millis(30);
+
+    impl Latch for Slow {
+        const SHARES: bool = false;
+        const OPTIMISTIC: bool = false;
+
+        fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
+            thread::sleep(SLOW);
+            change()
+        }
+
+        fn try_exclusive<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
+            Some(self.exclusive(change))
+        }
+    }
+
+    #[test]
+    fn the_time_of_what_is_counted_is_measured() {
+        let span = Duration::from_millis(1);
+        let outcome = Round { mix: LatchMix::WriteOnly, threads: 1, span, bind: false }.visit::<Slow>();
+        let most = 1.0 / SLOW.as_secs_f64();
+        assert!(0.0 < outcome.per_s && outcome.per_s <= most, "{} {most}", outcome.per_s);
+    }
 
     /// The check can fail: by a latch that excludes nobody.
     #[test]
