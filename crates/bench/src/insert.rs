@@ -104,7 +104,7 @@ impl Workload for Insert {
             let mut here = 0_u64;
             visit_all(engine, table.index, b"", &mut |key, value| {
                 here += 1;
-                content.expect(key.len() == 16 && value.len() == self.value_bytes as usize, || {
+                content.expect(self.is_own(key, value), || {
                     format!("{name}: key {} with {} bytes", key.escape_ascii(), value.len())
                 });
                 Ok(())
@@ -122,6 +122,26 @@ impl Workload for Insert {
             checks.push(count);
         }
         Ok(checks)
+    }
+}
+
+impl Insert {
+    /// Whether a value is that of its key: so long, and with the number of the record, or of the first one that was given with it.
+    fn is_own(&self, key: &[u8], value: &[u8]) -> bool {
+        let Some((_, number)) = key.split_last_chunk() else { return false };
+        let number = u64::from_be_bytes(*number);
+        let first = number - number % u64::from(self.commit_every);
+        key.len() == 16
+            && value.len() == self.value_bytes as usize
+            && value.first_chunk().is_none_or(|head| [number, first].contains(&u64::from_le_bytes(*head)))
+    }
+}
+
+/// Makes a value that of a record, if it has room for its number.
+#[inline]
+fn number(value: &mut [u8], record: u64) {
+    if let Some(head) = value.first_chunk_mut() {
+        *head = record.to_le_bytes();
     }
 }
 
@@ -150,6 +170,7 @@ impl Worker for InsertWorker {
             return self.append(txn, numbers);
         }
         for number in numbers {
+            self::number(&mut self.value, number);
             if txn.insert(self.table, &KeyBytes::new().u64(self.run).u64(number), &self.value)? {
                 continue;
             }
@@ -163,6 +184,7 @@ impl Worker for InsertWorker {
 
 impl InsertWorker {
     fn append(&mut self, txn: &mut dyn EngineTxn, numbers: Range<u64>) -> Result<(), Stop> {
+        number(&mut self.value, numbers.start);
         for _ in 0..RUNS_TRIED {
             self.keys.clear();
             self.keys.extend(numbers.clone().map(|number| KeyBytes::new().u64(self.run).u64(number)));
@@ -184,5 +206,44 @@ impl InsertWorker {
             }
         }
         Err(Failure::fatal("the private table has no free range of keys; choose another --seed").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{Attempts, Outcome},
+        engines::BTreeMapEngine,
+    };
+
+    /// A record with the value of its neighbour, which is as long, is not as it was inserted.
+    #[test]
+    fn a_value_of_another_record_is_found_out() {
+        for together in [false, true] {
+            let workload = Insert::new(1, 10, 100).unwrap().together(together);
+            let engine = BTreeMapEngine::new(1);
+            let mut worker = workload.worker(0, 1, 5);
+            for _ in 0..3 {
+                worker.next();
+                let outcome = engine.transact(&mut Attempts::default(), &mut |txn| worker.run(txn)).unwrap();
+                assert!(matches!(outcome, Outcome::Committed));
+            }
+            let holds = |engine: &BTreeMapEngine| {
+                let checks = workload.check(engine, Some(&[3])).unwrap();
+                checks.iter().map(|check| check.holds).collect::<Vec<_>>()
+            };
+            assert_eq!(holds(&engine), [true; 3], "{together}");
+            let mut records = Vec::new();
+            visit_all(&engine, TableIndex(0), b"", &mut |key, value| {
+                records.push((key.to_vec(), value.to_vec()));
+                Ok(())
+            })
+            .unwrap();
+            let put =
+                &mut |txn: &mut dyn EngineTxn| Ok(txn.put(TableIndex(0), &records[5].0, &records[25].1)?);
+            engine.transact(&mut Attempts::default(), put).unwrap();
+            assert_eq!(holds(&engine), [false, true, true], "{together}");
+        }
     }
 }
