@@ -36,7 +36,8 @@ pub enum AbortCause {
     PlanMiss,
     /// What it had read was changed before it could commit; for engines that check at the end.
     Conflict,
-    /// Anything else; such a failure ends the run.
+    /// Anything else; such a failure ends the run, unless the engine cures it itself by another attempt, as Foreshore does where
+    /// transactions have filled the log.
     Other,
 }
 

@@ -285,6 +285,10 @@ impl Engine for SqliteEngine {
         BTreeMap::from([("idle_readers".to_owned(), self.readers.lock().len() as u64)])
     }
 
+    fn caveats(&self) -> Vec<&'static str> {
+        vec!["its peak memory includes the pages of the file that it has mapped"]
+    }
+
     fn close(&self) -> Result<(), Failure> {
         self.readers.lock().clear();
         self.settle()

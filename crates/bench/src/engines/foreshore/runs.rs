@@ -10,6 +10,7 @@ pub(super) struct Runs {
     /// Runs before the first that counts.
     rehearsals: u64,
     runs: u64,
+    deadlocks: u64,
     misses: u64,
     /// How the last run read.
     mode: Option<ReadMode>,
@@ -37,6 +38,7 @@ impl Runs {
                 Err(Error::application("rolled back by the workload"))
             }
             Err(Stop::Failed(failure)) => {
+                self.deadlocks += u64::from(failure.cause == AbortCause::Deadlock);
                 self.misses += u64::from(failure.cause == AbortCause::PlanMiss);
                 Err(facade_error(failure))
             }
@@ -51,9 +53,13 @@ impl Runs {
     ) -> Result<Outcome, Failure> {
         let retries = self.runs.saturating_sub(1 + self.rehearsals);
         if retries > 0 {
-            // Deadlocks, misses and stale reads are the only aborts after which the facade runs a transaction again. (Who falls
-            // victim while it gets the locks of its plan was not running; the engine's counters have it.)
-            attempts.aborts.deadlock += retries.saturating_sub(self.misses + self.stale);
+            // Beside victims, misses and stale reads the facade runs those again who had filled the log together, or found no room in
+            // it. (Who falls victim while it gets the locks of its plan was not running; the engine's counters have it.)
+            let others = retries.saturating_sub(self.misses + self.stale);
+            // The last run may have ended in a deadlock, too, and is none that was run again.
+            let deadlocks = self.deadlocks.min(others);
+            attempts.aborts.deadlock += deadlocks;
+            attempts.aborts.other += others - deadlocks;
             attempts.aborts.plan_miss += self.misses;
             attempts.aborts.conflict += self.stale;
             attempts.retries += retries;
@@ -67,5 +73,31 @@ impl Runs {
                 if failure.cause == AbortCause::Other { Err(failure) } else { Ok(Outcome::GaveUp(failure)) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_run_again_for_want_of_log_is_no_victim() {
+        let mut attempts = Attempts::default();
+        let runs = Runs { rehearsals: 1, runs: 7, deadlocks: 2, stale: 1, ..Runs::default() };
+        assert!(matches!(runs.outcome(&mut attempts, Ok(())), Ok(Outcome::Committed)));
+        let aborts = attempts.aborts;
+        assert_eq!((aborts.deadlock, aborts.conflict, aborts.other, attempts.retries), (2, 1, 2, 5));
+        assert_eq!(aborts.total(), attempts.retries);
+    }
+
+    #[test]
+    fn a_victim_that_is_given_up_counts_once() {
+        let mut attempts = Attempts::default();
+        let runs = Runs { runs: 3, deadlocks: 3, ..Runs::default() };
+        // Whatever the last error is, it is counted beside the runs.
+        let outcome = runs.outcome(&mut attempts, Err(Error::PlanMiss));
+        assert!(matches!(outcome, Ok(Outcome::GaveUp(_))));
+        let aborts = attempts.aborts;
+        assert_eq!((aborts.deadlock, aborts.plan_miss, aborts.other), (2, 1, 0));
     }
 }
