@@ -14,12 +14,12 @@ pub struct Latency {
     pub p50: f64,
     /// 99 of a hundred were at most this.
     pub p99: f64,
-    /// All were at most this.
+    /// All were at most this; in [`Report::latency_us`] also the age of those that were not over when the measured time was.
     pub max: f64,
 }
 
 impl Latency {
-    /// From a histogram of nanoseconds.
+    /// From a histogram of nanoseconds, which is not empty.
     pub fn of(histogram: &Histogram<u64>) -> Latency {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         Latency { p50: at(0.5), p99: at(0.99), max: histogram.max() as f64 / 1000.0 }
@@ -80,8 +80,10 @@ pub struct Report {
     pub retries: u64,
     /// Transactions that were aborted as often as the engine retries, and given up.
     pub given_up: u64,
-    /// Latencies of all kinds of transactions together.
-    pub latency_us: Latency,
+    /// Latencies of all kinds of transactions together; `None` if there are no `commits`.
+    pub latency_us: Option<Latency>,
+    /// How old the oldest transaction was that ran when the measured time was over; `None` if none did.
+    pub oldest_running_us: Option<f64>,
     /// The kinds that committed at least one transaction.
     pub by_kind: BTreeMap<String, KindReport>,
     /// Whether all checks hold.

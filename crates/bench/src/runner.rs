@@ -5,8 +5,7 @@ mod gate;
 mod in_flight;
 mod load;
 mod measured;
-
-use std::collections::BTreeMap;
+mod told;
 
 use foreshore_env::{
     CachePadded,
@@ -20,12 +19,12 @@ use foreshore_env::{
 
 use crate::{
     BenchError,
-    engine::{Attempts, Engine, Outcome, Server, Session, session},
+    engine::{Attempts, Engine, Outcome, Session, session},
     observer::Observer,
-    report::{Latency, Report},
+    report::Report,
     rounds::{Span, Stopwatch},
     usage,
-    workload::{Check, Worker, Workload, check},
+    workload::{Worker, Workload, check},
 };
 use drawn::Served;
 use gate::{Gate, join_all};
@@ -33,6 +32,7 @@ use in_flight::InFlight;
 pub use load::load;
 pub(crate) use measured::Measured;
 use measured::Tally;
+use told::{Checked, commits_per_flush, report};
 
 /// How often the main thread looks up from its sleep to tell the observer, and to see whether a worker failed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -120,6 +120,8 @@ pub(crate) struct Sample {
     /// Commits that ended then, also of transactions that began before: with hundreds of threads those are not few, and
     /// as many are under way at its end.
     pub(crate) ended: u64,
+    /// The age of the oldest transaction that ran at the end of the measured time.
+    pub(crate) oldest_running: Option<Duration>,
     /// Commits of every kind, warm-up included.
     pub(crate) all_commits: Vec<u64>,
     pub(crate) measured: Measured,
@@ -132,7 +134,7 @@ pub(crate) fn sample(
     options: &RunOptions,
     observer: &dyn Observer,
 ) -> Result<Sample, BenchError> {
-    let (span, ended, tallies) = match options.length {
+    let Ran { span, ended, until, tallies } = match options.length {
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
@@ -146,71 +148,18 @@ pub(crate) fn sample(
             *sum += commits;
         }
     }
-    Ok(Sample { span, ended, all_commits, measured })
+    let since = tallies.iter().filter_map(|tally| tally.running_since).min();
+    let oldest_running = since.zip(until).map(|(since, until)| until.saturating_duration_since(since));
+    Ok(Sample { span, ended, oldest_running, all_commits, measured })
 }
 
-/// The commits that wrote, for each flush of the log, between two looks at an engine's counters.
-fn commits_per_flush(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> Option<f64> {
-    let grown = |name| Some(after.get(name)? - before.get(name)?);
-    let (commits, flushes) = (grown("commits")?, grown("log_flushes")?);
-    (flushes > 0).then(|| commits as f64 / flushes as f64)
-}
-
-struct Checked {
-    checks: Vec<Check>,
-    load_seconds: f64,
-    check_seconds: f64,
-}
-
-fn report(
-    engine: &dyn Engine,
-    workload: &dyn Workload,
-    options: &RunOptions,
-    sample: &Sample,
-    checked: Checked,
-) -> Report {
-    let seconds = sample.span.elapsed.as_secs_f64();
-    let measured = &sample.measured;
-    let mut together = measured.latency[0].clone();
-    together.reset();
-    for histogram in &measured.latency {
-        // Equal bounds: the addition cannot fail.
-        let _ = together.add(histogram);
-    }
-    let kinds = workload.kinds().iter().zip(&measured.commits).zip(&measured.latency);
-    let by_kind = kinds
-        .filter(|((_, commits), _)| **commits > 0)
-        .map(|((name, commits), latency)| ((*name).to_owned(), (*commits, Latency::of(latency)).into()))
-        .collect();
-    let commits: u64 = measured.commits.iter().sum();
-    let Checked { checks, load_seconds, check_seconds } = checked;
-    Report {
-        engine: engine.name().to_owned(),
-        workload: workload.name().to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        seed: options.seed,
-        threads: engine.server().map_or(options.threads, Server::threads),
-        seconds,
-        commits,
-        ended: sample.ended,
-        commits_per_flush: None,
-        cpu_us_per_commit: sample.span.computed_ns(sample.ended).map(|ns| ns / 1e3),
-        peak_memory_bytes: None,
-        caveats: engine.caveats().into_iter().map(str::to_owned).collect(),
-        commits_per_s: if seconds > 0.0 { sample.ended as f64 / seconds } else { 0.0 },
-        user_rollbacks: measured.user_rollbacks,
-        aborts: measured.attempts.aborts,
-        retries: measured.attempts.retries,
-        given_up: measured.given_up,
-        latency_us: Latency::of(&together),
-        by_kind,
-        consistent: checks.iter().all(|check| check.holds),
-        checks,
-        options: workload.options(),
-        counters: engine.counters(),
-        load_seconds,
-        check_seconds,
-    }
+/// What came of running for a while.
+struct Ran {
+    span: Span,
+    ended: u64,
+    /// When the measured time was over, if others can have run on.
+    until: Option<Instant>,
+    tallies: Vec<Tally>,
 }
 
 fn run_for_time(
@@ -219,7 +168,7 @@ fn run_for_time(
     options: &RunOptions,
     (warm_up, measured): (Duration, Duration),
     observer: &dyn Observer,
-) -> Result<(Span, u64, Vec<Tally>), BenchError> {
+) -> Result<Ran, BenchError> {
     let shared = &Arc::new(Shared { phase: AtomicU8::new(PHASE_WARM_UP) });
     let gate = &Gate::default();
     // Written by its worker, read by the main thread for the live figure. Relaxed.
@@ -264,13 +213,13 @@ fn run_for_time(
         let (watch, begin, before) = (Stopwatch::start(), Instant::now(), commits());
         wait_until(begin + measured);
         shared.phase.store(PHASE_STOP, Ordering::Relaxed);
-        let (span, ended) = (watch.read(), commits() - before);
+        let (span, ended, until) = (watch.read(), commits() - before, Some(Instant::now()));
         observer.measured();
         let tallies = match served {
             Some(served) => served.end()?,
             None => join_all(workers)?,
         };
-        Ok((span, ended, tallies))
+        Ok(Ran { span, ended, until, tallies })
     })
 }
 
@@ -284,7 +233,7 @@ fn work(
     progress: &AtomicU64,
 ) -> Result<Tally, BenchError> {
     let session = &mut *session(engine);
-    let mut tally = Tally { all_commits: vec![0; kinds], measured: Measured::new(kinds)? };
+    let mut tally = Tally::new(Measured::new(kinds)?);
     let mut unmeasured = Measured::new(kinds)?;
     let mut commits = 0;
     let mut phase = shared.phase.load(Ordering::Relaxed);
@@ -304,6 +253,9 @@ fn work(
         counts.count(kind, &outcome, &attempts, end.saturating_duration_since(begin));
         if phase == PHASE_MEASURE && !measured {
             tally.measured.attempts.add(&attempts);
+        }
+        if phase_now == PHASE_STOP {
+            tally.still_ran(begin);
         }
         phase = phase_now;
         begin = end;
@@ -332,7 +284,7 @@ fn run_iterations(
     workload: &dyn Workload,
     options: &RunOptions,
     count: u64,
-) -> Result<(Span, u64, Vec<Tally>), BenchError> {
+) -> Result<Ran, BenchError> {
     if options.threads != 1 {
         return Err(BenchError::invalid(
             "a run of a number of iterations has one thread; leave out --threads",
@@ -360,11 +312,12 @@ fn run_iterations(
 }
 
 /// What one thread's iterations come to.
-fn counted(span: Span, warm_up: &Measured, measured: Measured) -> (Span, u64, Vec<Tally>) {
+fn counted(span: Span, warm_up: &Measured, measured: Measured) -> Ran {
     let ended = measured.commits.iter().sum();
     let all_commits =
         warm_up.commits.iter().zip(&measured.commits).map(|(first, second)| first + second).collect();
-    (span, ended, vec![Tally { all_commits, measured }])
+    let tally = Tally { all_commits, ..Tally::new(measured) };
+    Ran { span, ended, until: None, tallies: vec![tally] }
 }
 
 /// The measured part of a run of iterations. A function of its own, never inlined: `callgrind --toggle-collect` counts

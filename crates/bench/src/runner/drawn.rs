@@ -62,8 +62,8 @@ impl Client for Drawn {
             }
         };
         let latency = self.begin.elapsed();
-        let measured =
-            self.phase == PHASE_MEASURE && self.common.shared.phase.load(Ordering::Relaxed) == PHASE_MEASURE;
+        let phase = self.common.shared.phase.load(Ordering::Relaxed);
+        let measured = self.phase == PHASE_MEASURE && phase == PHASE_MEASURE;
         if matches!(outcome, Outcome::Committed) {
             self.worker.committed();
             self.commits += 1;
@@ -75,12 +75,15 @@ impl Client for Drawn {
         } else if self.phase == PHASE_MEASURE {
             self.tally.measured.attempts.add(attempts);
         }
+        if phase == PHASE_STOP {
+            self.tally.still_ran(self.begin);
+        }
     }
 }
 
 impl Drop for Drawn {
     fn drop(&mut self) {
-        let none = Tally { all_commits: Vec::new(), measured: Measured::none() };
+        let none = Tally::new(Measured::none());
         self.common.counted.lock().0.push(std::mem::replace(&mut self.tally, none));
         // Whatever the reason: a run with fewer of them than it reports would be a false figure.
         drop(StopOthers(&self.common.shared));
@@ -112,7 +115,7 @@ impl Served {
                 worker: workload.worker(number, places, options.seed),
                 number,
                 common: Arc::clone(&common),
-                tally: Tally { all_commits: vec![0; kinds], measured: Measured::coarse(kinds)? },
+                tally: Tally::new(Measured::coarse(kinds)?),
                 kind: 0,
                 begin: Instant::now(),
                 phase: PHASE_STOP,

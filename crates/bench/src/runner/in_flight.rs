@@ -95,7 +95,7 @@ impl<'e> InFlight<'e> {
         shared: &Shared,
         progress: &AtomicU64,
     ) -> Result<Tally, BenchError> {
-        let mut tally = Tally { all_commits: vec![0; kinds], measured: Measured::new(kinds)? };
+        let mut tally = Tally::new(Measured::new(kinds)?);
         let mut unmeasured = Measured::new(kinds)?;
         let mut commits = 0;
         loop {
@@ -116,6 +116,9 @@ impl<'e> InFlight<'e> {
             counts.count(ended.kind, &ended.submitted.outcome, &ended.submitted.attempts, latency);
             if ended.phase == PHASE_MEASURE && !measured {
                 tally.measured.attempts.add(&ended.submitted.attempts);
+            }
+            if phase == PHASE_STOP {
+                tally.still_ran(ended.begin);
             }
             self.take_back(ended);
         }

@@ -6,7 +6,7 @@ use crate::{
     BenchError,
     engine::{Attempts, Failure, Outcome},
 };
-use foreshore_env::time::Duration;
+use foreshore_env::time::{Duration, Instant};
 
 /// Latencies above this are recorded as this.
 const LONGEST_LATENCY_NS: u64 = 3_600_000_000_000;
@@ -16,6 +16,20 @@ pub(super) struct Tally {
     /// Commits since the start of the run, warm-up included, by kind: the checks need them all.
     pub(super) all_commits: Vec<u64>,
     pub(super) measured: Measured,
+    /// When the oldest transaction began that had not ended when the phase said stop.
+    pub(super) running_since: Option<Instant>,
+}
+
+impl Tally {
+    pub(super) fn new(measured: Measured) -> Tally {
+        Tally { all_commits: vec![0; measured.commits.len()], measured, running_since: None }
+    }
+
+    /// A transaction that began then was seen to end behind the measured time.
+    #[cold]
+    pub(super) fn still_ran(&mut self, begin: Instant) {
+        self.running_since = Some(self.running_since.map_or(begin, |oldest| oldest.min(begin)));
+    }
 }
 
 /// What is counted while measured: transactions that began and ended then.

@@ -19,7 +19,7 @@ pub(crate) use self::report::Outcome;
 use self::report::{Row, text};
 pub(crate) use self::stage::{Stage, Trial};
 use crate::{
-    bench::{names, parse_measured, parse_seconds, parse_setting},
+    bench::{names, parse_measured, parse_seconds, parse_setting, rounds},
     directory::Directory,
     output::{CliError, json_line, judged, line},
 };
@@ -367,9 +367,8 @@ impl<'a> Experiment<'a> {
     }
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+fn median(figures: Vec<f64>) -> f64 {
+    rounds::median(figures.into_iter()).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -377,7 +376,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_one_counts() {
+    fn the_middle_counts() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0, 7.0]), 2.5);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(Vec::new()), 0.0);
     }

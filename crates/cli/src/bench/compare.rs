@@ -1,5 +1,5 @@
 //! `foreshore bench compare`: engines side by side. Each run is a process of its own, so that its memory is its own;
-//! the engines take turns in every round, so that what else the machine does meets all of them.
+//! the engines take turns in every round, so that what else the machine does meets all of them, and in another order in each.
 
 mod child;
 #[cfg(feature = "plot")]
@@ -21,6 +21,7 @@ use self::{
     workloads::Preset,
 };
 use crate::{
+    COMMIT,
     bench::{names, parse_measured, parse_seconds},
     directory::Directory,
     output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
@@ -146,11 +147,15 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     let mut comparison = Comparison {
         experiment: "compare",
         version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT,
         processors: thread::available_parallelism(),
         seconds: args.seconds.as_secs_f64(),
+        warm_up_seconds: args.warm_up.as_secs_f64(),
         rounds: args.rounds,
+        seed: args.seed,
         durability: args.durability.name(),
         cache: args.cache.clone(),
+        settings: engines.iter().map(|engine| (engine.name(), settings(args, *engine))).collect(),
         workloads: args
             .workloads
             .iter()
@@ -164,9 +169,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
             let mut failures: Vec<Option<String>> = vec![None; engines.len()];
             for round in 0..args.rounds {
-                // Each round another one begins: who comes after whom must not matter.
-                for turn in 0..engines.len() {
-                    let place = (turn + usize::from(round)) % engines.len();
+                for place in order(engines.len(), round) {
                     let engine = engines[place];
                     bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
                     if failures[place].is_none() {
@@ -189,6 +192,30 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     Ok(comparison)
 }
 
+/// In which order engines run in a round. Every second round is the one before in reverse, and each pair of rounds begins with another
+/// engine: who comes after whom must not matter.
+fn order(engines: usize, round: u16) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..engines).collect();
+    places.rotate_left(usize::from(round / 2) % engines.max(1));
+    if round % 2 == 1 {
+        places.reverse();
+    }
+    places
+}
+
+/// What an engine is told by `--set`; the last of a name counts.
+fn settings(args: &CompareArgs, engine: EngineKind) -> Vec<String> {
+    let mut settings = match engine {
+        // What only reads is answered from snapshots by those who have them.
+        EngineKind::Foreshore => vec![format!("pool_bytes={}", args.cache), "reads=unlocked".to_owned()],
+        EngineKind::BTreeMap => Vec::new(),
+        _ => vec![format!("cache_bytes={}", args.cache)],
+    };
+    let own = args.settings.iter().filter(|(of, _)| *of == engine);
+    settings.extend(own.map(|(_, setting)| setting.clone()));
+    settings
+}
+
 /// What a child is told.
 fn arguments(args: &CompareArgs, preset: &Preset, engine: EngineKind, threads: u16) -> Run {
     let mut words: Vec<String> = vec!["bench".to_owned()];
@@ -200,17 +227,8 @@ fn arguments(args: &CompareArgs, preset: &Preset, engine: EngineKind, threads: u
     option("--warm-up", args.warm_up.as_secs_f64().to_string());
     option("--durability", args.durability.name().to_owned());
     option("--seed", args.seed.to_string());
-    match engine {
-        EngineKind::Foreshore => {
-            option("--set", format!("pool_bytes={}", args.cache));
-            // What only reads is answered from snapshots by those who have them.
-            option("--set", "reads=unlocked".to_owned());
-        }
-        EngineKind::BTreeMap => {}
-        _ => option("--set", format!("cache_bytes={}", args.cache)),
-    }
-    for (_, setting) in args.settings.iter().filter(|(of, _)| *of == engine) {
-        option("--set", setting.clone());
+    for setting in settings(args, engine) {
+        option("--set", setting);
     }
     words.push("--json".to_owned());
     Run { words, longest: args.warm_up + args.seconds }
@@ -228,4 +246,27 @@ fn progress(args: &CompareArgs, engines: usize) -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_comes_always_after_the_same_one() {
+        assert_eq!([0, 1, 2, 3].map(|round| order(2, round)), [[0, 1], [1, 0], [1, 0], [0, 1]]);
+        for engines in 1..5_usize {
+            let rounds: Vec<_> = (0..2 * engines as u16).map(|round| order(engines, round)).collect();
+            for one in 0..engines {
+                assert_eq!(rounds.iter().filter(|order| order[0] == one).count(), 2);
+                for other in (0..engines).filter(|other| *other != one) {
+                    let before = |order: &&Vec<usize>| {
+                        order.iter().position(|place| *place == one)
+                            < order.iter().position(|place| *place == other)
+                    };
+                    assert_eq!(rounds.iter().filter(before).count(), engines);
+                }
+            }
+        }
+    }
 }

@@ -11,6 +11,18 @@ use crate::{
 /// In how many rounds something is measured if nothing else is said; virtual time is the same in each.
 const ROUNDS: u16 = if cfg!(foreshore_sim) { 1 } else { 3 };
 
+/// The middle value; of an even number the mean of the two in the middle.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
 #[derive(Args)]
 pub(super) struct RoundsArgs {
     /// Rounds in turn; the median counts.

@@ -68,16 +68,19 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
     }
     writeln!(out)?;
     writeln!(out, "  {:<18}{:>14}{:>12}{:>12}{:>12}", "latency, µs", "commits", "p50", "p99", "max")?;
-    let mut row = |name: &str, commits: u64, latency: &Latency| {
-        let Latency { p50, p99, max } = latency;
-        writeln!(out, "  {name:<18}{:>14}{p50:>12.1}{p99:>12.1}{max:>12.1}", grouped(commits))
+    let mut row = |name: &str, commits: u64, latency: Option<&Latency>| {
+        write!(out, "  {name:<18}{:>14}", grouped(commits))?;
+        match latency {
+            Some(Latency { p50, p99, max }) => writeln!(out, "{p50:>12.1}{p99:>12.1}{max:>12.1}"),
+            None => writeln!(out, "{:>12}{:>12}{:>12}", "-", "-", "-"),
+        }
     };
     if report.by_kind.len() > 1 {
         for (name, kind) in &report.by_kind {
-            row(name, kind.commits, &kind.latency_us)?;
+            row(name, kind.commits, Some(&kind.latency_us))?;
         }
     }
-    row("all", report.commits, &report.latency_us)?;
+    row("all", report.commits, report.latency_us.as_ref())?;
     writeln!(out)?;
     write_partitions(out, report)?;
     write_pool(out, report)?;
@@ -234,7 +237,8 @@ mod tests {
             aborts: Default::default(),
             retries: 0,
             given_up: 0,
-            latency_us: Latency::default(),
+            latency_us: None,
+            oldest_running_us: None,
             by_kind: Default::default(),
             consistent: false,
             checks: vec![check],
@@ -257,6 +261,7 @@ mod tests {
             "commits per flush            7.2",
             "CPU per commit              12.3",
             "peak memory                    3",
+            "all                       12,345           -           -           -",
             "note: it has no log",
             "2,000 pages read when they were needed, 0 ahead of scans; 1,000 evicted, 5 of them dirty (0.50 %)",
             "4,000 pages allocated, 100 searches for free ones (2.50 %)",

@@ -37,7 +37,8 @@ struct Told {
     peak_memory_bytes: Option<u64>,
     aborts: Aborts,
     given_up: u64,
-    latency_us: Latency,
+    latency_us: Option<Latency>,
+    oldest_running_us: Option<f64>,
     consistent: bool,
     caveats: Vec<String>,
 }
@@ -127,8 +128,8 @@ fn understand(text: &str) -> Result<Round, String> {
         cpu_us_per_commit: told.cpu_us_per_commit,
         abort_percent: 100.0 * aborts as f64 / (told.ended + aborts).max(1) as f64,
         given_up: told.given_up,
-        p99_us: told.latency_us.p99,
-        max_us: told.latency_us.max,
+        p99_us: told.latency_us.as_ref().map(|latency| latency.p99),
+        max_us: told.latency_us.map_or(told.oldest_running_us, |latency| Some(latency.max)),
         peak_memory_bytes: told.peak_memory_bytes,
         consistent: told.consistent,
         caveats: told.caveats,
@@ -146,7 +147,11 @@ mod tests {
             "given_up": 1, "latency_us": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "consistent": true,
             "caveats": ["no log"], "engine": "x"}"#;
         let round = understand(&format!("noise\n{}\n", report.replace('\n', ""))).unwrap();
-        assert_eq!((round.abort_percent, round.max_us, round.consistent), (25.0, 3.0, true));
+        assert_eq!((round.abort_percent, round.max_us, round.consistent), (25.0, Some(3.0), true));
+        let latency = r#"{"p50": 1.0, "p99": 2.0, "max": 3.0}"#;
+        let none = report.replace('\n', "").replace(latency, r#"null, "oldest_running_us": 7.0"#);
+        let none = understand(&none).unwrap();
+        assert_eq!((none.p99_us, none.max_us), (None, Some(7.0)));
         let refused = understand(r#"{"error": {"code": "usage", "message": "no such option"}}"#);
         assert_eq!(refused.unwrap_err(), "no such option");
         assert!(understand("").unwrap_err().contains("without a report"));

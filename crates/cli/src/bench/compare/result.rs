@@ -5,17 +5,23 @@ use std::collections::BTreeMap;
 use foreshore_bench::EngineKind;
 use serde::Serialize;
 
+use crate::bench::rounds::median;
+
 /// What one run told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Round {
     pub(super) commits_per_s: f64,
     pub(super) cpu_us_per_commit: Option<f64>,
     pub(super) abort_percent: f64,
     pub(super) given_up: u64,
-    pub(super) p99_us: f64,
-    pub(super) max_us: f64,
+    /// None if nothing was committed.
+    pub(super) p99_us: Option<f64>,
+    /// Of all that were committed, or ran when the time was over.
+    pub(super) max_us: Option<f64>,
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) consistent: bool,
+    /// Those of the engine are beside all its rounds.
+    #[serde(skip)]
     pub(super) caveats: Vec<String>,
 }
 
@@ -31,12 +37,18 @@ pub(super) struct Combination {
 pub(super) struct Comparison {
     pub(super) experiment: &'static str,
     pub(super) version: &'static str,
+    /// That the program was built from.
+    pub(super) commit: &'static str,
     pub(super) processors: usize,
     /// Measured of each run.
     pub(super) seconds: f64,
+    pub(super) warm_up_seconds: f64,
     pub(super) rounds: u16,
+    pub(super) seed: u64,
     pub(super) durability: &'static str,
     pub(super) cache: String,
+    /// What each engine was told by `--set`, in this order: the last of a name counts.
+    pub(super) settings: BTreeMap<&'static str, Vec<String>>,
     /// Each workload as `foreshore bench` is told it.
     pub(super) workloads: BTreeMap<&'static str, String>,
     /// By workload, threads, engine, in the order of the arguments.
@@ -61,16 +73,21 @@ pub(super) struct EngineResult {
     pub(super) abort_percent: f64,
     /// Transactions that were aborted as often as the engine retries, in all rounds.
     pub(super) given_up: u64,
+    /// How long a thread has to wait for a commit on average: the threads by the throughput. In a closed loop few transactions that
+    /// take long, while others are kept from beginning, do not show in the p99.
+    pub(super) mean_us: Option<f64>,
     /// The median.
-    pub(super) p99_us: f64,
+    pub(super) p99_us: Option<f64>,
     /// The longest of all rounds.
-    pub(super) max_us: f64,
+    pub(super) max_us: Option<f64>,
     /// The most of all rounds.
     pub(super) peak_memory_bytes: Option<u64>,
     /// Whether all checks held in all rounds.
     pub(super) consistent: bool,
     /// What the engine does not promise.
     pub(super) caveats: Vec<String>,
+    /// The figures of each round, in turn.
+    pub(super) rounds: Vec<Round>,
     /// Why a run failed; the figures are those of the runs before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
@@ -89,11 +106,12 @@ pub(super) fn of(
         let Combination { workload, threads, engine } = combination(engine);
         let rates = || rounds.iter().map(|round| round.commits_per_s);
         let ratios = first.iter().zip(rounds).filter(|(_, round)| round.commits_per_s > 0.0);
+        let commits_per_s = median(rates()).unwrap_or(0.0);
         EngineResult {
             workload,
             threads,
             engine,
-            commits_per_s: median(rates()).unwrap_or(0.0),
+            commits_per_s,
             commits_per_s_least: rates().min_by(f64::total_cmp).unwrap_or(0.0),
             commits_per_s_most: rates().max_by(f64::total_cmp).unwrap_or(0.0),
             first_engine_ratio: median(
@@ -102,27 +120,17 @@ pub(super) fn of(
             cpu_us_per_commit: median(rounds.iter().filter_map(|round| round.cpu_us_per_commit)),
             abort_percent: median(rounds.iter().map(|round| round.abort_percent)).unwrap_or(0.0),
             given_up: rounds.iter().map(|round| round.given_up).sum(),
-            p99_us: median(rounds.iter().map(|round| round.p99_us)).unwrap_or(0.0),
-            max_us: rounds.iter().map(|round| round.max_us).fold(0.0, f64::max),
+            mean_us: (commits_per_s > 0.0).then(|| f64::from(threads) * 1e6 / commits_per_s),
+            p99_us: median(rounds.iter().filter_map(|round| round.p99_us)),
+            max_us: rounds.iter().filter_map(|round| round.max_us).max_by(f64::total_cmp),
             peak_memory_bytes: rounds.iter().filter_map(|round| round.peak_memory_bytes).max(),
             consistent: rounds.iter().all(|round| round.consistent),
             caveats: rounds.first().map(|round| round.caveats.clone()).unwrap_or_default(),
+            rounds: rounds.clone(),
             failure,
         }
     })
     .collect()
-}
-
-/// The middle value; of an even number the mean of the two in the middle.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
 }
 
 #[cfg(test)]
@@ -135,8 +143,8 @@ pub(super) mod tests {
             cpu_us_per_commit: Some(1e6 / commits_per_s),
             abort_percent: 1.0,
             given_up: 1,
-            p99_us: 20.0,
-            max_us,
+            p99_us: Some(20.0),
+            max_us: Some(max_us),
             peak_memory_bytes: Some(max_us as u64),
             consistent: true,
             caveats: vec!["it has no log".to_owned()],
@@ -159,7 +167,8 @@ pub(super) mod tests {
     fn medians_and_paired_ratios() {
         let results = results(2);
         let [first, second] = &results[..] else { panic!("{results:?}") };
-        assert_eq!((first.commits_per_s, first.max_us, first.given_up), (200.0, 9.0, 3));
+        assert_eq!((first.commits_per_s, first.max_us, first.given_up), (200.0, Some(9.0), 3));
+        assert_eq!((first.mean_us, first.rounds.len()), (Some(10_000.0), 3));
         assert_eq!(first.first_engine_ratio, Some(1.0));
         assert_eq!((second.commits_per_s, second.first_engine_ratio), (75.0, Some(3.0)));
         assert_eq!((second.commits_per_s_least, second.commits_per_s_most), (50.0, 100.0));
@@ -168,5 +177,6 @@ pub(super) mod tests {
         let combination = |_| Combination { workload: "tpcb", threads: 1, engine: "redb" };
         let nothing = of(&[EngineKind::Redb], combination, &[vec![]], vec![Some("no".to_owned())]);
         assert_eq!((nothing[0].commits_per_s, nothing[0].first_engine_ratio), (0.0, None));
+        assert_eq!((nothing[0].mean_us, nothing[0].p99_us, nothing[0].max_us), (None, None, None));
     }
 }

@@ -42,24 +42,26 @@ fn write_heading(out: &mut String, comparison: &Comparison, workload: &str) -> f
     let first = format!("{} is", comparison.results[0].engine);
     writeln!(
         out,
-        "  {:>7}  {:<10}{:>12}{first:>15}{:>12}{:>10}{:>12}{:>11}{:>10}",
-        "threads", "engine", "commits/s", "CPU µs", "aborts", "p99 µs", "max ms", "peak MiB"
+        "  {:>7}  {:<10}{:>12}{first:>15}{:>12}{:>10}{:>11}{:>12}{:>11}{:>10}",
+        "threads", "engine", "commits/s", "CPU µs", "aborts", "mean µs", "p99 µs", "max ms", "peak MiB"
     )
 }
 
 fn write_row(out: &mut String, result: &EngineResult) -> fmt::Result {
     let known = |value: Option<String>| value.unwrap_or_else(|| "?".to_owned());
+    let any = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
     writeln!(
         out,
-        "  {:>7}  {:<10}{:>12.0}{:>15}{:>12}{:>10}{:>12.1}{:>11.1}{:>10}",
+        "  {:>7}  {:<10}{:>12.0}{:>15}{:>12}{:>10}{:>11}{:>12}{:>11}{:>10}",
         result.threads,
         result.engine,
         result.commits_per_s,
         known(result.first_engine_ratio.map(|ratio| format!("{ratio:.2} × it"))),
         known(result.cpu_us_per_commit.map(|cpu| format!("{cpu:.1}"))),
         format!("{:.2} %", result.abort_percent),
-        result.p99_us,
-        result.max_us / 1000.0,
+        any(result.mean_us),
+        any(result.p99_us),
+        any(result.max_us.map(|us| us / 1000.0)),
         known(result.peak_memory_bytes.map(|bytes| (bytes >> 20).to_string())),
     )?;
     if result.given_up > 0 {
@@ -89,11 +91,15 @@ pub(super) mod tests {
         Comparison {
             experiment: "compare",
             version: "0",
+            commit: "0123456789ab",
             processors: 2,
             seconds: 3.0,
+            warm_up_seconds: 1.0,
             rounds: 3,
+            seed: 1,
             durability: "lazy",
             cache: "1GiB".to_owned(),
+            settings: BTreeMap::new(),
             workloads: BTreeMap::from([("tpcb", "tpcb --branches 20".to_owned())]),
             results: [1, 8].into_iter().flat_map(results).collect(),
         }
@@ -111,9 +117,13 @@ pub(super) mod tests {
         assert!(rows[5][0] == "INCONSISTENT:", "{text}");
         assert_eq!(
             rows[6],
-            ["1", "redb", "75", "3.00", "×", "it", "15000.0", "1.00", "%", "20.0", "0.0", "0"]
+            ["1", "redb", "75", "3.00", "×", "it", "15000.0", "1.00", "%", "13333.3", "20.0", "0.0", "0"]
         );
-        assert!(text.contains("FAILED: the disk is full") && text.contains("gave up 3 transactions"));
+        let nothing =
+            EngineResult { mean_us: None, p99_us: None, max_us: None, ..comparison.results[0].clone() };
+        let nothing = newest(&Comparison { results: vec![nothing], ..self::comparison() }, 0);
+        let row: Vec<&str> = nothing.lines().nth(3).unwrap().split_whitespace().collect();
+        assert_eq!(row[8..], ["%", "-", "-", "-", "0"], "{nothing}");
 
         let of_one = comparison.results.len();
         comparison.results.extend(of_eight);
