@@ -239,6 +239,27 @@ fn what_reconnaissance_set_is_as_the_options_say_in_the_run() {
     assert_at_rest(&db);
 }
 
+/// It goes through what was written beside the trees, too, and there is nothing of that in the run: it would seem to be at its end.
+#[test]
+fn a_cursor_of_reconnaissance_is_none_of_the_run() {
+    let db = filled(&[], 5);
+    let mut kept = None;
+    let mut runs = 0;
+    let result = db.transact_with(&planned(), |tx| {
+        runs += 1;
+        let mut cursor = match kept.take() {
+            Some(cursor) => cursor,
+            None => tx.cursor(NUMBERS, .., Direction::Ascending)?,
+        };
+        let found = cursor.next(tx)?;
+        kept = Some(cursor);
+        Ok(found)
+    });
+    assert!(matches!(result, Err(Error::NotOfThisTransaction { what: "cursor" })), "{result:?}");
+    assert_eq!(runs, 2);
+    assert_at_rest(&db);
+}
+
 #[test]
 fn the_option_of_the_database_is_followed() {
     let db = filled(&[("execution", "planned")], 1);

@@ -75,8 +75,11 @@ impl Txn {
         if cursor.txn != self.id() || !cursor.cursor.is_of(&self.session.core().trees) {
             return Err(TxnError::ForeignCursor);
         }
-        if cursor.merged.is_some() {
-            return self.advance_ahead(cursor);
+        // And so have the reconnaissance of a transaction and its run.
+        match (cursor.merged.is_some(), self.session.reconnaissance().is_some()) {
+            (false, false) => {}
+            (true, true) => return self.advance_ahead(cursor),
+            _ => return Err(TxnError::ForeignCursor),
         }
         let result = cursor.cursor.advance(&mut self.session);
         self.read_beside(result)
