@@ -47,7 +47,7 @@ impl Transaction {
     ) -> Result<u64> {
         let start = self.txn.position();
         let mut appending = Appending { tx: self, start: Some(start), done: 0 };
-        let result = appending.add_all(table, entries.into_iter());
+        let result = appending.add_all(table, entries.into_iter().fuse());
         let count = appending.done;
         if result.is_ok() {
             appending.start = None;

@@ -89,7 +89,7 @@ impl Transaction {
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let table = self.database.table(&table, Some(&self.txn))?;
-        let (mut keys, mut done) = (keys.into_iter(), 0);
+        let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
             self.key.clear();
             let (mut ends, mut count) = ([0; KEYS_TOGETHER], 0);

@@ -450,6 +450,29 @@ fn entries_are_made_while_they_are_appended() {
     }
 }
 
+/// Some iterators have more when they are asked once more.
+#[test]
+fn entries_and_keys_end_where_their_iterator_first_says_so() {
+    for way in Way::ALL {
+        let (_directory, db) = filled();
+        way.run(&db, |tx| {
+            let restarting = |last: u32| {
+                let mut next = 10;
+                std::iter::from_fn(move || {
+                    let key = Some(next).filter(|key| *key != last && *key < last + 3);
+                    next += 1;
+                    key
+                })
+            };
+            assert_eq!(tx.append(NUMBERS, restarting(13).map(|key| (key, "more")))?, 3);
+            assert_eq!(tx.get_many(NUMBERS, restarting(14))?.iter().flatten().count(), 3);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(keys(&db), [1, 2, 3, 5, 8, 10, 11, 12], "{way:?}");
+    }
+}
+
 #[test]
 fn a_dropped_table_is_gone_and_its_name_is_free() {
     let (directory, db) = filled();
