@@ -8,6 +8,9 @@ use foreshore_txn::KeyBytes;
 use super::{KeyForm, KeyView};
 use crate::table::types::fields;
 
+/// Tuples in a type whose keys are shown by their fields: it may be named by anybody, and each may be within the one before.
+const MOST_TUPLES: usize = 32;
+
 /// A key of a table with this type of keys.
 pub(super) fn readable(key_type: &str, key: &KeyBytes) -> KeyView {
     let (bytes, truncated) = (key.bytes(), key.is_truncated());
@@ -15,7 +18,8 @@ pub(super) fn readable(key_type: &str, key: &KeyBytes) -> KeyView {
         "str" | "bytes" => None,
         array if array.starts_with('[') => None,
         // Of what is cut off nobody knows where it ends.
-        _ => last(key_type, bytes).filter(|_| !truncated),
+        _ if truncated || key_type.matches('(').count() > MOST_TUPLES => None,
+        _ => last(key_type, bytes),
     };
     let (text, form) = match (plain, key_type, std::str::from_utf8(bytes)) {
         (Some(text), ..) => (text, KeyForm::Plain),
@@ -135,5 +139,8 @@ mod tests {
         for name in ["(", ")", "(,", "(()", "())(", "(u8,)", "[u8; 9999999999999999999999]", "[u8; 7]"] {
             assert_eq!(readable(name, &KeyBytes::new(b"ab")).to_string(), "\"ab\"", "{name}");
         }
+        let nested = |tuples: usize| format!("{}u8{}", "(".repeat(tuples), ")".repeat(tuples));
+        assert_eq!(readable(&nested(MOST_TUPLES), &KeyBytes::new(b"a")).form, KeyForm::Plain);
+        assert_eq!(readable(&nested(20_000), &KeyBytes::new(b"a")).to_string(), "\"a\"");
     }
 }
