@@ -25,8 +25,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BackupStopped`] if it kept more than a quarter of [`Options::log_bytes`](crate::Options::log_bytes), beyond what
-    /// others need; [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the database itself, under
+    /// [`Error::BackupStopped`] if it kept more than a quarter of what the log may hold
+    /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need; [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the database itself, under
     /// whatever name. After any error the target is no database, and says so when it is opened.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))

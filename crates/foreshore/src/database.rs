@@ -117,6 +117,10 @@ impl Database {
     /// assert!(matches!(result, Err(Error::Application(_))));
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline; what
+    /// [`Transaction::commit`] fails with. After any but [`Error::OutcomeUnknown`] nothing of it is committed.
     #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)
@@ -162,6 +166,10 @@ impl Database {
     /// While it is open it holds the locks of everything that it touched: a transaction that waits for a person, or for
     /// another thread that waits for it, makes everybody wait. So does one whose thread begins another transaction, which waits for it:
     /// without a deadline, for ever, since nobody knows that the same thread has to end both.
+    ///
+    /// # Errors
+    /// [`Error::TooManyTransactions`]; or the database is closed, has stopped, or belongs to another process ([`Error::Closed`],
+    /// [`Error::Poisoned`], [`Error::Forked`]).
     #[track_caller]
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())
@@ -296,6 +304,9 @@ impl Database {
 
     /// Writes changed pages, so that the log can be shortened and the next opening has less to do. Made by itself now
     /// and then; see [`Options::checkpoint_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; or of the disk, and if the log cannot be written the database stops ([`Error::Poisoned`]).
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.engine.checkpoint().map_err(|error| self.inner.error(error))
     }

@@ -1,5 +1,6 @@
 //! The one error type of the facade.
 
+mod advice;
 mod code;
 mod convert;
 mod lock;
@@ -11,7 +12,7 @@ use foreshore_env::sync::Arc;
 
 pub use lock::{RefusedLock, Victim};
 
-use crate::retention::{LogHolder, needed_by, next_step};
+use crate::retention::{LogHolder, RAISE_LOG, by_whom};
 
 /// A result whose failure is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -48,7 +49,7 @@ pub enum Error {
     #[error("the transaction was cancelled; it is rolled back when it is dropped")]
     Cancelled,
     /// [`Database::transact`](crate::Database::transact) has run the transaction as often as it may, or until its deadline.
-    #[error("gave up after {attempts} attempts, the last of which ended so: {last}")]
+    #[error("gave up after {attempts} attempts; allow more, or more time; the last ended so: {last}")]
     RetriesExhausted {
         /// How often it ran.
         attempts: u32,
@@ -225,7 +226,7 @@ pub enum Error {
         reason: String,
     },
     /// An operation of the operating system failed.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}; {}", path.display(), advice::next_step(source))]
     Io {
         /// What was attempted, as a verb phrase.
         action: String,
@@ -260,7 +261,7 @@ pub enum Error {
         supported: u32,
     },
     /// The path holds something, but no database.
-    #[error("{} is not a Foreshore database: {detail}; name a new or empty directory, or a database", path.display())]
+    #[error("{} is not a Foreshore database: {detail}; name a database, or, to make one, a new or empty directory", path.display())]
     NotADatabase {
         /// The path.
         path: PathBuf,
@@ -300,9 +301,8 @@ pub enum Error {
     },
     /// The log has reached its cap, and an open transaction or a dirty page needs all of it.
     #[error(
-        "the log is full: {used_bytes} of {capacity_bytes} bytes are needed{}; {}",
-        needed_by(holder.as_deref()),
-        next_step(holder.as_deref())
+        "the log is full: {used_bytes} of {capacity_bytes} bytes are needed{}",
+        by_whom(holder.as_deref())
     )]
     LogFull {
         /// Bytes that must be kept.
@@ -316,7 +316,8 @@ pub enum Error {
     /// [`Options::log_full`](crate::Options::log_full)), its changes are undone or about to be, and all that is left is to
     /// give it up.
     #[error(
-        "the transaction was ended because it held most of a full log; keep transactions short, or raise log_bytes"
+        "the transaction was ended because it held most of a full log; keep transactions short, or {}",
+        RAISE_LOG
     )]
     LogHeld,
     /// All of the buffer pool is in use at the same time, or changed and cannot be written.

@@ -16,7 +16,7 @@ pub struct LogRetention {
     pub used_bytes: u64,
     /// The most that changes may fill; what is beyond is kept for rollbacks, commits and checkpoints.
     pub work_bytes: u64,
-    /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes).
+    /// The most that the log may hold: [`Options::log_bytes`](crate::Options::log_bytes), or what 512 of its files take if that is less.
     pub capacity_bytes: u64,
     /// Who needs them, who needs most first.
     pub holders: Vec<LogHold>,
@@ -44,8 +44,8 @@ pub enum LogHolder {
     /// Pages that have changed since the last checkpoint: recovery would repeat the changes. The next checkpoint lets
     /// this part go.
     Pages,
-    /// A [backup](crate::Database::backup) that is being made. It ends before it keeps more than a quarter of
-    /// [`Options::log_bytes`](crate::Options::log_bytes).
+    /// A [backup](crate::Database::backup) that is being made. It ends before it keeps more than a quarter of what
+    /// the log may hold ([`LogRetention::capacity_bytes`]), beyond what others need.
     Backup,
 }
 
@@ -89,18 +89,18 @@ impl fmt::Display for LogHolder {
     }
 }
 
-/// For the message of a full log: who needs most of it.
-pub(crate) fn needed_by(holder: Option<&LogHolder>) -> String {
-    holder.map_or_else(String::new, |holder| format!(", most by {holder}"))
-}
+/// How to get a larger log: no more than 512 of its files count, whose size is fixed when a database is made.
+pub(crate) const RAISE_LOG: &str = "raise log_bytes (of which 512 times log_segment_bytes count)";
 
-/// And what to do about that.
-pub(crate) fn next_step(holder: Option<&LogHolder>) -> &'static str {
-    match holder {
-        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction, or raise log_bytes",
-        Some(LogHolder::Backup) => "wait for the backup, or raise log_bytes",
+/// For the message of a full log: who needs most of it, and what to do about that.
+pub(crate) fn by_whom(holder: Option<&LogHolder>) -> String {
+    let most_by = holder.map_or_else(String::new, |holder| format!(", most by {holder}"));
+    let next = match holder {
+        Some(LogHolder::Prepared(_)) => "commit or roll back the prepared transaction",
+        Some(LogHolder::Backup) => "wait for the backup",
         Some(LogHolder::Transaction(_) | LogHolder::Pages) | None => {
-            "end the oldest transaction, use smaller ones, or raise log_bytes"
+            "end the oldest transaction, use smaller ones"
         }
-    }
+    };
+    format!("{most_by}; {next}, or {RAISE_LOG}")
 }

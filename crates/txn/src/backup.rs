@@ -159,9 +159,9 @@ impl Backup<'_> {
             return Err(self.stopped("it was cancelled"));
         }
         if !pin.holds() {
-            return Err(
-                self.stopped("the log grew too much meanwhile; raise log_bytes, or write less meanwhile")
-            );
+            let reason = "the log grew too much meanwhile; write less, or raise log_bytes \
+                          (of which 512 times log_segment_bytes count)";
+            return Err(self.stopped(reason));
         }
         let end = end?;
         self.core.check_open()?;

@@ -80,7 +80,11 @@ pub(super) fn open(disk: &Arc<dyn Disk>, directory: &Path, options: &EngineOptio
             let detail = match (error, &failure) {
                 // Without a data file, the error that opening ended with says it best.
                 (StorageError::Io { source, .. }, Some(failure)) if source.kind() == NotFound => {
-                    failure.to_string()
+                    match failure {
+                        StorageError::NotADatabase { detail, .. } => detail.clone(),
+                        StorageError::Io { source, .. } => source.to_string(),
+                        failure => failure.to_string(),
+                    }
                 }
                 // A link, a pipe, a directory; or nobody may read it.
                 (error @ StorageError::Io { .. }, _) => return Err(error),

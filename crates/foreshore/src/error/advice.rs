@@ -1,0 +1,13 @@
+//! What to do about a failure of the operating system.
+
+use std::io::{Error, ErrorKind};
+
+/// The next step after an operation that failed so.
+pub(super) fn next_step(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "check the path",
+        ErrorKind::AlreadyExists | ErrorKind::InvalidInput => "name another place",
+        ErrorKind::PermissionDenied => "get the right to do so, or run as somebody who has it",
+        _ => "see to that, and try again",
+    }
+}
