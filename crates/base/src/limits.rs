@@ -20,6 +20,8 @@ pub const MAX_TRANSACTIONS: usize = 1024;
 pub const MAX_GLOBAL_ID_BYTES: usize = 200;
 /// Length of a table's name in bytes.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
+/// Length of the names of a table's types in bytes: of its keys, of its values, and one byte between them.
+pub const MAX_TABLE_TYPES_BYTES: usize = MAX_INLINE_VALUE_BYTES - 8;
 /// Tables in a database.
 pub const MAX_TABLES: usize = 65_536;
 /// Levels of a B-tree: a longer descent is damage, not depth.

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use foreshore_base::{
     Lsn, PageId, Result, StorageError, TableId, TxnId,
-    limits::{MAX_INLINE_VALUE_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES},
+    limits::{MAX_INLINE_VALUE_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_TYPES_BYTES, MAX_TABLES},
 };
 use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError};
 use foreshore_env::sync::{
@@ -42,8 +42,7 @@ use crate::{
 pub(crate) const ROOT_OFFSET: usize = 4;
 /// Bytes before the facade's part of a row.
 const ROW_HEAD_BYTES: usize = 8;
-/// The longest description of a table's types.
-pub const MAX_TABLE_META_BYTES: usize = MAX_INLINE_VALUE_BYTES - ROW_HEAD_BYTES;
+const _: () = assert!(ROW_HEAD_BYTES + MAX_TABLE_TYPES_BYTES == MAX_INLINE_VALUE_BYTES);
 
 /// A table. Cheap to clone; valid as long as its engine.
 #[derive(Clone, Debug)]
@@ -217,7 +216,7 @@ pub(crate) fn create_table(
         return Ok(table);
     }
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
-    limit("length of a table's description in bytes", MAX_TABLE_META_BYTES, meta.len())?;
+    limit("length of a table's description in bytes", MAX_TABLE_TYPES_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
     match try_create_table(engine, name, meta, asker, waiting) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {

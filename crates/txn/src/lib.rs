@@ -83,7 +83,7 @@ mod api {
 
     pub use crate::{
         backup::{BackupProgress, BackupReport},
-        catalog::{MAX_TABLE_META_BYTES, TableInfo},
+        catalog::TableInfo,
         compact::CompactReport,
         control::FORMAT_VERSION,
         engine::{DROP_WAIT, Engine, READ_ONLY_BYTES},
