@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, shown_path},
     verify::open_to_look,
 };
 
@@ -53,7 +53,9 @@ Exit status: 0 the copy is complete and durable, 1 the original is damaged, 2 it
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
+    #[serde(serialize_with = "shown_path")]
     backup: PathBuf,
     pages: u64,
     log_bytes: u64,

@@ -2,14 +2,15 @@
 
 use std::{io, io::IsTerminal, path::PathBuf, process::ExitCode};
 
-use foreshore::{CompactReport, Database, Error};
+use foreshore::{CompactReport, Database};
 use foreshore_env::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use crate::{
     bench::parse_seconds,
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, shown_path},
+    prepared::in_its_way,
     recovery,
 };
 
@@ -83,6 +84,7 @@ struct Compacted {
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<String>,
@@ -129,13 +131,9 @@ pub(crate) fn run(args: CompactArgs) -> Result<ExitCode, CliError> {
 /// Runs `drop`.
 pub(crate) fn run_drop(args: DropArgs) -> Result<ExitCode, CliError> {
     let db = recovery::open(Database::builder().create(false), &args.directory)?;
-    let dropped = db.drop_table_within(&args.table, args.wait).map_err(|error| match error {
-        Error::LockTimeout(_) => CliError::usage(
-            format!("table {:?} is in use: {error}", args.table),
-            format!("commit or roll back what `foreshore prepared {}` lists", args.directory.display()),
-        ),
-        error => error.into(),
-    })?;
+    let dropped = db
+        .drop_table_within(&args.table, args.wait)
+        .map_err(|error| in_its_way(error, &args.table, &args.directory))?;
     if !dropped {
         return Err(CliError::usage(
             format!("{} has no table {:?}", args.directory.display(), args.table),

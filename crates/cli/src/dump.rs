@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::{
     output::CliError,
+    prepared::in_its_way,
     verify::{PATIENCE, open_to_look},
 };
 use cell::Kind;
@@ -130,7 +131,7 @@ pub(crate) fn dump_table(
     })?;
     let table = TableDefinition::encoded(name);
     let mut entries = 0;
-    tx.lock_table(table, TableLock::Shared)?;
+    tx.lock_table(table, TableLock::Shared).map_err(|error| in_its_way(error, name, db.path()))?;
     let mut cursor = tx.cursor(table, .., Direction::Ascending)?;
     while let Some((key, value)) = cursor.next_encoded(&mut tx)? {
         write_entry(out, keys.key_to_json(key), values.value_to_json(value)).map_err(failed)?;

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::{
     bench::parse_setting,
-    output::{CliError, json_line, line, printable},
+    output::{CliError, json_line, line, printable, shown_path},
     recovery,
 };
 use input::Input;
@@ -96,6 +96,7 @@ Exit status: 0 everything was loaded, 1 the database is damaged, 2 not everythin
 #[derive(Serialize)]
 struct Outcome {
     database: PathBuf,
+    #[serde(serialize_with = "shown_path")]
     entries: u64,
     tables: Vec<String>,
     bytes: u64,

@@ -9,6 +9,7 @@ use std::{
 };
 
 use foreshore_bench::BenchError;
+use serde::{Serialize, Serializer};
 
 /// The exit status when a check failed or damage was found.
 pub(crate) const CHECK_FAILED: u8 = 1;
@@ -96,8 +97,9 @@ impl CliError {
     fn code(&self) -> &'static str {
         match self {
             CliError::Usage { .. } => "usage",
-            CliError::Database(error) => error.code(),
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
+            _ if self.is_wrong_option() => "usage",
+            CliError::Database(error) => error.code(),
             _ if self.is_failed_check() => "inconsistent",
             CliError::Bench(_) => "bench",
             CliError::Io { .. } => "io",
@@ -111,25 +113,29 @@ impl CliError {
 
     /// The database that is damaged, if that is the cause.
     fn damaged(&self) -> Option<&Path> {
-        let mut cause: Option<&(dyn Error + 'static)> = match self {
+        let cause: Option<&(dyn Error + 'static)> = match self {
             CliError::Database(error) => Some(error),
             // It speaks for its cause, and so does its chain.
             CliError::Bench(BenchError::Engine(failure)) => Some(&*failure.source),
             CliError::Partial { cause, .. } => return cause.damaged(),
             _ => self.source(),
         };
-        while let Some(error) = cause {
-            if let Some(foreshore::Error::Corrupted { path, .. }) = error.downcast_ref() {
-                return Some(path);
-            }
-            cause = error.source();
-        }
-        None
+        cause.and_then(damaged)
     }
 
     /// Whether a benchmark has found what no run of it can have left.
     fn is_failed_check(&self) -> bool {
         matches!(self, CliError::Bench(BenchError::Engine(failure)) if failure.is_inconsistent())
+    }
+
+    /// Whether an option of the database was given (`--set`) that there is not, or a value that it does not take.
+    fn is_wrong_option(&self) -> bool {
+        let error = match self {
+            CliError::Database(error) => Some(error),
+            CliError::Bench(BenchError::Engine(failure)) => failure.source.downcast_ref(),
+            _ => None,
+        };
+        matches!(error, Some(foreshore::Error::UnknownOption { .. } | foreshore::Error::InvalidOption { .. }))
     }
 
     /// Whether a reader has gone away.
@@ -164,6 +170,18 @@ impl CliError {
         let found = self.damaged().is_some() || self.is_failed_check();
         ExitCode::from(if found { CHECK_FAILED } else { TROUBLE })
     }
+}
+
+/// The database whose damage is this error, or behind it.
+pub(crate) fn damaged<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Path> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(foreshore::Error::Corrupted { path, .. }) = error.downcast_ref() {
+            return Some(path);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// What to do about a damaged database.
@@ -218,9 +236,30 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), CliError> {
 }
 
 /// Prints a value as JSON on one line.
-pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<(), CliError> {
+pub(crate) fn json_line(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value).map_err(|error| CliError::Other(error.to_string()))?;
-    line(text)
+    line(escaped(text))
+}
+
+/// JSON without control characters: `serde_json` leaves some of them in its strings as they are.
+fn escaped(json: String) -> String {
+    if !json.contains(char::is_control) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_control() {
+            text.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// A path in JSON, as people are shown it: not every path is text. For `serialize_with`.
+pub(crate) fn shown_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// A time as people read it: date and time of day in UTC, as ISO 8601 has them.
@@ -252,6 +291,24 @@ mod tests {
             ("a\u{1b}[31m\u{7}\r\t\u{9b}b\0", r"a\x1b[31m\x07\x0d\x09\x9bb\x00"),
         ] {
             assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn json_has_no_control_characters_and_stays_what_it_is() {
+        let json = serde_json::json!({ "a\u{7f}": "\n\u{80}ö\u{9f}\\" });
+        let text = escaped(json.to_string());
+        assert!(!text.contains(char::is_control), "{text:?}");
+        assert_eq!(text.parse::<serde_json::Value>().unwrap(), json, "{text}");
+    }
+
+    #[test]
+    fn a_wrong_option_is_wrong_usage_whoever_meets_it() {
+        for (name, value) in [("no_such", "1"), ("pool_bytes", "many")] {
+            let error = || foreshore::Options::default().set(name, value).unwrap_err();
+            assert_eq!(CliError::from(error()).code(), "usage", "{name}");
+            let failure = Failure { cause: AbortCause::Other, source: Box::new(error()) };
+            assert_eq!(CliError::Bench(failure.into()).code(), "usage", "{name}");
         }
     }
 

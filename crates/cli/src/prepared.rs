@@ -1,13 +1,16 @@
 //! `foreshore prepared`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use foreshore::Database;
+use foreshore::{Database, Error};
 use foreshore_env::time::unix_seconds;
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, json_line, line, utc},
+    output::{CliError, json_line, line, shown_path, utc},
     recovery,
     verify::open_to_look,
 };
@@ -42,6 +45,7 @@ Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     committed: Option<String>,
@@ -114,6 +118,18 @@ fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
         log_bytes: tail.saturating_sub(prepared.log_from.0),
     });
     Ok(shown.collect())
+}
+
+/// What to tell of work on a table that has failed. If it waited for a lock in vain, a prepared transaction has it: no other program has the
+/// database open.
+pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliError {
+    match error {
+        Error::LockTimeout(_) => CliError::usage(
+            format!("table {table:?} is in use: {error}"),
+            format!("commit or roll back what `foreshore prepared {}` lists", directory.display()),
+        ),
+        error => error.into(),
+    }
 }
 
 const HEX: &str = "hex:";

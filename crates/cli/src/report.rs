@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, CliError> {
     file::write(&path, page(&reported).map_err(CliError::Other)?)?;
     if args.json {
         json_line(&serde_json::json!({
-            "file": path,
+            "file": path.display().to_string(),
             "experiments": reported.len(),
             "judged": shown,
         }))?;

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     dump::cell::escape,
-    output::{CliError, json_line, judged, line, printable},
+    output::{CliError, json_line, judged, line, printable, shown_path},
 };
 use target::{Place, Target};
 
@@ -66,9 +66,10 @@ const MOST_NAMED: usize = 5;
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
     /// None: standard output.
-    target: Option<PathBuf>,
+    target: Option<String>,
     /// "recovered", "rebuilt", "repeated" or "pages".
     source: &'static str,
     /// Why it could not simply be opened.
@@ -212,7 +213,7 @@ fn outcome(args: &SalvageArgs, salvage: &Salvage, tables: Vec<Table>) -> Outcome
     let whole = |table: &Table| table.named && table.lost.is_empty() && table.values_lost.is_empty();
     Outcome {
         database: args.directory.clone(),
-        target: (!to_stdout(args)).then(|| args.target.clone()),
+        target: (!to_stdout(args)).then(|| args.target.display().to_string()),
         source: match salvage.source() {
             SalvageSource::Recovered => "recovered",
             SalvageSource::Rebuilt => "rebuilt",
@@ -294,7 +295,7 @@ fn text(outcome: &Outcome) -> String {
         if outcome.complete { "everything that is there was saved" } else { "not everything was saved" };
     let Outcome { rows, tables, target, .. } = outcome;
     let place = match target {
-        Some(target) => format!("are in {}", target.display()),
+        Some(target) => format!("are in {target}"),
         None => "were written to standard output".to_owned(),
     };
     add(format!("{verdict}: {rows} records of {} tables {place}", tables.len()));

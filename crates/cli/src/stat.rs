@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::{
     dump::cell::escape,
-    output::{CliError, json_line, line},
+    output::{CliError, json_line, line, shown_path},
+    prepared::in_its_way,
     verify::{PATIENCE, open_to_look},
 };
 
@@ -38,6 +39,7 @@ Exit status: 0 done, 1 the database is damaged, 2 it could not be done.";
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
     tables: Vec<Table>,
     counters: BTreeMap<&'static str, u64>,
@@ -123,7 +125,8 @@ pub(crate) fn measure(db: &Database, name: &str) -> Result<Content, CliError> {
             content.value_bytes += value.len() as u64;
         }
         Ok(())
-    })?;
+    })
+    .map_err(|error| in_its_way(error, name, db.path()))?;
     Ok(content)
 }
 

@@ -262,7 +262,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         execution: args.execution.name(),
         seed,
         passed: score.passed(),
-        kept: directory.kept().map(Path::to_owned),
+        kept: directory.kept().map(|path| path.display().to_string()),
         score,
     };
     let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
@@ -280,7 +280,7 @@ fn finish(
     if !passed {
         directory.keep();
     }
-    let kept = directory.kept().filter(|path| path.exists()).map(Path::to_owned);
+    let kept = directory.kept().filter(|path| path.exists()).map(|path| path.display().to_string());
     let TortureArgs { workload, threads, execution, .. } = args;
     let execution = execution.name();
     let campaigned = Campaigned { workload, threads: *threads, execution, seed, passed, classes, kept };
@@ -293,7 +293,7 @@ fn print_campaigned(campaigned: &Campaigned<'_>) -> Result<(), CliError> {
     line(format!("{workload} with {threads} threads, {execution}, seed {seed}"))?;
     faults::print(classes)?;
     if let Some(path) = kept {
-        line(format!("the database is in {}", path.display()))?;
+        line(format!("the database is in {path}"))?;
     }
     line(if *passed { "passed" } else { "FAILED" })
 }
@@ -308,7 +308,7 @@ struct Campaigned<'o> {
     classes: Vec<ClassReport>,
     /// Where the database was left.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<PathBuf>,
+    kept: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -322,7 +322,7 @@ struct Outcome {
     score: Score,
     /// Where the database was left.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<PathBuf>,
+    kept: Option<String>,
 }
 
 fn print(outcome: &Outcome) -> Result<(), CliError> {
@@ -351,7 +351,7 @@ fn print(outcome: &Outcome) -> Result<(), CliError> {
     line(format!("  losses           {losses:>10}"))?;
     line(format!("  problems         {:>10}", problems.len()))?;
     if let Some(path) = &outcome.kept {
-        line(format!("the database is in {}", path.display()))?;
+        line(format!("the database is in {path}"))?;
     }
     line(if outcome.passed { "passed" } else { "FAILED" })
 }

@@ -10,7 +10,7 @@ use foreshore::{Database, Error, VerifyReport};
 use serde::Serialize;
 
 use crate::{
-    output::{CliError, after_damage, json_line, judged, line},
+    output::{CliError, after_damage, json_line, judged, line, shown_path},
     recovery,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct VerifyArgs {
     json: bool,
 }
 
-/// How long those who look at tables wait for a lock: only a prepared transaction, about which nobody has decided, can have some.
+/// How long those who read or load tables wait for a lock: only a prepared transaction, about which nobody has decided, can have some.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
@@ -44,6 +44,7 @@ Exit status: 0 the database is sound, 1 it is damaged, 2 it could not be checked
 
 #[derive(Serialize)]
 struct Outcome {
+    #[serde(serialize_with = "shown_path")]
     database: PathBuf,
     sound: bool,
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use foreshore::{Database, TableDefinition};
@@ -79,6 +79,35 @@ fn prepared_transactions_are_listed_and_decided_about() {
     let found = ["alice", "bob", "carol"].map(|key| db.transact(|tx| tx.get(TABLE, key)).unwrap());
     assert_eq!(found, [None, Some(1), Some(1)]);
     assert!(db.verify().unwrap().is_sound());
+}
+
+/// Nobody is there to decide, so it would wait for ever.
+#[test]
+fn nothing_waits_for_a_decision() {
+    const NOTES: TableDefinition<&str, &str> = TableDefinition::new("notes");
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path().join("db")).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(NOTES, "alice", "one").unwrap();
+    tx.prepare(b"transfer").unwrap();
+    db.close().unwrap();
+    drop(db);
+    std::fs::write(directory.path().join("notes.csv"), "key,note\nbob,two\nalice,two\n").unwrap();
+    for command in ["load db notes.csv --value-column note", "stat db", "dump db"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+        let refused =
+            program.args(command.split(' ')).current_dir(directory.path()).stdin(Stdio::null()).output();
+        let refused = refused.unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{command}: {said}");
+        for part in ["table \"notes\" is in use", "prepared transfer", "next: ", "foreshore prepared db"] {
+            assert!(said.contains(part), "{command}: {said}");
+        }
+    }
+    succeed(directory.path(), &["--rollback", "transfer"]);
+    let mut load = Command::new(env!("CARGO_BIN_EXE_foreshore"));
+    let loaded = load.args(["load", "db", "notes.csv"]).current_dir(directory.path()).output().unwrap();
+    assert_eq!(loaded.status.code(), Some(0), "{}", String::from_utf8_lossy(&loaded.stderr));
 }
 
 #[test]

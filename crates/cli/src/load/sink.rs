@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use foreshore::{
     Database, Durability, Error, TableDefinition, TransactOptions,
-    limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES},
+    limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_TYPES_BYTES, MAX_VALUE_BYTES},
 };
 
-use crate::{dump::cell::Kind, output::CliError};
+use crate::{dump::cell::Kind, output::CliError, prepared::in_its_way, verify::PATIENCE};
 
 /// A batch is committed when its entries have so many bytes, however few they are.
 const MOST_BATCH_BYTES: usize = 4 << 20;
@@ -52,6 +52,7 @@ impl<'o> Sink<'o> {
         let options = TransactOptions {
             // Closing the database makes all of it durable.
             durability: Some(Durability::Lazy),
+            lock_timeout: Some(PATIENCE),
             label: Some("load".into()),
             ..TransactOptions::default()
         };
@@ -100,6 +101,15 @@ impl<'o> Sink<'o> {
                 "name another with --table",
             ));
         }
+        let types = key_type.len() + 1 + value_type.len();
+        if types > MAX_TABLE_TYPES_BYTES {
+            return Err(CliError::usage(
+                format!(
+                    "the types of table {name:?} have {types} bytes, and may have {MAX_TABLE_TYPES_BYTES}"
+                ),
+                "shorten their names in the line that begins the table",
+            ));
+        }
         name.clone_into(&mut self.table);
         self.keys = Kind::of(key_type);
         self.types = Some([key_type, value_type].map(str::to_owned));
@@ -146,10 +156,17 @@ impl<'o> Sink<'o> {
             self.count(&batch);
             return Ok(());
         };
-        let Some(place) = place else { return Err(error.into()) };
-        self.commit(&batch[..place]).map_err(|(_, error)| error)?;
+        let Some(place) = place else { return Err(self.failed(error)) };
+        self.commit(&batch[..place]).map_err(|(_, error)| self.failed(error))?;
         self.count(&batch[..place]);
         Err(refused(batch[place].line, &error))
+    }
+
+    fn failed(&self, error: Error) -> CliError {
+        match &self.db {
+            Some(db) => in_its_way(error, &self.table, db.path()),
+            None => error.into(),
+        }
     }
 
     fn count(&mut self, committed: &[Entry]) {

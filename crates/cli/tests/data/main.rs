@@ -4,6 +4,7 @@
 mod damage;
 mod dumps;
 mod input;
+mod paths;
 mod scene;
 
 use std::{fs, path::Path, process::Command};
@@ -288,8 +289,12 @@ fn a_program_is_told_of_a_failure_in_its_language() {
         ("verify db --json", "io"),
         ("stat . --json", "not_a_database"),
         ("load db absent.csv --json", "io"),
+        ("bench tpcb --set no_such=1 --json", "usage"),
+        ("load db data.csv --set no_such=1 --json", "usage"),
+        ("load db data.csv --set pool_bytes=many --json", "usage"),
         ("bench tpcb --dir . --json", "usage"),
     ] {
+        scene.write("data.csv", "a,b\n1,2\n");
         scene.write("something", "");
         let output = scene.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
