@@ -10,6 +10,7 @@ mod compact;
 mod directory;
 mod dump;
 mod experiment;
+mod fields;
 mod file;
 pub mod hostile;
 mod load;

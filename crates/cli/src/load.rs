@@ -2,6 +2,7 @@
 
 mod ends;
 mod input;
+mod object;
 pub(crate) mod sink;
 pub(crate) mod source;
 
@@ -95,8 +96,8 @@ Exit status: 0 everything was loaded, 1 the database is damaged, 2 not everythin
 
 #[derive(Serialize)]
 struct Outcome {
-    database: PathBuf,
     #[serde(serialize_with = "shown_path")]
+    database: PathBuf,
     entries: u64,
     tables: Vec<String>,
     bytes: u64,

@@ -2,7 +2,6 @@
 
 mod answer;
 mod command;
-mod fields;
 mod input;
 mod session;
 mod stage;

@@ -1,7 +1,6 @@
 //! The ends of tables in a dump: whether all that `dump` has written is there.
 
-use serde_json::Value as Json;
-
+use super::object::Object;
 use crate::output::CliError;
 
 /// What was promised of the tables of a dump, and what has come.
@@ -39,16 +38,16 @@ impl Ends {
     }
 
     /// Whether this line ends the table, as it was promised. Any other is an entry, and is counted.
-    pub(super) fn is_end(&mut self, line: u64, json: &Json) -> Result<bool, CliError> {
+    pub(super) fn is_end(&mut self, line: u64, object: &Object<'_>) -> Result<bool, CliError> {
         if self.ended {
             return Err(incomplete(format!("line {line}: the header of a table is missing before it")));
         }
         let Some(table) = &self.open else { return Ok(false) };
-        let Some((end, entries, tables_left)) = end(json) else {
+        let Some((end, entries, tables_left)) = end(object) else {
             self.entries += 1;
             return Ok(false);
         };
-        if end != table {
+        if end != *table {
             return Err(incomplete(format!(
                 "line {line}: the end of table {end:?} stands where that of {table:?} should"
             )));
@@ -77,10 +76,11 @@ impl Ends {
 }
 
 /// Table, entries, and tables that follow, if this is the line that ends a table.
-fn end(json: &Json) -> Option<(&str, u64, u64)> {
-    let object = json.as_object().filter(|object| object.len() == 3)?;
-    let count = |name: &str| object.get(name)?.as_u64();
-    Some((object.get("end")?.as_str()?, count("entries")?, count("tables_left")?))
+fn end(object: &Object<'_>) -> Option<(String, u64, u64)> {
+    if object.len() != 3 {
+        return None;
+    }
+    Some((object.get("end")?, object.get("entries")?, object.get("tables_left")?))
 }
 
 #[cold]

@@ -2,15 +2,11 @@
 
 mod separated;
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, Read},
-};
+use std::io::{BufRead, Read};
 
 use clap::ValueEnum;
-use serde_json::{Value as Json, value::RawValue};
 
-use super::{ends::Ends, sink::Sink};
+use super::{ends::Ends, object::Object, sink::Sink};
 use crate::{dump::cell::Kind, output::CliError};
 
 /// The longest line of JSON, and the longest record of a table, in bytes, with their ends: more than the longest key and value take
@@ -116,20 +112,30 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         if text.is_empty() {
             continue;
         }
-        let json = object_of_line(line, text)?;
-        if let Some(Header { table, key_type, value_type, ends: promised }) = dump_header(&json) {
-            ends.begin(line, table, promised)?;
+        let object = Object::read(text)
+            .map_err(|why| at_line(line, format_args!("each line must be one JSON object: {why}")))?;
+        let header = dump_header(&object);
+        if let (Some(_), Lines::Unknown, Some(key)) = (&header, &lines, &columns.key)
+            && object.raw(key).is_err()
+        {
+            let complaint = "the input is a dump, and says itself what its keys are";
+            return Err(CliError::usage(complaint, "leave out --key-column"));
+        }
+        // The user's own objects have a key.
+        let is_own = columns.key.is_some();
+        if let Some(Header { table, key_type, value_type, ends: promised }) = header.filter(|_| !is_own) {
+            ends.begin(line, &table, promised)?;
             tables += 1;
             if tables > 1 && columns.table.is_some() {
                 let hint = "leave out --table, or dump one table";
                 return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
             }
-            sink.begin_table(columns.table.as_deref().unwrap_or(table), key_type, value_type)?;
-            lines = Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type), older: !promised };
+            sink.begin_table(columns.table.as_deref().unwrap_or(&table), &key_type, &value_type)?;
+            lines =
+                Lines::Dump { keys: Kind::of(&key_type), values: Kind::of(&value_type), older: !promised };
             continue;
         }
-        // The user's own objects have a key.
-        if columns.key.is_none() && has_no_tables(&json) {
+        if !is_own && has_no_tables(&object) {
             ends.no_tables(line)?;
             lines = Lines::NoTables;
             continue;
@@ -138,17 +144,17 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             sink.begin_table(columns.table()?, &columns.key_type, "str")?;
             lines = Lines::Objects { keys: Kind::of(&columns.key_type) };
         }
-        if ends.is_end(line, &json)? {
+        if ends.is_end(line, &object)? {
             continue;
         }
         let (key, value) = match &lines {
-            Lines::Dump { keys, values, older } => dump_entry(&json, *keys, *values, *older),
+            Lines::Dump { keys, values, older } => dump_entry(&object, *keys, *values, *older),
             Lines::Objects { keys } => {
                 let Some(name) = &columns.key else {
                     let hint = "add --key-column FIELD";
                     return Err(CliError::usage("a JSON object does not tell which field is its key", hint));
                 };
-                entry(&json, text, name, *keys, columns.value.as_deref())
+                entry(&object, text, name, *keys, columns.value.as_deref())
             }
             Lines::Unknown | Lines::NoTables => continue,
         }
@@ -158,90 +164,68 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
     Ok(())
 }
 
-/// A line, which is one object.
-fn object_of_line(line: u64, text: &[u8]) -> Result<Json, CliError> {
-    let wrong = |why: String| at_line(line, format_args!("each line must be one JSON object: {why}"));
-    if text.starts_with(b"[") {
-        return Err(wrong(
-            "an array begins here; put each of its elements into a line of its own".to_owned(),
-        ));
-    }
-    match serde_json::from_slice(text) {
-        Ok(json @ Json::Object(_)) => Ok(json),
-        Ok(json) => Err(wrong(format!("found {json}"))),
-        Err(error) => Err(wrong(error.to_string())),
-    }
-}
-
 /// The line that begins a table in a dump.
-struct Header<'j> {
-    table: &'j str,
-    key_type: &'j str,
-    value_type: &'j str,
+struct Header {
+    table: String,
+    key_type: String,
+    value_type: String,
     /// Whether a line is to end it. Older dumps have none, nor has what somebody writes.
     ends: bool,
 }
 
-fn dump_header(json: &Json) -> Option<Header<'_>> {
-    let object = json.as_object()?;
-    let text = |name: &str| object.get(name)?.as_str();
-    let ends = match (object.len(), object.get("ends")) {
-        (3, None) => false,
-        (4, Some(ends)) => ends.as_bool()?,
+fn dump_header(object: &Object<'_>) -> Option<Header> {
+    let ends = match object.len() {
+        3 => false,
+        4 => object.get("ends")?,
         _ => return None,
     };
+    let text = |name: &str| object.get(name);
     Some(Header { table: text("table")?, key_type: text("key_type")?, value_type: text("value_type")?, ends })
 }
 
 /// Whether this is the line of a dump that says that there are no tables.
-fn has_no_tables(json: &Json) -> bool {
-    json.as_object().is_some_and(|object| object.len() == 1)
-        && json.get("tables").and_then(Json::as_u64) == Some(0)
+fn has_no_tables(object: &Object<'_>) -> bool {
+    object.len() == 1 && object.get("tables") == Some(0_u64)
 }
 
-fn field<'j>(json: &'j Json, name: &str) -> Result<&'j Json, String> {
-    json.get(name).ok_or_else(|| no_field(name))
-}
-
-fn no_field(name: &str) -> String {
-    format!("there is no field {name:?}")
-}
-
-fn dump_entry(json: &Json, keys: Kind, values: Kind, older: bool) -> Result<(Vec<u8>, Vec<u8>), String> {
+fn dump_entry(
+    object: &Object<'_>,
+    keys: Kind,
+    values: Kind,
+    older: bool,
+) -> Result<(Vec<u8>, Vec<u8>), String> {
     let as_once = |kind: Kind, json| if older { kind.number_from_older_json(json) } else { None };
-    let (key, value) = (field(json, "key")?, field(json, "value")?);
-    let encoded = as_once(keys, key).map_or_else(|| keys.key_from_json(key), Ok);
+    let (key, value) = (object.cell("key", keys)?, object.cell("value", values)?);
+    if let Some(other) = object.names().find(|name| !["key", "value"].contains(name)) {
+        return Err(format!("the field {other:?} would be lost; an entry has a key and a value"));
+    }
+    let encoded = as_once(keys, &key).map_or_else(|| keys.key_from_json(&key), Ok);
     let encoded = encoded.map_err(|complaint| format!("key: {complaint}"))?;
-    let value = as_once(values, value).map_or_else(|| values.value_from_json(value), Ok);
+    let value = as_once(values, &value).map_or_else(|| values.value_from_json(&value), Ok);
     Ok((encoded, value.map_err(|complaint| format!("value: {complaint}"))?))
 }
 
 fn entry(
-    json: &Json,
+    object: &Object<'_>,
     text: &[u8],
     key: &str,
     keys: Kind,
     value: Option<&str>,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let encoded =
-        keys.key_from_json(field(json, key)?).map_err(|complaint| format!("field {key:?}: {complaint}"))?;
+    let encoded = keys.key_from_json(&object.cell(key, keys)?);
+    let encoded = encoded.map_err(|complaint| format!("field {key:?}: {complaint}"))?;
     let value = match value {
         // As it stands: its numbers keep their digits.
         None => text.to_vec(),
-        Some(name) => match field(json, name)? {
-            Json::String(text) => text.clone().into_bytes(),
-            _ => as_it_stands(text, name)?,
+        Some(name) => match object.raw(name)? {
+            quoted if quoted.starts_with('"') => {
+                let unquoted = serde_json::from_str::<String>(quoted);
+                unquoted.map_err(|error| format!("field {name:?}: {error}"))?.into_bytes()
+            }
+            plain => plain.as_bytes().to_vec(),
         },
     };
     Ok((encoded, value))
-}
-
-/// A field of a line: its numbers keep their digits, and its objects their fields.
-fn as_it_stands(text: &[u8], name: &str) -> Result<Vec<u8>, String> {
-    let fields: BTreeMap<String, &RawValue> =
-        serde_json::from_slice(text).map_err(|error| format!("field {name:?}: {error}"))?;
-    let field = fields.get(name).ok_or_else(|| no_field(name))?;
-    Ok(field.get().as_bytes().to_vec())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
 use super::answer::Answer;
-use super::fields;
 use super::input::MAX_LINE_BYTES;
+use crate::fields;
 
 /// The longest name of a session or savepoint, and the longest label.
 const MAX_NAME_BYTES: usize = 255;

@@ -245,3 +245,39 @@ fn an_interrupted_load_says_how_far_it_came() {
     assert_eq!(scene.dump("db").len(), count + 1, "{said}");
     drop(stdin);
 }
+
+/// What an entry has beside its key and its value, no table takes.
+#[test]
+fn an_entry_of_a_dump_has_a_key_and_a_value() {
+    let scene = Scene::new();
+    for (entry, part) in [
+        (r#"{"key":"a","value":"b","note":"c"}"#, "the field \"note\" would be lost"),
+        (r#"{"key":"a","note":"c"}"#, "there is no field \"value\""),
+        (r#"{"key":"a","value":"b","value":"c"}"#, "\"value\" is there twice"),
+    ] {
+        let header = r#"{"table":"t","key_type":"str","value_type":"str"}"#;
+        scene.write("dump.jsonl", format!("{header}\n{entry}\n"));
+        let said = scene.fail("load db dump.jsonl");
+        assert!(said.contains("line 2: ") && said.contains(part), "{said}");
+        assert!(!scene.path("db").exists(), "{entry}");
+    }
+}
+
+#[test]
+fn types_that_no_table_takes_make_no_database() {
+    let scene = Scene::new();
+    for (length, fits) in [(892, true), (893, false)] {
+        let [key_type, value_type] = ["k", "v"].map(|letter| letter.repeat(length));
+        // One more between them.
+        let key_type = &key_type[1..];
+        let header = json!({ "table": "t", "key_type": key_type, "value_type": value_type });
+        scene.write("dump.jsonl", format!("{header}\n"));
+        if fits {
+            scene.succeed("load db dump.jsonl");
+            continue;
+        }
+        let said = scene.fail("load other dump.jsonl");
+        assert!(said.contains("have 1786 bytes, and may have 1784") && said.contains("next: "), "{said}");
+        assert!(!scene.path("other").exists());
+    }
+}

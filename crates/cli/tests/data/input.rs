@@ -114,3 +114,74 @@ fn a_program_is_told_which_line() {
     let error = parsed(&text(&output.stdout))["error"].clone();
     assert_eq!((&error["code"], &error["line"]), (&"bad_line".into(), &3.into()), "{error}");
 }
+
+/// Nobody knows which of them is meant, and one would be gone without a word. Within a field that is stored as it stands, nothing is.
+#[test]
+fn fields_have_different_names() {
+    let scene = Scene::new();
+    for (line, arguments) in [
+        ("{\"k\":1,\"k\":2,\"v\":3}", "--key-column k --key-type u8"),
+        ("{\"k\":1,\"v\":2,\"v\":3}", "--key-column k --key-type u8 --value-column v"),
+        ("{\"table\":\"t\",\"table\":\"u\",\"key_type\":\"str\",\"value_type\":\"str\"}", ""),
+        ("{\"k\":{\"bytes\":\"a\",\"bytes\":\"b\"},\"v\":3}", "--key-column k"),
+    ] {
+        scene.write("twice.jsonl", format!("{line}\n"));
+        let said = scene.fail(&format!("load db twice.jsonl {arguments}"));
+        assert!(said.contains("line 1: ") && said.contains("\" is there twice"), "{line}: {said}");
+        assert!(!scene.path("db").exists());
+    }
+    let within = r#"{"k":1,"v":{"a":1,"a":2}}"#;
+    scene.write("within.jsonl", format!("{within}\n"));
+    scene.succeed("load db within.jsonl --key-column k --key-type u8");
+    assert_eq!(scene.dump("db")[1]["value"], within);
+}
+
+/// An object with a key is the user's own, whatever else it looks like.
+#[test]
+fn an_object_that_looks_like_the_head_of_a_dump_is_an_entry() {
+    let scene = Scene::new();
+    let lines = [
+        r#"{"table":"orders","key_type":"natural","value_type":"row"}"#,
+        r#"{"table":"people","key_type":"made up","value_type":"row"}"#,
+    ];
+    scene.write("tables.jsonl", lines.join("\n"));
+    scene.succeed("load db tables.jsonl --key-column table");
+    let dump = scene.dump("db");
+    assert_eq!(dump[1]["key"], "orders");
+    assert_eq!((dump.len(), &dump[2]["value"]), (3, &lines[1].into()));
+    // In one without the key, the key was meant for another file.
+    let said = scene.fail("load other tables.jsonl --key-column id");
+    assert!(said.contains("is a dump") && said.contains("next: leave out --key-column"), "{said}");
+    assert!(!scene.path("other").exists());
+}
+
+#[test]
+fn numbers_of_128_bits_are_read_with_all_their_digits() {
+    let scene = Scene::new();
+    let (most, least) = (u128::MAX.to_string(), i128::MIN.to_string());
+    for (key_type, number) in [("u128", &most), ("i128", &least)] {
+        scene.write("own.jsonl", format!("{{\"id\":{number}}}\n"));
+        scene.succeed(&format!("load {key_type} own.jsonl --key-column id --key-type {key_type}"));
+        assert_eq!(scene.dump(key_type)[1]["key"], **number);
+        scene.write(
+            "dump.jsonl",
+            format!(
+                "{{\"table\":\"t\",\"key_type\":\"{key_type}\",\"value_type\":\"{key_type}\"}}\n\
+                 {{\"key\":{number},\"value\":{number}}}\n{{\"key\":1234567890123456,\"value\":0}}\n"
+            ),
+        );
+        scene.succeed(&format!("load dumped.{key_type} dump.jsonl"));
+        let dump = scene.dump(&format!("dumped.{key_type}"));
+        let [long, short] = if key_type == "u128" { [2, 1] } else { [1, 2] };
+        assert_eq!((&dump[long]["key"], &dump[long]["value"]), (&(**number).into(), &(**number).into()));
+        assert_eq!(dump[short]["key"], 1_234_567_890_123_456_u64);
+    }
+    // What does not fit does not, and what is no text is none.
+    scene.write("own.jsonl", format!("{{\"id\":{most}0}}\n"));
+    for (key_type, expected) in
+        [("u128", "expected a whole number that fits u128"), ("str", "expected a string")]
+    {
+        let said = scene.fail(&format!("load db own.jsonl --key-column id --key-type {key_type}"));
+        assert!(said.contains(expected), "{said}");
+    }
+}

@@ -102,7 +102,6 @@ fn json_lines_come_in_by_a_key_field() {
         (r#"{"b":1, "a":[ 2,1.0],"a":3}"#, r#"{"b":1, "a":[ 2,1.0],"a":3}"#),
         (r#""b\u00f6\n""#, "bö\n"),
         ("null", "null"),
-        ("1,\"v\":2.0", "2.0"),
     ];
     let lines =
         fields.iter().enumerate().map(|(key, (field, _))| format!("{{\"k\":{key},\"v\" : {field} }}\n"));
@@ -289,13 +288,13 @@ fn a_program_is_told_of_a_failure_in_its_language() {
         ("verify db --json", "io"),
         ("stat . --json", "not_a_database"),
         ("load db absent.csv --json", "io"),
+        ("bench tpcb --dir . --json", "usage"),
         ("bench tpcb --set no_such=1 --json", "usage"),
         ("load db data.csv --set no_such=1 --json", "usage"),
         ("load db data.csv --set pool_bytes=many --json", "usage"),
-        ("bench tpcb --dir . --json", "usage"),
     ] {
-        scene.write("data.csv", "a,b\n1,2\n");
         scene.write("something", "");
+        scene.write("data.csv", "a,b\n1,2\n");
         let output = scene.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         let report = parsed(text(&output.stdout).lines().last().unwrap());

@@ -6,10 +6,23 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value as Json};
 
 /// Reads an object. On an error `fields` has what stood before it.
-pub(super) fn read(text: &[u8], fields: &mut Map<String, Json>) -> Result<(), serde_json::Error> {
+pub(crate) fn read(text: &[u8], fields: &mut Map<String, Json>) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     Fields(fields).deserialize(&mut deserializer)?;
     deserializer.end()
+}
+
+/// Reads any value, whose objects have every field once.
+pub(crate) fn value(text: &str) -> Result<Json, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = Anything.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// Why an object is refused that has two fields of this name: one of them would be lost.
+pub(crate) fn there_twice(name: &str) -> String {
+    format!("the field {name:?} is there twice")
 }
 
 /// Fills an object.
@@ -33,7 +46,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if self.0.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("the field {name:?} is there twice")));
+                return Err(A::Error::custom(there_twice(&name)));
             }
             let value = map.next_value_seed(Anything)?;
             self.0.insert(name, value);
