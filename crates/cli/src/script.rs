@@ -1,6 +1,7 @@
 //! `foreshore script`.
 
 mod answer;
+mod board;
 mod command;
 mod input;
 mod session;
@@ -37,6 +38,9 @@ pub(crate) struct ScriptArgs {
     /// An option of the database, with its unit: `--set deadlock_policy=wait_die`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, String)>,
+    /// Accepted because every subcommand takes it: the output is always JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, given back with each answer) and a "session" [default: "main"]:
@@ -88,17 +92,16 @@ pub(crate) fn run(args: &ScriptArgs) -> Result<ExitCode, CliError> {
     let played = play_all(&db, io::stdin().lock(), Box::new(io::stdout()));
     // First, whatever else has failed: it is about what was committed.
     db.close()?;
-    let understood = played?;
-    Ok(if understood { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if played? { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
-/// Does what the input says, and ends all that it has begun; whether every line was a command.
+/// Does what the input says, and ends all that it has begun; whether every line was a command, and met no damage.
 pub(crate) fn play_all(
     db: &Database,
     input: impl Read,
     output: Box<dyn Write + Send>,
 ) -> Result<bool, CliError> {
-    let stage = Stage::new(db.clone(), output);
+    let mut stage = Stage::new(db.clone(), output);
     let played = play(&stage, &mut BufReader::with_capacity(1 << 16, input));
     // Whatever happened, nobody may stay waiting.
     let ended = stage.end();
@@ -106,7 +109,7 @@ pub(crate) fn play_all(
     match ended {
         // Every line was done, whoever has read what became of the last ones.
         Err(error) if !error.is_closed_pipe() => Err(error),
-        _ => Ok(understood),
+        _ => Ok(understood && stage.is_sound()),
     }
 }
 

@@ -111,6 +111,15 @@ fn every_command_refuses_mistakes_in_words_and_as_an_object() {
 }
 
 #[test]
+fn every_command_takes_json() {
+    for mut words in commands() {
+        words.push("--help".to_owned());
+        let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert!(text(&foreshore(&arguments).stdout).contains("--json"), "{arguments:?}");
+    }
+}
+
+#[test]
 fn numbers_that_measure_nothing_are_refused() {
     for (arguments, part) in [
         ("bench latch --threads 2,2", "'2' is there twice in '--threads <N,…>'"),

@@ -11,6 +11,7 @@ use super::{
     command::{AtKey, Begin, Bytes, Scan, Statement, Write, to_json},
     stage::Play,
 };
+use crate::output::damaged;
 
 /// What a statement did to the session's transaction.
 pub(super) enum Change {
@@ -103,7 +104,12 @@ impl Session {
             Ok(fields) => {
                 fields.into_iter().fold(Answer::ok(id), |answer, (name, value)| answer.with(name, value))
             }
-            Err(Failure::Database(error)) => Answer::failure(id, &error),
+            Err(Failure::Database(error)) => {
+                if damaged(&error).is_some() {
+                    self.play.note_damage();
+                }
+                Answer::failure(id, &error)
+            }
             Err(Failure::Script(code, message)) => Answer::error(id, code, message, false),
         };
         (answer, change)

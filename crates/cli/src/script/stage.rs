@@ -1,12 +1,12 @@
 //! The sessions, and the order of what they say.
 //!
-//! Everything shared is on one board under one mutex: who has what to do, and standard output. A statement's end and
-//! its answer, and a wait and the report of it, happen under it together, so that "blocked" never follows the result.
+//! Everything shared is on one board (`board.rs`) under one mutex. A statement's end and its answer, and a wait and the report of it,
+//! happen under it together, so that "blocked" never follows the result.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     io::{self, Write},
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::channel,
 };
 
 use foreshore::{CancelHandle, Database, DeadlockView};
@@ -19,6 +19,7 @@ use serde_json::Value as Json;
 
 use super::{
     answer::{Answer, report, view},
+    board::{Board, Member, Running},
     command::{Command, Op, Statement},
     session::{Change, Session},
 };
@@ -64,43 +65,9 @@ pub(super) struct Play {
     changed: Condvar,
 }
 
-/// Guarded by its mutex.
-struct Board {
-    members: BTreeMap<String, Member>,
-    /// Of all commands that are not answered.
-    pending_bytes: usize,
-    output: Box<dyn Write + Send>,
-    /// Why nothing can be said any more.
-    failure: Option<io::Error>,
-    /// There are no more commands; what is left is not done.
-    ended: bool,
-}
-
-/// A session.
-struct Member {
-    /// Until the end of the script.
-    sender: Option<Sender<(Json, Statement)>>,
-    thread: Option<thread::JoinHandle<()>>,
-    /// The sizes of commands that are not answered, the one that runs first.
-    pending: VecDeque<usize>,
-    running: Option<Running>,
-    /// Statements begun so far.
-    serial: u64,
-    transaction: Option<u64>,
-    cancel: Option<CancelHandle>,
-}
-
-/// A statement.
-struct Running {
-    id: Json,
-    serial: u64,
-    /// The wait that was told last.
-    reported: Option<u64>,
-}
-
 impl Stage {
     pub(super) fn new(db: Database, output: Box<dyn Write + Send>) -> Stage {
-        let board = Board { members: BTreeMap::new(), pending_bytes: 0, output, failure: None, ended: false };
+        let board = Board::new(output);
         let play = Arc::new(Play { db, board: Mutex::new(board), changed: Condvar::new() });
         let watching = Arc::clone(&play);
         // Without it only what blocks while the script sleeps would be told late.
@@ -243,8 +210,13 @@ impl Stage {
         }
     }
 
+    /// Whether all that was looked at is sound, as far as those know who have ended.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.play.board.lock().met_damage
+    }
+
     /// Rolls everything back that is open, and ends the sessions.
-    pub(super) fn end(mut self) -> Result<(), CliError> {
+    pub(super) fn end(&mut self) -> Result<(), CliError> {
         let mut board = self.play.board.lock();
         board.ended = true;
         for handle in board.members.values().filter_map(|member| member.cancel.as_ref()) {
@@ -271,6 +243,10 @@ impl Stage {
 }
 
 impl Play {
+    pub(super) fn note_damage(&self) {
+        self.board.lock().met_damage = true;
+    }
+
     fn say(&self, answer: Answer) {
         self.board.lock().say(answer);
     }
@@ -360,33 +336,5 @@ impl Play {
                 board = self.changed.wait(board);
             }
         }
-    }
-}
-
-impl Board {
-    fn say(&mut self, answer: Answer) {
-        let mut line = answer.into_json().to_string();
-        line.push('\n');
-        let said = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
-        if let Err(error) = said {
-            self.failure.get_or_insert(error);
-        }
-    }
-
-    /// Whether a statement is not answered.
-    fn is_busy(&self) -> bool {
-        self.members.values().any(|member| !member.pending.is_empty())
-    }
-
-    fn serials(&self) -> BTreeMap<String, u64> {
-        let running =
-            |(name, member): (&String, &Member)| Some((name.clone(), member.running.as_ref()?.serial));
-        self.members.iter().filter_map(running).collect()
-    }
-
-    /// The sessions of transactions.
-    fn names(&self) -> BTreeMap<u64, String> {
-        let named = |(name, member): (&String, &Member)| Some((member.transaction?, name.clone()));
-        self.members.iter().filter_map(named).collect()
     }
 }

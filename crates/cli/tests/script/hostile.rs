@@ -415,6 +415,27 @@ fn a_close_that_fails_is_told() {
     assert!(output.status.code() == Some(2) && said.contains("the disk is full"), "{said}");
 }
 
+/// Damage is told by the exit status, too.
+#[test]
+fn damage_that_a_statement_meets_is_told() {
+    let mut player = Player::new();
+    player.ok("a", "begin", json!({}));
+    player.ok("a", "put", json!({"key": "k", "value": "x".repeat(1000)}));
+    player.ok("a", "commit", json!({}));
+    let (_, status, directory) = player.end();
+    assert_eq!(status, 0);
+    let data = directory.path().join("db/data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let place = bytes.windows(100).position(|some| some == [b'x'; 100]).unwrap();
+    bytes[place] = b'y';
+    std::fs::write(&data, bytes).unwrap();
+
+    let mut player = Player::in_directory(directory);
+    player.ok("a", "begin", json!({}));
+    player.fails("a", "get", json!({"key": "k"}), "corrupted");
+    assert_eq!(player.end().1, 1);
+}
+
 #[test]
 fn what_is_no_database_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
