@@ -29,9 +29,6 @@ pub(crate) const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
 /// a hundred bytes has; in the order in which a search among so many by halves comes to them.
 const FIRST_LINES: [usize; 9] = [0, 5, 3, 7, 2, 4, 6, 8, 1];
 
-/// So many lines are asked for at most before they are written: of more the processor sees where they go.
-const MOST_LINES: usize = 4;
-
 /// A cache line of a page in private memory, by words.
 pub(crate) type Line = [[u8; WORD_BYTES]; LINE_WORDS];
 
@@ -115,15 +112,12 @@ impl PageWords {
         self.prefetch_line(offset + LINE_BYTES);
     }
 
-    /// Asks for the lines that `bytes` before `end` will be written to; of many the first few.
+    /// Asks for the lines that `bytes` before `end` will be written to: for the first four, of more the processor sees where they go.
     #[inline]
     pub(crate) fn prefetch_place(&self, bytes: usize, end: usize) {
         let lines = end.saturating_sub(bytes) / LINE_BYTES..end.div_ceil(LINE_BYTES);
-        for line in lines.take(MOST_LINES) {
-            if let Some(word) = self.0.get(line * LINE_WORDS) {
-                hint::prefetch(word, hint::Access::Write);
-            }
-        }
+        let first_words = lines.take(4).filter_map(|line| self.0.get(line * LINE_WORDS));
+        first_words.for_each(|word| hint::prefetch(word, hint::Access::Write));
     }
 
     #[inline]
