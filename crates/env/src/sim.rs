@@ -240,7 +240,7 @@ pub fn count_anew() {
 
 /// Whether the machine charges accesses to memory, as it does from the beginning. For what only prepares a measurement:
 /// while it does not, each access takes the same time, cores may be a microsecond ahead of each other, and no line moves.
-/// What is prepared so lies in memory afterwards, and in no cache.
+/// What is prepared so lies in the memories of all sockets in turn, and in their last caches if all of it finds room there.
 pub fn set_charging(charging: bool) {
     calls::turn();
     kernel::with(|kernel| {
