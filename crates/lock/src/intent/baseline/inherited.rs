@@ -214,6 +214,18 @@ mod tests {
     const NO_WAIT: WaitPolicy<'static> =
         WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
 
+    /// As somebody who takes back the only lock that is inherited, up to where its request leaves the lock table.
+    #[cfg(not(foreshore_sim))]
+    fn begin_to_reclaim(inherited: &Inherited) -> (&Place, u64, RequestIndex) {
+        let mut places = inherited.slots.iter().flat_map(|places| places.iter());
+        let place = places.find(|place| place.word.load(Acquire) & STATE == INHERITED).unwrap();
+        let word = place.word.load(Acquire);
+        let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) else {
+            panic!("nobody else is there")
+        };
+        (place, word, request)
+    }
+
     /// What the end of a transaction leaves in the lock table, who takes it over, and who takes it away.
     #[test]
     fn intents_are_inherited_used_given_back_and_reclaimed() {
@@ -285,12 +297,7 @@ mod tests {
         let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
         owner.release_all(None);
-        let mut places = inherited.slots.iter().flat_map(|places| places.iter());
-        let place = places.find(|place| place.word.load(Acquire) & STATE == INHERITED).unwrap();
-        let word = place.word.load(Acquire);
-        let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) else {
-            panic!("nobody else is there")
-        };
+        let (place, word, request) = begin_to_reclaim(inherited);
         thread::scope(|scope| {
             let second = scope.spawn(|| {
                 let mut second = manager.begin(TxnId(2), Age::new(2, 0), None).unwrap();
@@ -330,12 +337,7 @@ mod tests {
             let key = key.to_be_bytes();
             owner.acquire(TableId(17), crate::KeyRef::Key(&key), crate::Mode::XN, &NO_WAIT).unwrap();
         }
-        let mut places = inherited.slots.iter().flat_map(|places| places.iter());
-        let place = places.find(|place| place.word.load(Acquire) & STATE == INHERITED).unwrap();
-        let word = place.word.load(Acquire);
-        let Some(Heritage::Mine(_, request)) = place.claim(word, word & !STATE | RECLAIMING) else {
-            panic!("nobody else is there")
-        };
+        let (place, word, request) = begin_to_reclaim(inherited);
         let ended = AtomicU32::new(0);
         thread::scope(|scope| {
             scope.spawn(|| {
