@@ -202,17 +202,35 @@ impl Place {
 mod tests {
     use foreshore_base::{TableId, TxnId};
     #[cfg(not(foreshore_sim))]
-    use foreshore_env::time::Duration;
+    use foreshore_env::{sync::Arc, time::Duration};
 
     use super::*;
     use crate::age::Age;
     use crate::manager::LockManager;
     use crate::options::{IntentLockKind, LockOptions};
+    #[cfg(not(foreshore_sim))]
+    use crate::owner::LockOwner;
     use crate::wait::WaitPolicy;
 
     const TABLE: TableId = TableId(16);
     const NO_WAIT: WaitPolicy<'static> =
         WaitPolicy { deadline: None, timeout: None, no_wait: true, cancel: None };
+
+    fn inherited_by(manager: &LockManager) -> &Inherited {
+        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
+        inherited
+    }
+
+    /// An owner whose last transaction has left an intent lock.
+    #[cfg(not(foreshore_sim))]
+    fn one_that_has_left_its_lock() -> (Arc<LockManager>, LockOwner) {
+        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
+        let manager = LockManager::new(&options);
+        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
+        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
+        owner.release_all(None);
+        (manager, owner)
+    }
 
     /// As somebody who takes back the only lock that is inherited, up to where its request leaves the lock table.
     #[cfg(not(foreshore_sim))]
@@ -291,12 +309,8 @@ mod tests {
     #[cfg(not(foreshore_sim))]
     #[test]
     fn an_absolute_request_waits_until_others_have_taken_back_what_is_in_its_way() {
-        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
-        let manager = LockManager::new(&options);
-        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
-        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
-        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
-        owner.release_all(None);
+        let (manager, owner) = one_that_has_left_its_lock();
+        let inherited = inherited_by(&manager);
         let (place, word, request) = begin_to_reclaim(inherited);
         thread::scope(|scope| {
             let second = scope.spawn(|| {
@@ -326,12 +340,8 @@ mod tests {
     #[cfg(not(foreshore_sim))]
     #[test]
     fn a_request_that_is_being_taken_back_is_not_free() {
-        let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
-        let manager = LockManager::new(&options);
-        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
-        let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
-        owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
-        owner.release_all(None);
+        let (manager, mut owner) = one_that_has_left_its_lock();
+        let inherited = inherited_by(&manager);
         // More than a slot has of its own.
         for key in 0..600_u32 {
             let key = key.to_be_bytes();
@@ -358,7 +368,7 @@ mod tests {
     fn nothing_is_left_to_heirs_while_an_absolute_lock_is_asked_for() {
         let options = LockOptions { intents: IntentLockKind::Inherited, ..LockOptions::default() };
         let manager = LockManager::new(&options);
-        let crate::intent::IntentLocks::Inherited(inherited) = &manager.intents else { unreachable!() };
+        let inherited = inherited_by(&manager);
         let entry = EntryIndex::of(TABLE);
         let mut owner = manager.begin(TxnId(1), Age::new(1, 0), None).unwrap();
         owner.intent(TABLE, IntentMode::IX, &NO_WAIT).unwrap();
