@@ -3,7 +3,7 @@
 //! refers to them covers them.
 
 use foreshore_base::{
-    Result, TableId,
+    Lsn, Result, TableId,
     limits::{MAX_VALUE_BYTES, OVERFLOW_CHUNK_BYTES},
 };
 use foreshore_env::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use foreshore_lock::{KeyRef, LockError, Mode};
 use foreshore_pages::RecordFlags;
 
 use crate::{
-    error,
-    node::damaged,
+    BTree, error,
+    node::{self, Target, damaged},
     session::{Isolation, NoLocks, Session, TxnChain},
     tree::Tree,
     write::{Value, Verb},
@@ -91,9 +91,13 @@ impl<S: Session> Session for Covered<'_, S> {
         Ok((Mode::X, true))
     }
 
-    /// Ids are not used twice, and undo brings a chunk back whether its ghost is there or not.
+    /// Nobody locks a chunk, and ids are not used twice.
     fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
         false
+    }
+
+    fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
+        self.0.may_purge(table, leaf)
     }
 
     fn patience(&self) -> Patience<'_> {
@@ -104,8 +108,23 @@ impl<S: Session> Session for Covered<'_, S> {
         self.0.chain()
     }
 
-    fn logged(&mut self, lsn: foreshore_base::Lsn, bytes: usize) {
+    fn logged(&mut self, lsn: Lsn, bytes: usize) {
         self.0.logged(lsn, bytes);
+    }
+}
+
+impl BTree {
+    /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has deleted
+    /// ([`Session::discards`]): after its commit is in the log, so that nobody takes the deletes back (BTREE-14), and before it gives its
+    /// locks back, so that no check of the tree is under way. It is nobody's duty, so failure is nobody's failure: a compaction purges what
+    /// was left.
+    #[cold]
+    pub fn purge_long_values(&self, session: &impl Session, ids: &mut [u64]) {
+        let tree = self.tree();
+        if let Some(_leave) = tree.env.may_tidy() {
+            ids.sort_unstable();
+            let _ = tree.purge_chunks(session, ids);
+        }
     }
 }
 
@@ -175,10 +194,41 @@ impl<'a> Tree<'a> {
         reference: Reference,
     ) -> error::Result<()> {
         let overflow = self.overflow()?;
+        session.discards(reference.id);
         let mut session = Covered(session);
         for index in 0..reference.chunks() {
             let nothing = Value { bytes: &[], overflow: false };
             overflow.write_record(&mut session, &chunk_key(reference.id, index), nothing, Verb::Delete)?;
+        }
+        Ok(())
+    }
+
+    /// Purges the ghosts of all chunks of these long values, in ascending order, leaf by leaf.
+    fn purge_chunks(&self, session: &impl Session, ids: &[u64]) -> Result<()> {
+        let gone = |key: &[u8]| {
+            let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
+            id.is_some_and(|id| ids.binary_search(&id).is_ok())
+        };
+        let mut rest = ids;
+        let mut from = rest.first().map(|id| chunk_key(*id, 0).to_vec());
+        while let Some(key) = from {
+            let target = Target::Key(&key);
+            let landing = self.leaf(session.patience(), target)?;
+            let Some(mut page) = self.latch(session.patience(), landing.page, target, 0)? else {
+                from = Some(key);
+                continue;
+            };
+            let purged = self.purge_where(&mut page, &gone)?;
+            let underfull = purged > 0 && self.is_underfull(page.view());
+            let end = node::high_key(page.view());
+            drop(page);
+            if underfull {
+                self.merge(session, target, 0)?;
+            }
+            // On with the first chunk that may be behind this leaf.
+            let Some(end) = end else { return Ok(()) };
+            rest = &rest[rest.partition_point(|id| chunk_key(*id, u32::MAX).as_slice() < end.as_slice())..];
+            from = rest.first().map(|id| end.max(chunk_key(*id, 0).to_vec()));
         }
         Ok(())
     }

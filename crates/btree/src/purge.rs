@@ -13,12 +13,26 @@ impl<'a> Tree<'a> {
     /// A name is looked up under the exclusive latch: whoever is about to lock it validates the leaf afterwards, finds
     /// it changed and looks again (BTREE-8).
     pub(crate) fn purge(&self, session: &impl Session, page: &mut ExclusivePage<'a>) -> Result<usize> {
+        if !session.may_purge(self.table, page.lsn()) && !planted(Fault::GhostPurged) {
+            return Ok(0);
+        }
+        self.purge_where(page, &|key| {
+            !session.has_requests(self.table, KeyRef::Key(key)) || planted(Fault::GhostPurged)
+        })
+    }
+
+    /// Takes out the ghosts of a leaf of which `needless` says so; returns how many.
+    pub(crate) fn purge_where(
+        &self,
+        page: &mut ExclusivePage<'a>,
+        needless: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<usize> {
         let view = page.view();
         let mut slots = Vec::new();
         let mut key = Vec::new();
         for slot in ghosts(view) {
             view.key_into(slot, &mut key);
-            if !session.has_requests(self.table, KeyRef::Key(&key)) || planted(Fault::GhostPurged) {
+            if needless(&key) {
                 slots.push(slot.0);
             }
         }

@@ -48,6 +48,21 @@ pub trait Session {
     /// kept for another reason. A name that nobody needs may vanish. Allowed under a latch.
     fn has_requests(&self, table: TableId, key: KeyRef<'_>) -> bool;
 
+    /// Whether ghosts without requests may leave a leaf whose LSN is `leaf`: false if a delete that can still be taken back
+    /// might have no requests, because a lock on more than a key covers it, and might be in that leaf (BTREE-14). Allowed
+    /// under a latch.
+    #[inline]
+    fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
+        let _ = (table, leaf);
+        true
+    }
+
+    /// This transaction has deleted the chunks of a long value: their ghosts are for [`BTree::purge_long_values`](crate::BTree::purge_long_values)
+    /// once it has committed.
+    fn discards(&mut self, long_value: u64) {
+        let _ = long_value;
+    }
+
     /// How long the transaction waits for the latch of a page. Rollbacks and recovery do not ask: they wait without end.
     #[inline]
     fn patience(&self) -> Patience<'_> {

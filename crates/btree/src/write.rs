@@ -304,11 +304,12 @@ impl<'a> Tree<'a> {
         let mut old = SmallValue::new();
         node::copy_value(page.view(), slot, &mut old);
         let change = self.change(&page, slot, key, if flags.overflow { record::OLD_OVERFLOW } else { 0 }, 0);
+        let before = page.lsn();
         page.prepare()?;
         let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
         page.edit().set_ghost(slot, true);
         page.applied(lsn);
-        self.tidy_after_delete(session, page, key);
+        self.tidy_after_delete(session, page, before, key);
         Ok(Attempt::Done(Written { existed: true, replaced: Reference::of(old.as_slice(), flags) }))
     }
 

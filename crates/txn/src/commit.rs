@@ -70,6 +70,7 @@ impl Txn {
         }
         let lsn = self.append_commit()?;
         self.finished = true;
+        self.session.purge_discarded();
         let core = self.session.core();
         let release = core.early_lock_release;
         let tags = core.release_tags && !planted(Fault::TagForgotten);

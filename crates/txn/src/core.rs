@@ -1,7 +1,7 @@
 //! What all transactions of a database share, and the background threads with them.
 
-use foreshore_base::{Lsn, Result, StorageError};
-use foreshore_btree::TreeEnv;
+use foreshore_base::{Lsn, Result, StorageError, TableId};
+use foreshore_btree::{BTree, TreeEnv};
 use foreshore_env::sync::{Arc, Mutex, atomic::AtomicUsize};
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
@@ -84,6 +84,19 @@ impl Core {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(StorageError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The table of long values.
+    pub(crate) fn long_values(&self) -> BTree {
+        BTree::open(&self.trees, TableId::OVERFLOW, self.catalog.overflow_root())
+    }
+
+    /// Whether all transactions with records before or at `lsn` have ended, durably, as far as anybody has looked a moment ago.
+    pub(crate) fn is_settled(&self, lsn: Lsn) -> bool {
+        if lsn >= self.settled.lsn() {
+            self.settled.look(&self.life, &self.log, &self.transactions);
+        }
+        lsn < self.settled.lsn()
     }
 
     /// Tells the checkpointer when the log has grown enough.

@@ -14,8 +14,6 @@ use foreshore_base::TableId;
 use foreshore_env::sabotage::{Fault, planted};
 use foreshore_lock::{IntentMode, KeyRef, LockName, Mode};
 
-use crate::transaction::{covers, join};
-
 /// After so many runs that met a lock which was neither in the footprint nor free, the tables are locked as a whole.
 pub const PLAN_MISSES: u32 = 8;
 
@@ -58,7 +56,7 @@ impl Footprint {
     pub(crate) fn add_table(&mut self, table: TableId, mode: IntentMode) {
         let mode = if self.whole { IntentMode::X } else { mode };
         match self.tables.iter_mut().find(|part| part.table == table) {
-            Some(part) => part.mode = join(part.mode, mode),
+            Some(part) => part.mode = part.mode.join(mode),
             None => self.tables.push(TablePart { table, mode }),
         }
     }
@@ -134,7 +132,7 @@ impl Footprint {
             let (keys, writes) =
                 (of_table().count(), of_table().filter(|key| key.mode.is_exclusive()).count());
             if keys >= escalation {
-                part.mode = join(part.mode, if writes * 2 > keys { IntentMode::X } else { IntentMode::S });
+                part.mode = part.mode.join(if writes * 2 > keys { IntentMode::X } else { IntentMode::S });
             }
         }
     }
@@ -142,7 +140,7 @@ impl Footprint {
     /// Whether the lock on the table makes one on a key needless.
     fn is_covered(&self, table: TableId, mode: Mode) -> bool {
         let needed = if mode.is_exclusive() { IntentMode::X } else { IntentMode::S };
-        self.tables.iter().any(|part| part.table == table && covers(part.mode, needed))
+        self.tables.iter().any(|part| part.table == table && part.mode.covers(needed))
     }
 
     /// A run met a lock that was not here (it is now) and not free. After [`PLAN_MISSES`] of them, whole tables are

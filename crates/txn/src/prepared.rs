@@ -19,16 +19,17 @@
 //! a known key tells, and the whole tables are locked instead, for all such transactions together.
 
 mod description;
+mod restore;
 
 use std::{collections::BTreeMap, mem};
 
-use foreshore_base::{Lsn, Result, StorageError, TableId, TxnId, limits::MAX_GLOBAL_ID_BYTES};
+use foreshore_base::{Lsn, Result, StorageError, TableId, limits::MAX_GLOBAL_ID_BYTES};
 use foreshore_btree::TxnChain;
 use foreshore_env::{
     sync::{Arc, Mutex, MutexGuard},
     time::unix_seconds,
 };
-use foreshore_lock::{Age, IntentMode, KeyRef, LockError, LockName, LockOwner, WaitPolicy};
+use foreshore_lock::{IntentMode, KeyRef, LockName, LockOwner};
 
 use crate::{
     core::Core,
@@ -43,7 +44,8 @@ use crate::{
 };
 
 pub use description::PreparedTransaction;
-use description::{label, shown};
+use description::label;
+pub(crate) use restore::restore;
 
 /// A key whose name is logged, to know later whether names mean the same.
 const KNOWN_KEY: KeyRef<'static> = KeyRef::Key(b"foreshore");
@@ -61,6 +63,8 @@ pub(crate) struct Prepared {
     at: u64,
     /// Tables that are locked as a whole.
     tables: usize,
+    /// Long values that it has deleted, unless the database has been opened again since.
+    discarded: Vec<u64>,
 }
 
 /// An owner for each prepared transaction whose locks have lost their names. Several of them may have changed one table, and none
@@ -221,13 +225,15 @@ impl TxnSession {
     fn suspend(&mut self, at: u64, tables: usize) -> Prepared {
         let slot = self.slot.take().expect("whoever has logged something has a slot");
         let (owner, chain) = (Some(self.owner.hand_over()), mem::take(&mut self.chain));
-        Prepared { owner, first: chain.first, chain, slot, at, tables }
+        let discarded = mem::take(&mut self.discarded);
+        Prepared { owner, first: chain.first, chain, slot, at, tables, discarded }
     }
 
-    fn resume(engine: &Arc<Engine>, prepared: &Prepared, owner: LockOwner) -> TxnSession {
+    fn resume(engine: &Arc<Engine>, prepared: &mut Prepared, owner: LockOwner) -> TxnSession {
         let mut session = TxnSession::new(Arc::clone(engine), owner);
         session.chain = prepared.chain;
         session.slot = Some(prepared.slot);
+        session.discarded = mem::take(&mut prepared.discarded);
         session.keep_to_itself();
         session
     }
@@ -244,9 +250,9 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let (prepared, owner, mut nameless) = core.prepared.take(global_id)?;
+        let (mut prepared, owner, mut nameless) = core.prepared.take(global_id)?;
         let (at, tables) = (prepared.at, prepared.tables);
-        let mut session = TxnSession::resume(self, &prepared, owner);
+        let mut session = TxnSession::resume(self, &mut prepared, owner);
         let appended = session.announce_change().and_then(|_| session.append_last(records::COMMIT));
         let lsn = match appended {
             Ok(lsn) => lsn,
@@ -261,6 +267,7 @@ impl Engine {
             }
         };
         session.release_slot();
+        session.purge_discarded();
         if core.early_lock_release == EarlyLockRelease::SharedAndExclusive {
             session.owner.release_all(core.release_tags.then_some(lsn));
         }
@@ -280,8 +287,8 @@ impl Engine {
         let core = self.core();
         core.check_open()?;
         core.check_writable()?;
-        let (prepared, owner, _one_at_a_time) = core.prepared.take(global_id)?;
-        let mut session = TxnSession::resume(self, &prepared, owner);
+        let (mut prepared, owner, _one_at_a_time) = core.prepared.take(global_id)?;
+        let mut session = TxnSession::resume(self, &mut prepared, owner);
         let undone = rollback::undo_all(&mut session);
         if !session.abandon_unless_undone(&undone) {
             session.owner.release_all(None);
@@ -298,99 +305,12 @@ impl Engine {
     }
 }
 
-/// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
-/// Before anybody else is there.
-pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
-    let mut payload = Vec::new();
-    let header = core.log.read(last, &mut payload)?;
-    if header.kind != records::PREPARE || header.txn != txn {
-        return Ok(false);
-    }
-    let prepare = Prepare::decode(&header, &payload)?;
-    let mut locks = Vec::new();
-    let mut next = header.prev;
-    for _ in 0..prepare.pieces {
-        let header = core.log.read(next, &mut payload)?;
-        if header.txn != txn {
-            return Err(StorageError::corrupt_log(next, "the locks of a prepared transaction are another's"));
-        }
-        records::decode_locks(&header, &payload, &mut locks)?;
-        next = header.prev;
-    }
-    let id = shown(&prepare.global_id);
-    // A partitioner may be another one than it was.
-    let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
-    let label = if names_hold { label(&prepare.global_id) } else { Arc::from("prepared transactions") };
-    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
-    let mut owner = Some(begun.map_err(|error| not_restored(&id, 0, 0, &error))?);
-    let mut nameless = core.prepared.nameless.lock();
-    if !names_hold {
-        nameless.extend(owner.take());
-    }
-    let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
-    let mut tables = 0;
-    if core.locking {
-        let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
-        for lock in locks {
-            tables += usize::from(
-                matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
-            );
-            let taken = take(owner, lock, names_hold);
-            taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
-        }
-    }
-    let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
-    let slot = core.transactions.claim(txn, first)?;
-    core.transactions.end_change(slot, last);
-    let chain = TxnChain { txn, first, last };
-    core.prepared.reserve(&prepare.global_id).map_err(|error| {
-        StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
-    })?;
-    core.prepared.put(&prepare.global_id, Prepared { owner, chain, slot, first, at: prepare.at, tables });
-    Ok(true)
-}
-
 /// The name of the key that all names are judged by; [`NO_NAME`] if names may mean something else after a restart.
 fn known_name(core: &Core) -> LockName {
     core.locks.lasting_name(TableId::CATALOG, KNOWN_KEY).unwrap_or(NO_NAME)
 }
 
-/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
-fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
-    let at_once = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
-    match lock {
-        LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
-        LoggedLock::Key(..) => Ok(()),
-        LoggedLock::Table(table, _) if !names_hold && table != VOLUME => {
-            owner.intent(table, IntentMode::X, &at_once)
-        }
-        LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once),
-    }
-}
-
 /// Whether a lock of this mode leaves nothing of the table to others that write.
 fn is_whole(table: TableId, mode: IntentMode) -> bool {
     table != VOLUME && matches!(mode, IntentMode::SIX | IntentMode::X)
-}
-
-/// `got`: how many locks on keys it had again by then, of how many.
-fn not_restored(id: &str, got: usize, keys: usize, error: &LockError) -> StorageError {
-    match error {
-        // The one limit is reached with the last lock that it allows, the other when all are in use, whosever they are.
-        LockError::TooManyLocks { limit } if got == *limit => StorageError::OptionTooSmall {
-            option: "max_locks_per_transaction",
-            value: *limit as u64,
-            needed: format!("at least {keys}, the locks of the prepared transaction {id:?}"),
-        },
-        LockError::TooManyLocks { limit } => StorageError::OptionTooSmall {
-            option: "max_locks",
-            value: *limit as u64,
-            needed: format!(
-                "more: the locks of all prepared transactions, of which {id:?} is to get {keys} back"
-            ),
-        },
-        error => StorageError::Poisoned {
-            cause: format!("the prepared transaction {id} does not get its locks back: {error}"),
-        },
-    }
 }

@@ -94,16 +94,20 @@ fn in_transaction(
     core: &Core,
     change: impl FnOnce(&mut Alone) -> std::result::Result<(), TreeError>,
 ) -> Result<()> {
-    let mut session = Alone(TxnChain::new(core.transactions.draw()));
+    let mut session = Alone { chain: TxnChain::new(core.transactions.draw()), discarded: Vec::new() };
     // Announced from its first record to its last (TXN-3).
     let tail = core.log.tail();
-    let slot = core.transactions.claim(session.0.txn, tail)?;
+    let slot = core.transactions.claim(session.chain.txn, tail)?;
     core.transactions.begin_change(slot, tail);
     let result = change(&mut session).map_err(without_locks);
     // Stopped before the slot is free: nothing counts as settled then that was not undone (TXN-39).
-    let ended = settle(core, end(core, &mut session.0, result.is_ok()));
+    let ended = settle(core, end(core, &mut session.chain, result.is_ok()));
     core.transactions.release(slot);
     ended?;
+    if result.is_ok() {
+        let mut discarded = std::mem::take(&mut session.discarded);
+        core.long_values().purge_long_values(&session, &mut discarded);
+    }
     result
 }
 
@@ -118,7 +122,11 @@ fn end(core: &Core, chain: &mut TxnChain, commit: bool) -> Result<()> {
 }
 
 /// A session for rows that nobody else knows of. It purges no ghosts: those beside may be under others' locks.
-struct Alone(TxnChain);
+struct Alone {
+    chain: TxnChain,
+    /// Long values that it has deleted.
+    discarded: Vec<u64>,
+}
 
 impl Session for Alone {
     fn acquire(&mut self, _: TableId, _: KeyRef<'_>, _: Mode) -> std::result::Result<(), LockError> {
@@ -142,12 +150,20 @@ impl Session for Alone {
         Ok((Mode::X, true))
     }
 
-    fn has_requests(&self, _: TableId, _: KeyRef<'_>) -> bool {
-        true
+    fn has_requests(&self, table: TableId, _: KeyRef<'_>) -> bool {
+        table != TableId::OVERFLOW
+    }
+
+    fn may_purge(&self, _: TableId, _: Lsn) -> bool {
+        false
+    }
+
+    fn discards(&mut self, long_value: u64) {
+        self.discarded.push(long_value);
     }
 
     fn chain(&mut self) -> &mut TxnChain {
-        &mut self.0
+        &mut self.chain
     }
 }
 

@@ -14,7 +14,7 @@
 //! to there. A rollback ends after its compensations, so the page shows these, too, or has a greater LSN by them. Records of
 //! structure changes carry along what is not committed: their LSNs are greater than those of the changes that they carry.
 
-use foreshore_base::Lsn;
+use foreshore_base::{Lsn, Result};
 use foreshore_env::{
     sabotage::{Fault, planted},
     sync::{
@@ -68,27 +68,39 @@ impl Settled {
         let Some(mut found) = self.found.try_lock() else { return };
         self.next_look_ns.store(now.saturating_add(INTERVAL.as_nanos() as u64), Ordering::Relaxed);
         if found.is_none() {
-            let seen = look(log, transactions);
-            // TXN-39: who could not undo its changes gives its place in the table back all the same, after this fails.
-            if life.check().is_err() {
-                return;
-            }
-            *found = Some(seen);
+            *found = look(life, log, transactions).ok();
         }
         if let Some((place, end)) = *found
             && log.durable() >= end
         {
-            // Its only writers hold the mutex.
-            self.lsn.store(place.0.max(self.lsn.load(Ordering::Relaxed)), Ordering::Release);
+            self.raise(place);
             *found = None;
         }
     }
+
+    /// Looks at once, and makes the log durable for it.
+    pub(crate) fn settle(&self, life: &Life, log: &Log, transactions: &TxnTable) -> Result<()> {
+        let _only_one = self.found.lock();
+        let (place, end) = look(life, log, transactions)?;
+        log.flush(Lsn(end.0 - 1))?;
+        self.raise(place);
+        Ok(())
+    }
+
+    /// For those who hold the mutex.
+    fn raise(&self, place: Lsn) {
+        self.lsn.store(place.0.max(self.lsn.load(Ordering::Relaxed)), Ordering::Release);
+    }
 }
 
-fn look(log: &Log, transactions: &TxnTable) -> (Lsn, Lsn) {
+/// The place, and where the log ended after the look.
+fn look(life: &Life, log: &Log, transactions: &TxnTable) -> Result<(Lsn, Lsn)> {
     let tail = log.tail();
     let oldest = if planted(Fault::SettledBlind) { Lsn::MAX } else { transactions.oldest() };
-    (tail.min(oldest), log.tail())
+    let seen = (tail.min(oldest), log.tail());
+    // TXN-39: who could not undo its changes gives its place in the table back all the same, after this fails.
+    life.check()?;
+    Ok(seen)
 }
 
 #[cfg(test)]

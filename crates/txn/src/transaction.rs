@@ -28,7 +28,7 @@ pub use cursor::TxnCursor;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME, Waiting, covers, join};
+pub(crate) use session::{TxnSession, VOLUME, Waiting};
 pub(crate) use unlocked::Heats;
 
 /// How often a change is tried again after a checkpoint has made room in the log.

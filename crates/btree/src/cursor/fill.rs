@@ -204,7 +204,8 @@ fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, p
     if ghosts < MANY_GHOSTS && ghosts < usize::from(count) {
         return false;
     }
-    !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first)))
+    session.may_purge(tree.table, view.lsn())
+        && !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first)))
 }
 
 fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {

@@ -18,7 +18,7 @@ use crate::{
     footprint::Footprint,
     options::Durability,
     ticket::CommitTicket,
-    transaction::{VOLUME, join, session::intent_above},
+    transaction::{VOLUME, session::intent_above},
 };
 
 /// The locks of a transaction, away from it: asked for, or to be given back.
@@ -218,7 +218,7 @@ impl TxnSession {
 /// The locks on tables of a footprint, in their order: what it needs on the volume is the first.
 pub(super) fn tables_of(footprint: &Footprint) -> impl Iterator<Item = (TableId, IntentMode)> {
     let tables = footprint.tables();
-    let above = tables.iter().map(|part| intent_above(part.mode)).reduce(join);
+    let above = tables.iter().map(|part| intent_above(part.mode)).reduce(IntentMode::join);
     let tables = tables.iter().map(|part| (part.table, part.mode));
     above.map(|above| (VOLUME, above)).into_iter().chain(tables)
 }

@@ -77,6 +77,8 @@ pub(crate) struct TxnSession {
     pub(crate) reads: UnlockedReads,
     /// One of them is S, SIX or X, so some key locks are needless.
     pub(super) absolute: bool,
+    /// Long values that it has deleted.
+    pub(crate) discarded: Vec<u64>,
     /// The leaf that was used last, and where, and its table.
     finger: Option<(TableId, Finger)>,
 }
@@ -106,6 +108,7 @@ impl TxnSession {
             company: Company::new(),
             reads: UnlockedReads::default(),
             absolute: false,
+            discarded: Vec::new(),
             finger: None,
         }
     }
@@ -123,6 +126,15 @@ impl TxnSession {
     #[inline]
     pub(crate) fn has_records(&self) -> bool {
         self.chain.last != Lsn::ZERO
+    }
+
+    /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their pages.
+    #[inline]
+    pub(crate) fn purge_discarded(&mut self) {
+        if !self.discarded.is_empty() {
+            let mut discarded = std::mem::take(&mut self.discarded);
+            self.core().long_values().purge_long_values(self, &mut discarded);
+        }
     }
 
     /// Lets checkpoints know of the records so far, in the middle of a long change.
@@ -156,7 +168,7 @@ impl TxnSession {
     /// Whether it holds at least this lock on a table, or the volume, itself.
     #[inline]
     pub(crate) fn has_entered(&self, table: TableId, want: IntentMode) -> bool {
-        self.intents.iter().any(|entered| entered.table == table && covers(entered.mode, want))
+        self.intents.iter().any(|entered| entered.table == table && entered.mode.covers(want))
     }
 
     #[cold]
@@ -200,8 +212,8 @@ impl TxnSession {
     /// What to ask for, if what it holds is not enough.
     fn wanting(&self, table: TableId, want: IntentMode) -> Option<IntentMode> {
         match self.intents.iter().find(|entered| entered.table == table) {
-            Some(entered) if covers(entered.mode, want) => None,
-            Some(entered) => Some(join(entered.mode, want)),
+            Some(entered) if entered.mode.covers(want) => None,
+            Some(entered) => Some(entered.mode.join(want)),
             None => Some(want),
         }
     }
@@ -300,6 +312,20 @@ impl Session for TxnSession {
         tag != Lsn::ZERO && !core.log.is_durable(tag)
     }
 
+    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named; the deletes of others are over then.
+    /// A chunk of a long value is never named.
+    fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
+        if table == TableId::OVERFLOW {
+            return self.core().is_settled(leaf);
+        }
+        let first = self.chain.first;
+        first == Lsn::ZERO || leaf < first || !self.covered(table, Mode::XN)
+    }
+
+    fn discards(&mut self, long_value: u64) {
+        self.discarded.push(long_value);
+    }
+
     #[inline]
     fn patience(&self) -> Patience<'_> {
         let Waiting { deadline, cancel, .. } = &self.waiting;
@@ -367,75 +393,15 @@ pub(super) fn intent_above(mode: IntentMode) -> IntentMode {
     }
 }
 
-/// Whether holding one mode makes asking for the other needless.
-#[inline]
-pub(crate) fn covers(held: IntentMode, want: IntentMode) -> bool {
-    use IntentMode::{IS, IX, S, SIX, X};
-    match (held, want) {
-        (X, _) | (_, IS) => true,
-        (SIX, _) => want != X,
-        (IX, IX) | (S, S) => true,
-        _ => false,
-    }
-}
-
-/// The weakest mode that covers both.
-pub(crate) fn join(one: IntentMode, other: IntentMode) -> IntentMode {
-    if covers(one, other) {
-        one
-    } else if covers(other, one) {
-        other
-    } else {
-        IntentMode::SIX
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use IntentMode::{IS, IX, S, SIX, X};
     use foreshore_env::{disk::Disk, thread};
     use foreshore_testkit::FaultyDisk;
 
     use super::*;
     use crate::{BeginOptions, EngineOptions, TxnError};
-
-    const ALL: [IntentMode; 5] = [IS, IX, S, SIX, X];
-
-    /// Which of (read a part, write a part, read all, write all) a mode stands for.
-    fn rights(mode: IntentMode) -> [bool; 4] {
-        match mode {
-            IS => [true, false, false, false],
-            IX => [true, true, false, false],
-            S => [true, false, true, false],
-            SIX => [true, true, true, false],
-            X => [true; 4],
-        }
-    }
-
-    #[test]
-    fn a_mode_covers_another_when_it_gives_all_its_rights() {
-        for held in ALL {
-            for want in ALL {
-                let gives = rights(held).iter().zip(rights(want)).all(|(has, needs)| *has || !needs);
-                assert_eq!(covers(held, want), gives, "{held:?} {want:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_join_gives_the_rights_of_both_and_no_more() {
-        for one in ALL {
-            for other in ALL {
-                let mut both = rights(one);
-                for (has, needs) in both.iter_mut().zip(rights(other)) {
-                    *has |= needs;
-                }
-                assert_eq!(rights(join(one, other)), both, "{one:?} {other:?}");
-            }
-        }
-    }
 
     /// A deadline and a cancellation end the wait for a latch too, and the transaction can go on when it is free.
     #[test]

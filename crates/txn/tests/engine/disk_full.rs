@@ -7,6 +7,7 @@ use std::io;
 
 use foreshore_base::Lsn;
 use foreshore_env::time::Instant;
+use foreshore_lock::IntentMode;
 use foreshore_testkit::CrashMode;
 
 use super::*;
@@ -267,4 +268,71 @@ fn holes_are_filled_after_a_crash_behind_an_orderly_close() {
         assert_sound(&engine, "recovered");
     }
     assert!(filled > 0, "no crash left holes");
+}
+
+/// Deletes that no lock on a key covers, because the whole table is locked, or because chunks of long values have no locks: their
+/// pages are nobody else's before the commit.
+#[test]
+fn what_is_deleted_has_room_to_come_back() {
+    for (what, rows, value_bytes, whole_table) in
+        [("a locked table", 2000, 100, true), ("long values", 60, 20_000, false), ("both", 60, 20_000, true)]
+    {
+        let disk = FaultyDisk::new();
+        let engine = open_full(&disk).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        let value = vec![7; value_bytes];
+        (0..rows).for_each(|number: u32| put(&engine, &table, &number.to_be_bytes(), &value));
+        let expected = committed(&engine, what);
+
+        let mut open = begin(&engine);
+        if whole_table {
+            open.lock_table(&table, IntentMode::X).unwrap();
+        }
+        for number in 0..rows {
+            assert!(open.delete(&table, &number.to_be_bytes()).unwrap());
+        }
+        disk.set_free_space(Some(0));
+        // Each takes a page, and next to nothing of the log.
+        let full = (0..).find_map(|number| engine.create_table(&format!("other {number}"), b"").err());
+        let full = full.expect("disks are finite");
+        assert!(matches!(full, TxnError::Storage(StorageError::Io { .. })), "{what}: {full}");
+        open.rollback().unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(committed(&engine, what) == expected, "{what}: rolled back to something else");
+        assert_sound(&engine, what);
+    }
+}
+
+/// And after the commit they are others', though nobody comes by any more.
+#[test]
+fn long_values_leave_their_pages_when_their_delete_commits() {
+    let disk = FaultyDisk::new();
+    let engine = open_full(&disk).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let fill = || (0..60_u32).for_each(|number| put(&engine, &table, &number.to_be_bytes(), &[7; 20_000]));
+    fill();
+    let used = |engine: &Engine| engine.stats().pages - engine.stats().pages_free;
+    let pages = used(&engine);
+    for round in 0..10 {
+        let mut txn = begin(&engine);
+        for number in 0..60_u32 {
+            assert!(txn.delete(&table, &number.to_be_bytes()).unwrap());
+        }
+        if round % 2 == 0 {
+            txn.commit(Durability::Lazy).unwrap();
+        } else {
+            txn.prepare(b"global").unwrap();
+            engine.commit_prepared(b"global").unwrap();
+        }
+        fill();
+    }
+    assert!(used(&engine) <= pages + pages / 4, "{} pages for {pages}", used(&engine));
+    // What a rollback has buried lies where it is until a compaction.
+    let mut txn = begin(&engine);
+    (100..160_u32).for_each(|number| assert!(!txn.put(&table, &number.to_be_bytes(), &[7; 20_000]).unwrap()));
+    txn.rollback().unwrap();
+    engine.checkpoint().unwrap();
+    assert!(used(&engine) > pages + pages / 4, "{} pages for {pages}", used(&engine));
+    engine.compact(&mut |_| {}).unwrap();
+    assert!(used(&engine) <= pages + pages / 4, "{} pages for {pages}", used(&engine));
+    assert_sound(&engine, "at the end");
 }

@@ -1,0 +1,107 @@
+//! What was prepared before the database was opened, with its locks.
+
+use foreshore_base::{Lsn, Result, StorageError, TxnId};
+use foreshore_btree::TxnChain;
+use foreshore_env::sync::Arc;
+use foreshore_lock::{Age, IntentMode, LockError, LockOwner, WaitPolicy};
+
+use super::{
+    NO_NAME, Prepared,
+    description::{label, shown},
+    is_whole, known_name,
+};
+use crate::{
+    core::Core,
+    records::{self, LoggedLock, Prepare},
+    transaction::VOLUME,
+};
+
+/// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
+/// Before anybody else is there.
+pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
+    let mut payload = Vec::new();
+    let header = core.log.read(last, &mut payload)?;
+    if header.kind != records::PREPARE || header.txn != txn {
+        return Ok(false);
+    }
+    let prepare = Prepare::decode(&header, &payload)?;
+    let mut locks = Vec::new();
+    let mut next = header.prev;
+    for _ in 0..prepare.pieces {
+        let header = core.log.read(next, &mut payload)?;
+        if header.txn != txn {
+            return Err(StorageError::corrupt_log(next, "the locks of a prepared transaction are another's"));
+        }
+        records::decode_locks(&header, &payload, &mut locks)?;
+        next = header.prev;
+    }
+    let id = shown(&prepare.global_id);
+    // A partitioner may be another one than it was.
+    let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
+    let label = if names_hold { label(&prepare.global_id) } else { Arc::from("prepared transactions") };
+    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
+    let mut owner = Some(begun.map_err(|error| not_restored(&id, 0, 0, &error))?);
+    let mut nameless = core.prepared.nameless.lock();
+    if !names_hold {
+        nameless.extend(owner.take());
+    }
+    let keys = locks.iter().filter(|lock| matches!(lock, LoggedLock::Key(..))).count();
+    let mut tables = 0;
+    if core.locking {
+        let owner = owner.as_mut().unwrap_or_else(|| &mut nameless[0]);
+        for lock in locks {
+            tables += usize::from(
+                matches!(lock, LoggedLock::Table(table, mode) if is_whole(table, mode) || (!names_hold && table != VOLUME)),
+            );
+            let taken = take(owner, lock, names_hold);
+            taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
+        }
+    }
+    let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
+    let slot = core.transactions.claim(txn, first)?;
+    core.transactions.end_change(slot, last);
+    let chain = TxnChain { txn, first, last };
+    core.prepared.reserve(&prepare.global_id).map_err(|error| {
+        StorageError::corrupt_log(last, format!("a prepared transaction cannot be taken back: {error}"))
+    })?;
+    core.prepared.put(
+        &prepare.global_id,
+        Prepared { owner, chain, slot, first, at: prepare.at, tables, discarded: Vec::new() },
+    );
+    Ok(true)
+}
+
+/// Takes a lock that was held before the restart. If names mean something else now, the locks on tables stand for those on keys.
+fn take(owner: &mut LockOwner, lock: LoggedLock, names_hold: bool) -> Result<(), LockError> {
+    let at_once = WaitPolicy { no_wait: true, ..WaitPolicy::default() };
+    match lock {
+        LoggedLock::Key(name, mode) if names_hold => owner.restore(name, mode),
+        LoggedLock::Key(..) => Ok(()),
+        LoggedLock::Table(table, _) if !names_hold && table != VOLUME => {
+            owner.intent(table, IntentMode::X, &at_once)
+        }
+        LoggedLock::Table(table, mode) => owner.intent(table, mode, &at_once),
+    }
+}
+
+/// `got`: how many locks on keys it had again by then, of how many.
+fn not_restored(id: &str, got: usize, keys: usize, error: &LockError) -> StorageError {
+    match error {
+        // The one limit is reached with the last lock that it allows, the other when all are in use, whosever they are.
+        LockError::TooManyLocks { limit } if got == *limit => StorageError::OptionTooSmall {
+            option: "max_locks_per_transaction",
+            value: *limit as u64,
+            needed: format!("at least {keys}, the locks of the prepared transaction {id:?}"),
+        },
+        LockError::TooManyLocks { limit } => StorageError::OptionTooSmall {
+            option: "max_locks",
+            value: *limit as u64,
+            needed: format!(
+                "more: the locks of all prepared transactions, of which {id:?} is to get {keys} back"
+            ),
+        },
+        error => StorageError::Poisoned {
+            cause: format!("the prepared transaction {id} does not get its locks back: {error}"),
+        },
+    }
+}
