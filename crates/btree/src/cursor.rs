@@ -124,7 +124,7 @@ impl Cursor {
     #[inline]
     pub fn advance(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
         // What was read ahead may be out of date once the transaction has written.
-        if self.seen == session.chain().last && self.step()? {
+        if self.seen == session.chain().last && self.step(session)? {
             return Ok(true);
         }
         self.advance_slow(session)
@@ -136,7 +136,7 @@ impl Cursor {
                 self.step_back();
                 self.seen = session.chain().last;
             }
-            if self.step()? {
+            if self.step(session)? {
                 return Ok(true);
             }
             self.gave = false;
@@ -156,29 +156,20 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it, until it
-    /// breaks off; tells whether it did. The cursor stands on the last one.
+    /// Calls `visit` with the key and value of the record where the cursor stands, and of those that were read with it if all have their
+    /// values in the leaf, until it breaks off; tells whether it did. The cursor stands on the last one.
     ///
     /// This asks the session nothing: what was read with a record was true when it was, and the transaction must have changed
     /// nothing since [`Cursor::advance`] was called.
-    pub fn visit(
-        &mut self,
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        loop {
-            if visit(self.key(), self.value()).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            let Scratch { batch, key, .. } = &mut *self.scratch;
-            if !batch.has_long_values() {
-                let (last, flow) = batch.visit(key, &mut visit);
-                self.record = last.unwrap_or(self.record);
-                return Ok(flow);
-            }
-            if !self.step()? {
-                return Ok(ControlFlow::Continue(()));
-            }
+    pub fn visit(&mut self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
+        let flow = visit(self.key(), self.value());
+        let Scratch { batch, key, .. } = &mut *self.scratch;
+        if flow.is_break() || batch.has_long_values() {
+            return flow;
         }
+        let (last, flow) = batch.visit(key, &mut visit);
+        self.record = last.unwrap_or(self.record);
+        flow
     }
 
     /// The key of the record where the cursor stands; empty before the first one.
@@ -198,13 +189,13 @@ impl Cursor {
 
     /// Moves to the next record of the batch; false if there is none.
     #[inline]
-    fn step(&mut self) -> Result<bool> {
+    fn step(&mut self, session: &mut impl Session) -> Result<bool, TreeError> {
         let Scratch { batch, key, .. } = &mut *self.scratch;
         let Some(record) = batch.pass() else { return Ok(false) };
         self.long_value = None;
         if batch.records().flags(record).overflow {
             // The lock on the key covers the chunks.
-            match self.tree.tree().read_overflow(batch.records().get(record).1) {
+            match self.tree.tree().read_overflow(session, batch.records().get(record).1) {
                 Ok(value) => self.long_value = Some(value),
                 Err(error) => {
                     batch.unpass();

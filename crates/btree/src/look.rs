@@ -129,7 +129,7 @@ impl<'a> Tree<'a> {
         }
         if overflow {
             // The lock on the key covers the chunks.
-            return Ok(Some(read(&self.read_overflow(value.as_slice())?)));
+            return Ok(Some(read(&self.read_overflow(session, value.as_slice())?)));
         }
         Ok(Some(read(value.as_slice())))
     }

@@ -14,7 +14,7 @@ use foreshore_pages::RecordFlags;
 use crate::{
     BTree, error,
     node::{self, Target, damaged},
-    session::{Isolation, NoLocks, Session, TxnChain},
+    session::{Isolation, Session, TxnChain},
     tree::Tree,
     write::{Value, Verb},
 };
@@ -235,12 +235,16 @@ impl<'a> Tree<'a> {
 
     /// Reads a long value. The key that refers to it is locked.
     #[cold]
-    pub(crate) fn read_overflow(&self, reference: &[u8]) -> error::Result<Vec<u8>> {
+    pub(crate) fn read_overflow(
+        &self,
+        session: &mut impl Session,
+        reference: &[u8],
+    ) -> error::Result<Vec<u8>> {
         let overflow = self.overflow()?;
         let Some(reference) = Reference::parse(reference) else {
             return Err(damaged(self.root, "a reference to a long value makes no sense").into());
         };
-        let mut session = NoLocks::new(foreshore_base::TxnId::SYSTEM);
+        let mut session = Covered(session);
         let mut value = Vec::new();
         for index in 0..reference.chunks() {
             let key = chunk_key(reference.id, index);

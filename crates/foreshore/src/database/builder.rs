@@ -86,8 +86,7 @@ impl Builder {
         self
     }
 
-    /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a process that changes its
-    /// working directory meanwhile gives an absolute one.
+    /// Opens the database in this directory. A relative path counts from where the working directory is now.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
         self.options.check()?;

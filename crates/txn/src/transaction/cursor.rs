@@ -99,10 +99,7 @@ impl Txn {
         if cursor.merged.is_some() {
             return Ok(Some(visit(cursor.key(), cursor.value())));
         }
-        // All of it was read at once, and stands beside what was read before (READ-4). Only long values are read now, and are gone
-        // if the transaction was ended meanwhile.
-        let flow = cursor.cursor.visit(visit);
-        self.check_not_ended()?;
-        flow.map(Some).map_err(|error| self.note(error.into()))
+        // All of it was read at once, and stands beside what was read before (READ-4).
+        Ok(Some(cursor.cursor.visit(visit)))
     }
 }
