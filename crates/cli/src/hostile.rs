@@ -84,7 +84,7 @@ fn load(data: &[u8]) {
         table: named(4, "t"),
         default_table: named(8, "input"),
         key: named(16, "id"),
-        key_type: ["str", "u32", "i64", "bytes"][usize::from(how >> 6)].to_owned(),
+        key_type: [None, Some("u32"), Some("i64"), Some("bytes")][usize::from(how >> 6)].map(str::to_owned),
         value: named(32, "name"),
     };
     let mut sink = Sink::new(|| Ok(db.clone()), BATCH_ENTRIES, how & 4 == 0);

@@ -59,12 +59,12 @@ pub(crate) struct LoadArgs {
     /// The column or field that is the key [default: the first column; for JSON lines it must be given].
     #[arg(long, value_name = "NAME")]
     key_column: Option<String>,
-    /// The type of the keys, which decides their order.
-    #[arg(long, value_name = "TYPE", default_value = "str",
+    /// The type of the keys, which decides their order [default: str].
+    #[arg(long, value_name = "TYPE",
           value_parser = [
               "str", "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "bool", "bytes"
           ])]
-    key_type: String,
+    key_type: Option<String>,
     /// The column or field that is the value.
     #[arg(long, value_name = "NAME")]
     value_column: Option<String>,

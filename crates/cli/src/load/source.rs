@@ -29,7 +29,7 @@ pub(crate) struct Columns {
     pub(crate) table: Option<String>,
     pub(crate) default_table: Option<String>,
     pub(crate) key: Option<String>,
-    pub(crate) key_type: String,
+    pub(crate) key_type: Option<String>,
     pub(crate) value: Option<String>,
 }
 
@@ -38,6 +38,23 @@ impl Columns {
         self.table.as_deref().or(self.default_table.as_deref()).ok_or_else(|| {
             CliError::usage("the table has no name, and the input has none to lend it", "add --table NAME")
         })
+    }
+
+    fn key_type(&self) -> &str {
+        self.key_type.as_deref().unwrap_or("str")
+    }
+
+    /// That nothing was said about the columns of a dump, which speaks for itself.
+    fn check_silent(&self) -> Result<(), CliError> {
+        let said =
+            [("--key-column", &self.key), ("--key-type", &self.key_type), ("--value-column", &self.value)];
+        match said.iter().find(|(_, value)| value.is_some()) {
+            Some((flag, _)) => {
+                let complaint = "the input is a dump, and says itself what its keys and values are";
+                Err(CliError::usage(complaint, format!("leave out {flag}")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -118,12 +135,12 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         if let (Some(_), Lines::Unknown, Some(key)) = (&header, &lines, &columns.key)
             && object.raw(key).is_err()
         {
-            let complaint = "the input is a dump, and says itself what its keys are";
-            return Err(CliError::usage(complaint, "leave out --key-column"));
+            columns.check_silent()?;
         }
         // The user's own objects have a key.
         let is_own = columns.key.is_some();
         if let Some(Header { table, key_type, value_type, ends: promised }) = header.filter(|_| !is_own) {
+            columns.check_silent()?;
             ends.begin(line, &table, promised)?;
             tables += 1;
             if tables > 1 && columns.table.is_some() {
@@ -141,8 +158,8 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
             continue;
         }
         if let Lines::Unknown = lines {
-            sink.begin_table(columns.table()?, &columns.key_type, "str")?;
-            lines = Lines::Objects { keys: Kind::of(&columns.key_type) };
+            sink.begin_table(columns.table()?, columns.key_type(), "str")?;
+            lines = Lines::Objects { keys: Kind::of(columns.key_type()) };
         }
         if ends.is_end(line, &object)? {
             continue;
@@ -240,7 +257,7 @@ mod tests {
             table: Some("t".to_owned()),
             default_table: None,
             key: Some("k".to_owned()),
-            key_type: "str".to_owned(),
+            key_type: None,
             value: Some("v".to_owned()),
         };
         let mut sink = Sink::new(|| panic!("nothing is to be loaded"), 1000, false);

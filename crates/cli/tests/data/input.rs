@@ -150,8 +150,10 @@ fn an_object_that_looks_like_the_head_of_a_dump_is_an_entry() {
     assert_eq!(dump[1]["key"], "orders");
     assert_eq!((dump.len(), &dump[2]["value"]), (3, &lines[1].into()));
     // In one without the key, the key was meant for another file.
-    let said = scene.fail("load other tables.jsonl --key-column id");
-    assert!(said.contains("is a dump") && said.contains("next: leave out --key-column"), "{said}");
+    for (flag, value) in [("--key-column", "id"), ("--key-type", "u64"), ("--value-column", "name")] {
+        let said = scene.fail(&format!("load other tables.jsonl {flag} {value}"));
+        assert!(said.contains("is a dump") && said.contains(&format!("next: leave out {flag}")), "{said}");
+    }
     assert!(!scene.path("other").exists());
 }
 

@@ -36,8 +36,8 @@ pub(super) fn read(
     };
     let key = columns.key.as_deref().map_or(Ok(0), column)?;
     let value = columns.value.as_deref().map(column).transpose()?;
-    sink.begin_table(columns.table()?, &columns.key_type, "str")?;
-    let key_kind = Kind::of(&columns.key_type);
+    sink.begin_table(columns.table()?, columns.key_type(), "str")?;
+    let key_kind = Kind::of(columns.key_type());
     let mut row = csv::StringRecord::new();
     loop {
         place.begin_record();
