@@ -111,6 +111,41 @@ fn every_latch_is_simulated() {
     assert!(results.iter().all(|result| result["acquisitions_per_s"].as_f64().unwrap() > 0.0));
 }
 
+/// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a factor of two, and
+/// writers in the paper's order, but for the spinlock (SIMULATOR.md).
+#[cfg(foreshore_sim)]
+#[test]
+fn latches_cost_what_the_paper_measured() {
+    const GIGAHERTZ: f64 = 2.2;
+    let measure = |mix: &str, seconds: &str| {
+        let args =
+            format!("--profile xeon2x10 --threads 40 --cores 41 --mix {mix} --seconds {seconds} --json");
+        let args: Vec<_> = ["bench", "latch"].into_iter().chain(args.split(' ')).collect();
+        let output = simulate(&args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        move |latch: &str| {
+            let results = report["results"].as_array().unwrap();
+            let result = results.iter().find(|result| result["latch"] == latch).unwrap();
+            result["computed_ns"].as_f64().unwrap() * GIGAHERTZ
+        }
+    };
+    let reading = measure("read-only", "0.00006");
+    for (latch, measured) in [
+        ("spin_rw", 4531.0),
+        ("std_rwlock", 9583.0),
+        ("optimistic", 12.0),
+        ("hybrid_spinning", 17.0),
+        ("hybrid", 17.0),
+    ] {
+        let simulated = reading(latch);
+        assert!((0.5..=2.0).contains(&(simulated / measured)), "{latch}: {simulated} cycles, not {measured}");
+    }
+    let writing =
+        ["std_rwlock", "optimistic", "hybrid_spinning", "hybrid"].map(measure("write-only", "0.001"));
+    assert!(writing.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{writing:?}");
+}
+
 /// What single accesses take is what the profile says.
 #[cfg(foreshore_sim)]
 #[test]

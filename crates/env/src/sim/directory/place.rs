@@ -28,8 +28,8 @@ impl PlaceKind {
 const SOURCES: [(&str, PlaceKind); 7] = [
     ("crates/latch/", PlaceKind::Latch),
     ("crates/env/", PlaceKind::Latch),
-    ("crates/bench/src/latch.rs", PlaceKind::Loop),
-    ("crates/bench/src/memory.rs", PlaceKind::Loop),
+    ("crates/bench/src/latch", PlaceKind::Loop),
+    ("crates/bench/src/memory", PlaceKind::Loop),
     ("crates/lock/", PlaceKind::Lock),
     ("crates/orthrus/", PlaceKind::Lock),
     ("crates/bench/src/locks", PlaceKind::Lock),
