@@ -92,13 +92,11 @@ pub enum Fault {
     ReleaseForgotten,
     /// Recovery undoes what is prepared, too.
     PreparedUndone,
-    /// Recovery does not ask the log which ids long values have had.
-    LongValueIdsForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 43] = [
+    pub const ALL: [Fault; 42] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -141,7 +139,6 @@ impl Fault {
         Fault::RingToldEarly,
         Fault::ReleaseForgotten,
         Fault::PreparedUndone,
-        Fault::LongValueIdsForgotten,
     ];
 
     /// The fault's name, as it stands in the source.

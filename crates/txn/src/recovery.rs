@@ -110,10 +110,8 @@ impl History {
             let table = records::decode_tree_creation(header, payload)?;
             self.next_table = self.next_table.max(table.0.saturating_add(1));
         }
-        // Of one that was given after the checkpoint, and deleted, nothing else may be left; but who deleted it may not be at his end.
-        if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload)
-            && !planted(Fault::LongValueIdsForgotten)
-        {
+        // Of one that was given after the checkpoint, and deleted, nothing may be left but what a reaper still has of its table.
+        if let Some(id) = foreshore_btree::inserted_long_value(header.kind, payload) {
             self.last_overflow = self.last_overflow.max(id);
         }
         Ok(())
@@ -253,4 +251,40 @@ fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -
         }
     }
     Ok(undone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_testkit::{CrashMode, FaultyDisk};
+
+    use super::*;
+    use crate::{BeginOptions, Durability, Engine, EngineOptions};
+
+    /// An id is not given twice, though nothing in the database has it any more: a reaper might still know it.
+    #[test]
+    fn ids_of_long_values_outlive_them() {
+        let open = |disk: &FaultyDisk| {
+            let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+            Engine::open(disk, Path::new("db"), &EngineOptions::default()).unwrap()
+        };
+        let disk = FaultyDisk::new();
+        let engine = open(&disk);
+        let table = engine.create_table("table", &[]).unwrap();
+        for round in 0..3 {
+            let mut txn = engine.begin(BeginOptions::default()).unwrap();
+            txn.put(&table, b"key", &[round; 9000]).unwrap();
+            txn.commit(Durability::Sync).unwrap();
+        }
+        let mut txn = engine.begin(BeginOptions::default()).unwrap();
+        assert!(txn.delete(&table, b"key").unwrap());
+        txn.commit(Durability::Sync).unwrap();
+        let given = engine.core().trees.next_overflow.load(Ordering::Relaxed);
+        let root = engine.core().catalog.overflow_root();
+        assert!(given >= 3 && BTree::last_overflow_id(&engine.core().trees, root).unwrap() < given);
+        let again = open(&disk.after_crash(CrashMode::DropUnsynced));
+        assert!(again.core().trees.next_overflow.load(Ordering::Relaxed) >= given);
+    }
 }
