@@ -31,7 +31,11 @@ impl BTree {
             let target = condensed.next.as_deref().map_or(Target::First, Target::Key);
             tree.purge_leaf(session, target)?;
             let next = loop {
-                let Some(border) = tree.border_above(session, target)? else { break None };
+                let Some(border) = tree.border_above(session, target)? else {
+                    // The last leaf may be alone under its parent, or nearly empty.
+                    condensed.merged += u64::from(tree.merge(session, target, 0)?);
+                    break None;
+                };
                 // The neighbour first gets rid of its ghosts; then the leaf takes it in, if it can. What it takes in with ghosts keeps
                 // them: its LSN is not settled any more (BTREE-14).
                 tree.purge_leaf(session, Target::Key(&border))?;

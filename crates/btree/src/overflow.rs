@@ -123,6 +123,7 @@ impl BTree {
         let tree = self.tree();
         if let Some(_leave) = tree.env.may_tidy() {
             ids.sort_unstable();
+            // What fails is left to a compaction.
             let _ = tree.purge_chunks(session, ids);
         }
     }

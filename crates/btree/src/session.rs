@@ -57,6 +57,12 @@ pub trait Session {
         true
     }
 
+    /// This transaction has deleted a record of `table`, by the log record at `lsn`.
+    #[inline]
+    fn deleted(&mut self, table: TableId, lsn: Lsn) {
+        let _ = (table, lsn);
+    }
+
     /// This transaction has deleted the chunks of a long value: their ghosts are for [`BTree::purge_long_values`](crate::BTree::purge_long_values)
     /// once it has committed.
     fn discards(&mut self, long_value: u64) {

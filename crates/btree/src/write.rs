@@ -307,6 +307,7 @@ impl<'a> Tree<'a> {
         let before = page.lsn();
         page.prepare()?;
         let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
+        session.deleted(self.table, lsn);
         page.edit().set_ghost(slot, true);
         page.applied(lsn);
         self.tidy_after_delete(session, page, before, key);

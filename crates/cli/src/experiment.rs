@@ -32,7 +32,7 @@ Examples:
   foreshore experiment list                      numbers, papers, figures, and what is run for each
   foreshore experiment run 4.6 --quick           one of them
   foreshore experiment run 2 5.12 --out results  all of the second paper, and one more
-  foreshore experiment run all --quick           all of them: minutes on two cores
+  foreshore experiment run all --quick           all of them: half an hour on two cores
   foreshore report experiments                   the page of it all
 
 Answers are stored in the directory of --out, one file for each command; what is there, by the same command and program, is not

@@ -35,7 +35,8 @@ use crate::{
 use builder::Builder;
 
 /// An open database. Clones share it: give each thread its own clone. It is closed when the last clone and the last
-/// transaction are gone, or by [`Database::close`].
+/// transaction are gone, or by [`Database::close`], which alone can tell that something went wrong then: call it, or [`Database::flush`], behind lazy
+/// or pipelined commits. What is never closed is recovered by the next opening.
 #[derive(Clone)]
 pub struct Database {
     inner: Arc<Inner>,
@@ -72,7 +73,7 @@ impl Database {
     /// Opens the database in a directory, which it makes when it is absent or empty. A database that was not closed in
     /// good order is recovered: what was committed is there, and of the rest nothing.
     ///
-    /// One process at a time may have it open, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: it gets
+    /// One process at a time may have it open for writing, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: it gets
     /// [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is no database is left as it is: [`Error::NotADatabase`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
         Database::builder().open(directory)
@@ -319,7 +320,7 @@ impl Database {
         self.inner.engine.locks()
     }
 
-    /// The directory.
+    /// The directory, as it was named when the database was opened.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }

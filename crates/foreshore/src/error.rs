@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong. Each message says what to do next.
 ///
-/// An operation that fails has changed nothing. What concurrency brings about ([`Error::Deadlock`],
+/// An operation that fails has changed nothing, but where its error or its documentation says so ([`Error::OutcomeUnknown`]). What concurrency brings about ([`Error::Deadlock`],
 /// [`Error::LockTimeout`], [`Error::WouldBlock`], [`Error::Cancelled`]) and what a limit forbids leaves the database as
 /// healthy as before.
 #[derive(Debug, thiserror::Error)]
@@ -249,7 +249,7 @@ pub enum Error {
     },
     /// The database is in a format that this version cannot use.
     #[error(
-        "{} has format {found}, this version reads format {supported}; open it with a matching version of Foreshore, dump it there and load it here",
+        "{} has format {found}, this version reads formats up to {supported}; open it with a matching version of Foreshore, dump it there and load it here",
         path.display()
     )]
     UpgradeRequired {
@@ -332,7 +332,7 @@ pub enum Error {
         stalled: bool,
     },
     /// Another named limit was reached.
-    #[error("{what} is limited to {limit}, got {got}; see foreshore::limits")]
+    #[error("{what} is limited to {limit}, got {got}; see foreshore::limits and the page Limits")]
     LimitExceeded {
         /// The limited quantity.
         what: &'static str,

@@ -158,10 +158,12 @@
 //! - A transaction that was rolled back, or never committed, leaves no trace, but for tables that it was the first to use: they stay,
 //!   empty.
 //! - Committed transactions are serializable (unless they asked for less). What a transaction read is guaranteed once
-//!   its commit has returned.
-//! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it.
+//!   its commit has returned under [`Durability::Sync`]; else once what it read is durable, too ([`CommitTicket`], [`Database::flush`]).
+//! - After a failed write or sync the database stops ([`Error::Poisoned`]), and opening it again recovers it. A full disk stops nothing: changes fail
+//!   ([`Error::DiskFull`], [`Error::LogFull`]) until there is room.
 //! - A damaged file gives [`Error::Corrupted`] or is repaired; never a panic, and never wrong data.
-//! - Every wait ends: granted, chosen as a deadlock's victim, at its deadline, or cancelled.
+//! - Every wait ends with what it waits for, or sooner: chosen as a deadlock's victim, at a deadline or lock timeout (by default there is none),
+//!   cancelled, or because the database was closed.
 //!
 //! Not promised: anything about a disk that lies, or memory that fails.
 #![forbid(unsafe_code)]

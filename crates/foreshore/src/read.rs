@@ -32,8 +32,9 @@ impl Database {
     /// [`Error::TooManyLocks`](crate::Error::TooManyLocks).
     ///
     /// It is as serializable as one of [`Database::transact`]. What `body` was given belongs together, though not what it was
-    /// given in two runs; what it returned is guaranteed and committed once this returns, and durable, unless its durability is
-    /// [`Durability::Lazy`](crate::Durability::Lazy). A table that is not there is made, as by any transaction.
+    /// given in two runs; what it returned is committed once this returns, and durable, and so guaranteed, if its durability is
+    /// [`Durability::Sync`](crate::Durability::Sync). A table that is not there is made, as by any transaction, but in a database that was opened read-only:
+    /// there it is [`Error::NoSuchTable`](crate::Error::NoSuchTable).
     ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};

@@ -34,8 +34,9 @@ pub use waiting::CancelHandle;
 ///
 /// # What is promised
 /// Under [`Isolation::Serializable`], committed transactions behave as if they had run one after another, scans
-/// included. What a transaction has read is guaranteed only once its commit has returned: before, it may have seen
-/// the changes of a transaction whose commit is still on its way to the disk.
+/// included. What a transaction has read is guaranteed only once its commit has returned under
+/// [`Durability::Sync`]: before, and under the others, it may have seen the changes of a transaction whose commit is
+/// still on its way to the disk.
 ///
 /// # Waiting
 /// Every operation that reads or writes may wait for a lock. The wait ends when the lock is granted, with

@@ -21,7 +21,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, TableId, TxnId};
 use foreshore_btree::{BTree, TreeEnv, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 use foreshore_pages::BufferPool;
@@ -200,6 +200,9 @@ pub(crate) fn undo_losers(
     mut history: History,
     observer: Option<&RecoveryObserver>,
 ) -> Result<()> {
+    // What a loser has deleted, in the catalog too, stays until it is undone (BTREE-14).
+    let trees = Arc::clone(&core.trees);
+    let at_rest = trees.without_tidying();
     core.catalog.load(&core.trees, history.next_table)?;
     // Before anything is undone: what stands under their locks stays (TXN-20).
     for (txn, last) in mem::take(&mut history.losers) {
@@ -217,6 +220,7 @@ pub(crate) fn undo_losers(
         // Without the tables whose creation was among them.
         core.catalog.load(&core.trees, history.next_table)?;
     }
+    drop(at_rest);
     let overflow_root = core.catalog.overflow_root();
     let newest = BTree::last_overflow_id(&core.trees, overflow_root)?.max(history.last_overflow);
     if newest >= records::MOST_LONG_VALUES {
@@ -257,7 +261,7 @@ fn undo(core: &Core, losers: &BTreeMap<TxnId, Lsn>, reports: &mut Reports<'_>) -
 mod tests {
     use std::path::Path;
 
-    use foreshore_env::{disk::Disk, sync::Arc};
+    use foreshore_env::disk::Disk;
     use foreshore_testkit::{CrashMode, FaultyDisk};
 
     use super::*;

@@ -74,7 +74,11 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
         return Ok(());
     }
     session.begin_change()?;
-    Ok(undo_announced(session, until)?)
+    undo_announced(session, until)?;
+    if session.first_unnamed_delete > until {
+        session.first_unnamed_delete = Lsn::ZERO;
+    }
+    Ok(())
 }
 
 /// The change was announced, and ends here.

@@ -38,7 +38,7 @@ pub(super) const TPCB: &str = "\
 Examples:
   foreshore bench tpcb --threads 1 --durability lazy --json | tail -1
   foreshore bench tpcb --branches 20 --threads 128          more threads than branches: they queue
-  foreshore bench tpcb --zipf 1 --durability pipelined --set early_lock_release=shared_exclusive";
+  foreshore bench tpcb --zipf 1 --durability pipelined --set early_lock_release=shared_and_exclusive";
 
 pub(super) const YCSB: &str = "\
 Examples:

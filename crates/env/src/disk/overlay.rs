@@ -53,12 +53,12 @@ impl Budget {
         let megabytes = (self.limit * BLOCK_BYTES) >> 20;
         let text =
             format!("more than {megabytes} MiB would have to be changed in memory; open it for writing");
-        Err(io::Error::new(io::ErrorKind::StorageFull, text))
+        Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
     }
 }
 
 impl Overlay {
-    /// A disk that shows what `under` has, and keeps at most `bytes` bytes of changes; more fail with `StorageFull`.
+    /// A disk that shows what `under` has, and keeps at most `bytes` bytes of changes; more fail with `OutOfMemory`.
     pub fn new(under: Arc<dyn Disk>, bytes: u64) -> Overlay {
         let budget = Budget { limit: bytes / BLOCK_BYTES, taken: AtomicU64::new(0) };
         Overlay { under, names: Mutex::default(), budget: Arc::new(budget) }
@@ -439,7 +439,7 @@ mod tests {
         file.write_all_at(&[1; 2 * BLOCK_BYTES as usize], 0).unwrap();
         file.write_all_at(&[1; BLOCK_BYTES as usize], 2 * BLOCK_BYTES).unwrap();
         let error = file.write_all_at(&[1], 4 * BLOCK_BYTES).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         file.set_len(BLOCK_BYTES).unwrap();
         file.write_all_at(&[1], 4 * BLOCK_BYTES).unwrap();
     }

@@ -361,7 +361,7 @@ fn append_entries(way: Way) {
         assert_eq!(tx.range(NUMBERS, ..)?.count(), 6);
         let savepoint = tx.savepoint()?;
         // Ghosts of what was taken back may be in the way.
-        tx.append(NUMBERS, [(40_000, "a"), (40_001, "b")])?;
+        tx.append(NUMBERS, [(50_000, "a"), (50_001, "b")])?;
         tx.rollback_to(savepoint)?;
         tx.append(NUMBERS, [(50_000, "c")])
     })

@@ -77,6 +77,8 @@ pub(crate) struct TxnSession {
     pub(crate) reads: UnlockedReads,
     /// One of them is S, SIX or X, so some key locks are needless.
     pub(super) absolute: bool,
+    /// Its first delete that no lock on a key covers, and that was not taken back.
+    pub(crate) first_unnamed_delete: Lsn,
     /// Long values that it has deleted.
     pub(crate) discarded: Vec<u64>,
     /// The leaf that was used last, and where, and its table.
@@ -108,6 +110,7 @@ impl TxnSession {
             company: Company::new(),
             reads: UnlockedReads::default(),
             absolute: false,
+            first_unnamed_delete: Lsn::ZERO,
             discarded: Vec::new(),
             finger: None,
         }
@@ -126,15 +129,6 @@ impl TxnSession {
     #[inline]
     pub(crate) fn has_records(&self) -> bool {
         self.chain.last != Lsn::ZERO
-    }
-
-    /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their pages.
-    #[inline]
-    pub(crate) fn purge_discarded(&mut self) {
-        if !self.discarded.is_empty() {
-            let mut discarded = std::mem::take(&mut self.discarded);
-            self.core().long_values().purge_long_values(self, &mut discarded);
-        }
     }
 
     /// Lets checkpoints know of the records so far, in the middle of a long change.
@@ -312,14 +306,21 @@ impl Session for TxnSession {
         tag != Lsn::ZERO && !core.log.is_durable(tag)
     }
 
-    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named; the deletes of others are over then.
-    /// A chunk of a long value is never named.
+    /// BTREE-14: of what it has deleted itself under a lock on the whole table no key is named, and while it has that lock nobody else
+    /// has deleted anything; but reconnaissance locks no table. A chunk of a long value is never named.
     fn may_purge(&self, table: TableId, leaf: Lsn) -> bool {
         if table == TableId::OVERFLOW {
             return self.core().is_settled(leaf);
         }
-        let first = self.chain.first;
-        first == Lsn::ZERO || leaf < first || !self.covered(table, Mode::XN)
+        let own = self.first_unnamed_delete;
+        (own == Lsn::ZERO || leaf < own) && !matches!(self.protocol, Protocol::Reconnaissance(_))
+    }
+
+    #[inline]
+    fn deleted(&mut self, table: TableId, lsn: Lsn) {
+        if self.first_unnamed_delete == Lsn::ZERO && self.covered(table, Mode::XN) {
+            self.first_unnamed_delete = lsn;
+        }
     }
 
     fn discards(&mut self, long_value: u64) {

@@ -291,6 +291,12 @@ fn what_is_deleted_has_room_to_come_back() {
         for number in 0..rows {
             assert!(open.delete(&table, &number.to_be_bytes()).unwrap());
         }
+        // Who only finds out what it is going to lock has locked no table.
+        let mut looks = begin(&engine);
+        looks.begin_reconnaissance();
+        assert!(scan(&mut looks, &table).unwrap().is_empty());
+        looks.end_reconnaissance();
+        looks.rollback().unwrap();
         disk.set_free_space(Some(0));
         // Each takes a page, and next to nothing of the log.
         let full = (0..).find_map(|number| engine.create_table(&format!("other {number}"), b"").err());
