@@ -41,11 +41,6 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens or makes a file.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// The path by which `path` is found whatever the working directory of the process becomes. A disk without one has no other.
-    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
-        Ok(path.to_owned())
-    }
-
     /// Makes a directory for the owner alone (0700). No error when it is there.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 

@@ -73,8 +73,6 @@ impl Engine {
     /// Opens the database in a directory, recovers it from a crash, or makes it when there is none (and the options say
     /// so). Whatever is no database of ours is left as it is.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: &EngineOptions) -> Result<Arc<Engine>> {
-        let directory =
-            &disk.absolute(directory).map_err(StorageError::io("open the database", directory))?;
         let opened = if options.read_only {
             let overlay: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::clone(&disk), READ_ONLY_BYTES));
             open::open(&overlay, directory, options)?

@@ -101,10 +101,6 @@ impl Disk for Overlay {
         Ok(file)
     }
 
-    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
-        self.under.absolute(path)
-    }
-
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let mut names = self.names.lock();
         if !self.is_there(&names, path)? {

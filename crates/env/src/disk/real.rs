@@ -97,10 +97,6 @@ impl Disk for RealDisk {
         Ok(Arc::new(RealFile { file, owner: Owner::here(), past_cache }))
     }
 
-    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
-        std::path::absolute(path)
-    }
-
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Ok(()) => fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE)),

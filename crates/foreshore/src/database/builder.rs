@@ -86,7 +86,8 @@ impl Builder {
         self
     }
 
-    /// Opens the database in this directory. A relative path counts from where the working directory is now.
+    /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a process that changes its
+    /// working directory meanwhile gives an absolute one.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
         self.options.check()?;
