@@ -92,11 +92,13 @@ pub enum Fault {
     ReleaseForgotten,
     /// Recovery undoes what is prepared, too.
     PreparedUndone,
+    /// A dropped table's commit does not wait for the log.
+    DropUnflushed,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 42] = [
+    pub const ALL: [Fault; 43] = [
         Fault::LogUnsynced,
         Fault::LogSyncErrorIgnored,
         Fault::CommitUnflushed,
@@ -139,6 +141,7 @@ impl Fault {
         Fault::RingToldEarly,
         Fault::ReleaseForgotten,
         Fault::PreparedUndone,
+        Fault::DropUnflushed,
     ];
 
     /// The fault's name, as it stands in the source.

@@ -9,6 +9,7 @@ mod hand;
 mod judge;
 mod last_act;
 mod plan;
+mod scratch;
 mod server;
 
 use foreshore::{Database, Error};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use client::{Client, Outcome, Shared, is_usual};
 use hand::Hand;
+use judge::Said;
 use plan::{End, Life, Plan};
 
 /// The longest that a run may take, in virtual time: long waits for locks are part of it.
@@ -149,9 +151,9 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
         prepare(life, &disk, seed);
         let outcomes = work(plan, seed, number, &db, &shared);
         let locks = !changes.without_locking;
-        let mut attempts = Vec::new();
-        let prepares = plan.prepares.then_some((&*shared.order, &mut attempts));
-        let open = last_act::play(life, hand(plan, seed, number, plan.threads), &db, &disk, prepares);
+        let mut said = Said::default();
+        let hand = hand(plan, seed, number, plan.threads);
+        let open = last_act::play(life, hand, &db, &disk, plan.prepares, &shared.order, &mut said);
         // A power failure that is only threatened, or comes now, excuses nobody.
         let failed = disk.met().iter().any(|(met, ..)| *met != Met::ShortRead);
         let closed = end(&db, life, &disk);
@@ -167,7 +169,8 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
             if let Some(error) = outcome.error.filter(|error| locks && is_forbidden(error, failed)) {
                 return Err(format!("life {number}, which ends by {:?}: {error}", life.end));
             }
-            attempts.extend(outcome.attempts);
+            said.attempts.extend(outcome.attempts);
+            said.drops.extend(outcome.drops);
         }
         if let (End::Closed, Err(error)) = (life.end, &closed) {
             return Err(format!("closing life {number} on a disk without fault: {error}"));
@@ -176,7 +179,8 @@ fn live(plan: &Plan, seed: u64, changes: &Changes, score: &mut Score) -> Result<
             disk = crashed_opening(plan, &plan.left(&disk, life), number, life.mode)?;
         }
         disk = plan.left(&disk, life);
-        let judged = judge::judge(plan, &disk, attempts, state, closed.is_ok(), locks, score);
+        said.closed = closed.is_ok();
+        let judged = judge::judge(plan, &disk, said, state, locks, score);
         state = judged.map_err(|why| format!("after life {number}, which ended by {:?}: {why}", life.end))?;
     }
     Ok(())
@@ -232,6 +236,7 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
                     prepares: plan.prepares,
                     checkpoint_every: plan.checkpoint_every,
                     attempts: Vec::new(),
+                    drops: Vec::new(),
                     tickets: Vec::new(),
                     submitted: Vec::new(),
                 };
@@ -242,7 +247,7 @@ fn work(plan: &Plan, seed: u64, life: usize, db: &Database, shared: &Shared) -> 
     });
     outcomes.extend(match served {
         Some(Ok(served)) => served.wait(),
-        Some(Err(error)) => vec![Outcome { attempts: Vec::new(), error: Some(error), wrong: None }],
+        Some(Err(error)) => vec![Outcome { error: Some(error), ..Outcome::default() }],
         None => Vec::new(),
     });
     outcomes

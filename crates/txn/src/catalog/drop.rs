@@ -8,6 +8,7 @@
 use foreshore_base::{PageId, StorageError, TableId};
 use foreshore_btree::{Session, TreeError};
 use foreshore_env::{
+    sabotage::{Fault, planted},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -75,7 +76,9 @@ fn try_drop_table(engine: &Arc<Engine>, name: &str, deadline: Option<Instant>) -
     let lsn = txn.append_commit()?;
     txn.finished = true;
     // No early release: nobody shall find the name free, and then the table again after a crash.
-    core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+    if !planted(Fault::DropUnflushed) {
+        core.log.flush(lsn).map_err(|cause| TxnError::OutcomeUnknown { cause })?;
+    }
     core.catalog.set_dropped(&table);
     txn.session.owner.release_all(Some(lsn));
     core.stats.count(Event::Commit);

@@ -17,6 +17,7 @@ use super::{
     attempt::{Attempt, Run, Told, refusal, told, unprepared},
     hand::Hand,
     plan::{Way, Ways},
+    scratch::{self, Drop},
 };
 
 pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
@@ -25,8 +26,6 @@ pub(super) type Bytes<'b> = TableDefinition<'static, &'b [u8], &'b [u8]>;
 pub(super) const TABLES: [&str; 3] = ["one", "two", "ledger"];
 /// The number of the table of rows.
 pub(super) const LEDGER: u32 = 2;
-/// A table that comes and goes, outside of the history.
-pub(super) const SCRATCH: &str = "scratch";
 /// What the row in the ledger says.
 pub(super) const WRITTEN: &[u8] = b"committed";
 /// Commits of a pipeline that are waited for together.
@@ -65,6 +64,8 @@ pub(super) struct Client<'s> {
     /// Of so many transactions one is a checkpoint.
     pub(super) checkpoint_every: u64,
     pub(super) attempts: Vec<Attempt>,
+    /// What it did to drop the table that comes and goes.
+    pub(super) drops: Vec<Drop>,
     /// Commits on their way to the disk, with their places among the attempts.
     pub(super) tickets: Vec<(usize, CommitTicket)>,
     /// Transactions that threads of the database run, oldest first.
@@ -72,8 +73,10 @@ pub(super) struct Client<'s> {
 }
 
 /// What a client leaves.
+#[derive(Default)]
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
+    pub(super) drops: Vec<Drop>,
     /// What made it stop before its end.
     pub(super) error: Option<Error>,
     /// What must not be, whatever the disk does.
@@ -119,7 +122,7 @@ impl Client<'_> {
             let ended = self.wait_for_oldest();
             settled = settled.and(ended.or_else(|why| if is_usual(&why) { Ok(()) } else { Err(why) }));
         }
-        Outcome { attempts: self.attempts, error: error.or(settled.err()), wrong }
+        Outcome { attempts: self.attempts, drops: self.drops, error: error.or(settled.err()), wrong }
     }
 
     fn options(&mut self) -> TransactOptions {
@@ -228,7 +231,7 @@ impl Client<'_> {
     /// A transaction that gets its locks first.
     fn planned(&mut self, serial: u64) -> Result<()> {
         let options = TransactOptions { execution: Some(Execution::Planned), ..self.options() };
-        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options));
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options), Acts::Anyhow);
         let result = self.db.transact_with(&options, body);
         self.note(&run, result)
     }
@@ -236,7 +239,7 @@ impl Client<'_> {
     /// A transaction that threads of the database run, beside others of this client.
     fn submit(&mut self, serial: u64) -> Result<()> {
         let options = self.options();
-        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options));
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options), Acts::Anyhow);
         let submitted = self.db.plan().options(options).submit(body)?;
         self.submitted.push((submitted, run));
         if self.submitted.len() > self.hand.random.below(SUBMITTED) as usize {
@@ -302,16 +305,12 @@ impl Client<'_> {
     /// Fills the table that comes and goes, or drops it.
     fn scratch(&mut self, serial: u64) -> Result<()> {
         if self.hand.random.below(3) == 0 {
-            return self.db.drop_table(SCRATCH).map(|_| ());
+            return scratch::remove(&self.db, &self.shared.order, &mut self.drops);
         }
-        let scratch = Bytes::new(SCRATCH);
-        let keys: Vec<(Vec<u8>, Vec<u8>)> =
-            (0..12).map(|_| (self.hand.key(), self.hand.value(serial))).collect();
         let options = self.options();
-        let result = self.db.transact_with(&options, |tx| {
-            keys.iter().try_for_each(|(key, value)| tx.put(scratch, &key[..], &value[..]).map(|_| ()))
-        });
-        match result {
+        let (body, run) = body(&mut self.hand, &self.shared.order, serial, told(&options), Acts::InScratch);
+        let result = self.db.transact_with(&options, body);
+        match self.note(&run, result) {
             // It was dropped meanwhile.
             Err(Error::NoSuchTable { .. }) => Ok(()),
             result => result,
@@ -331,18 +330,28 @@ pub(super) fn options(hand: &mut Hand) -> TransactOptions {
     }
 }
 
+/// What a transaction that is a function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acts {
+    /// Any operations, in the tables that stay.
+    Anyhow,
+    /// It fills the table that comes and goes.
+    InScratch,
+}
+
 /// A transaction that is a function: what it does in each of its runs, and where it leaves what that was.
 pub(super) fn body(
     hand: &mut Hand,
     order: &Arc<AtomicU64>,
     serial: u64,
     told: Told,
+    acts: Acts,
 ) -> (impl FnMut(&mut Transaction) -> Result<()> + Send + use<>, Run) {
     let mut drawn = hand.clone();
     // The next one draws other numbers.
     hand.random.next_u64();
     drawn.random.next_u64();
-    let reads_only = drawn.random.below(4) == 0;
+    let reads_only = drawn.random.below(4) == 0 && acts == Acts::Anyhow;
     let row = (!reads_only).then(|| format!("{}-{}-{serial}", hand.life, hand.number).into_bytes());
     let run = Run { last: Arc::default(), committed: told };
     let (last, order) = (Arc::clone(&run.last), Arc::clone(order));
@@ -350,8 +359,13 @@ pub(super) fn body(
         *last.lock() = None;
         let mut hand = drawn.clone();
         let (mut ops, mut savepoints) = (Vec::new(), Vec::new());
-        for _ in 0..=hand.random.below(6) {
-            hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
+        match acts {
+            Acts::Anyhow => {
+                for _ in 0..=hand.random.below(6) {
+                    hand.operation(tx, &mut ops, &mut savepoints, reads_only, serial)?;
+                }
+            }
+            Acts::InScratch => scratch::fill(tx, &mut hand, &mut ops, serial)?,
         }
         if let Some(row) = &row {
             let inserted = tx.insert(table(LEDGER), &row[..], WRITTEN)?;

@@ -18,8 +18,9 @@ use foreshore_testkit::{
 use super::{
     Score,
     attempt::{Attempt, Told},
-    client::{Bytes, SCRATCH, TABLES, is_usual, table},
+    client::{Bytes, TABLES, is_usual, table},
     plan::Plan,
+    scratch::{self, Drop, Lifetimes},
 };
 
 /// How often `verify` is tried while others are in its way, and the rest between two attempts.
@@ -30,37 +31,58 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The number of the ledger.
 const LEDGER: usize = 2;
 
-type Table = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Table = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Opens and judges; `before` is what the last judgement found. `closed`: the life ended in good order.
+/// A table that the judge writes to, outside of the history.
+const BESIDE: &str = "beside";
+
+/// What those who worked in a life were told.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) attempts: Vec<Attempt>,
+    /// Of the table that comes and goes.
+    pub(super) drops: Vec<Drop>,
+    /// The life ended in good order.
+    pub(super) closed: bool,
+}
+
+/// Opens and judges; `before` is what the last judgement found.
 pub(super) fn judge(
     plan: &Plan,
     disk: &FaultyDisk,
-    mut attempts: Vec<Attempt>,
+    mut said: Said,
     before: State,
-    closed: bool,
     locks: bool,
     score: &mut Score,
 ) -> std::result::Result<State, String> {
     let db = open(plan, disk)?;
-    decide(&db, &mut attempts)?;
+    decide(&db, &mut said.attempts)?;
     // Without locks trees may be damaged, too; what is asked then is whether the history shows it.
     if locks {
         sound(&db)?;
     }
     let found = tables(&db)?;
-    let state = history(attempts, before, closed, &found[LEDGER], score)?;
+    let mut lives = Lifetimes::new(&before);
+    let mut state = history(said.attempts, before, said.closed, &found[LEDGER], &mut lives, score)?;
     for (number, (name, found)) in (0..).zip(TABLES.iter().zip(&found)) {
-        let rows = state.range((number, vec![])..(number + 1, vec![]));
-        let expected: Table = rows.map(|((_, key), value)| (key.clone(), value.clone())).collect();
-        if *found != expected {
-            return Err(format!("table {name} {}", difference(found, &expected)));
+        compare(name, found, number, &state)?;
+    }
+    let scratch = scratch::found(&db).map_err(|error| format!("reading table scratch: {error}"))?;
+    if locks {
+        lives.judge(&said.drops, scratch.as_ref().map(|(number, _)| *number))?;
+        if let Some((number, rows)) = &scratch {
+            compare("scratch", rows, *number, &state)?;
         }
     }
+    state.retain(|(table, _), _| {
+        (*table as usize) < TABLES.len() || scratch.as_ref().is_some_and(|(number, _)| number == table)
+    });
     db.close().map_err(|error| format!("closing: {error}"))?;
     drop(db);
     let again = open(plan, disk)?;
-    if tables(&again)? != found {
+    let again_scratch =
+        scratch::found(&again).map_err(|error| format!("reading table scratch again: {error}"))?;
+    if tables(&again)? != found || again_scratch != scratch {
         return Err("opened once more, it holds something else".to_owned());
     }
     again.close().map_err(|error| format!("closing once more: {error}"))?;
@@ -114,11 +136,11 @@ fn decide(db: &Database, attempts: &mut [Attempt]) -> std::result::Result<(), St
     Ok(())
 }
 
-/// Writes long values into the table that comes and goes.
+/// Writes long values into a table of its own.
 fn write_beside(db: &Database) -> std::result::Result<(), String> {
     let options = TransactOptions { deadline: Some(PATIENCE), ..TransactOptions::default() };
     let written = db.transact_with(&options, |tx| {
-        (0..3_u8).try_for_each(|key| tx.put(Bytes::new(SCRATCH), &[key][..], &[b'-'; 4000][..]).map(drop))
+        (0..3_u8).try_for_each(|key| tx.put(Bytes::new(BESIDE), &[key][..], &[b'-'; 4000][..]).map(drop))
     });
     match written {
         Err(error) if !is_usual(&error) && !matches!(error, Error::LogFull { .. }) => {
@@ -155,6 +177,7 @@ fn history(
     before: State,
     closed: bool,
     ledger: &Table,
+    lives: &mut Lifetimes,
     score: &mut Score,
 ) -> std::result::Result<State, String> {
     let ledger: BTreeSet<&[u8]> = ledger.iter().map(|(row, _)| &row[..]).collect();
@@ -174,6 +197,7 @@ fn history(
             }
             (true, _) => {
                 score.there += 1;
+                lives.note(&attempt);
                 history.record(attempt.position, attempt.ops);
             }
             (false, Told::Refused) => {}
@@ -181,6 +205,13 @@ fn history(
         }
     }
     history.replay_onto(before).map_err(|anomaly| anomaly.to_string())
+}
+
+/// What is found in a table is what the commits have made of it.
+fn compare(name: &str, found: &Table, number: u32, state: &State) -> std::result::Result<(), String> {
+    let rows = state.range((number, vec![])..).take_while(|((table, _), _)| *table == number);
+    let expected: Table = rows.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+    if *found == expected { Ok(()) } else { Err(format!("table {name} {}", difference(found, &expected))) }
 }
 
 /// The first row in which two tables differ.

@@ -1,6 +1,6 @@
 //! What happens in some lives when the clients are done: a transaction has changed something, and stays open, or prepared, over a
 //! checkpoint to the end of the life, which comes by a power failure in that checkpoint or behind it, or by closing. One that is prepared
-//! has deleted a long value that was new, and now and then there is no checkpoint.
+//! has deleted a long value that was new, and now and then there is no checkpoint. Or a table is dropped, and the power fails.
 //!
 //! Chance alone rarely makes it so. Clients' transactions are short, and what one logs behind a checkpoint tells recovery of
 //! it, whether the checkpoint did or not.
@@ -13,27 +13,39 @@ use super::{
     attempt::{Attempt, Told, refusal, unprepared},
     client::{LEDGER, WRITTEN, table},
     hand::Hand,
+    judge::Said,
     plan::{End, Life},
+    scratch,
 };
 
 /// Operations of the transaction.
 const OPERATIONS: u64 = 6;
+/// In one act of so many a table is dropped.
+const DROPS_EVERY: u64 = 5;
 /// The key of the long value, which clients do not use.
 const KEY: &[u8] = b"last";
 
 /// A last act, if the life has one; gives the transaction that is open. `prepares`: every other one is prepared instead, with a place in
-/// the order of commits; it and what it deletes are among the attempts.
+/// the order of commits; it and what it deletes are among the attempts of `said`.
 pub(super) fn play(
     life: &Life,
     hand: Hand,
     db: &Database,
     disk: &FaultyDisk,
-    prepares: Option<(&AtomicU64, &mut Vec<Attempt>)>,
+    prepares: bool,
+    order: &AtomicU64,
+    said: &mut Said,
 ) -> Result<Option<Transaction>> {
     let (Some(at), End::Power(_) | End::Closed) = (life.last_act, life.end) else { return Ok(None) };
-    let open = match prepares.filter(|_| at % 2 == 0) {
-        None => Some(change(hand, db)?.0),
-        Some((order, attempts)) => {
+    if at % DROPS_EVERY == 0 && life.end != End::Closed {
+        let removed = scratch::remove(db, order, &mut said.drops);
+        disk.crash();
+        return removed.map(|()| None);
+    }
+    let attempts = &mut said.attempts;
+    let open = match prepares && at % 2 == 0 {
+        false => Some(change(hand, db)?.0),
+        true => {
             let name = |part: &str| format!("{}-{}-{part}", hand.life, hand.number).into_bytes();
             let rows = [name("long"), name("last")];
             write(db, rows[0].clone(), order, attempts)?;

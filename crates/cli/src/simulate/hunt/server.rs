@@ -8,7 +8,7 @@ use foreshore_env::sync::{Arc, Mutex, atomic::AtomicU64};
 
 use super::{
     attempt::{Attempt, Run, Told, refusal, told},
-    client::{Outcome, Shared, body, is_usual, options, table},
+    client::{Acts, Outcome, Shared, body, is_usual, options, table},
     hand::Hand,
     plan,
 };
@@ -48,7 +48,7 @@ impl Procedure for Server {
         self.left = self.left.checked_sub(1)?;
         let options = TransactOptions { read_mode: Some(self.read_mode), ..options(&mut self.hand) };
         self.durability = options.durability;
-        let (body, run) = body(&mut self.hand, &self.order, self.serial, told(&options));
+        let (body, run) = body(&mut self.hand, &self.order, self.serial, told(&options), Acts::Anyhow);
         self.serial += 1;
         self.body = Some(Box::new(body));
         self.notes.lock().run = Some(run);
@@ -136,7 +136,8 @@ impl Served {
                     Err(error) => _ = notes.error.get_or_insert(error),
                 }
             }
-            Outcome { attempts: notes.attempts, error: notes.error.or_else(|| lost.take()), wrong: None }
+            let error = notes.error.or_else(|| lost.take());
+            Outcome { attempts: notes.attempts, error, ..Outcome::default() }
         };
         self.notes.iter().map(outcome).collect()
     }
