@@ -228,6 +228,7 @@ impl Backup<'_> {
                 return Err(self.stopped("it was cancelled"));
             }
         }
+        self.core.pool.check_file_end()?;
         // The last pages may have left one.
         file.set_len(done * PAGE_BYTES as u64).map_err(StorageError::io("extend", &path))?;
         file.sync().map_err(StorageError::io("sync", &path))?;

@@ -21,7 +21,7 @@ impl BufferPool {
     }
 
     /// Reads pages from `first` on, as many as `bytes` has room for and the file has, as the file has them; gives how many.
-    /// All are sound (PAGE-6) or nobody's; nobody's are zeros if they are not sound.
+    /// All are sound (PAGE-6) or nobody's; nobody's are zeros if they are not sound. See [`BufferPool::check_file_end`], too.
     ///
     /// # Errors
     /// `Corrupted` for a page in use that stays unsound; `Io`.
@@ -45,20 +45,25 @@ impl BufferPool {
             // The header page shows no record's change.
             let newest = if id.is_some() { self.log.tail() } else { Lsn::MAX };
             let Err(damage) = self.seal.check(page, id, newest) else { return Ok(()) };
-            if page.iter().all(|&byte| byte == 0) || (id.is_some() && !self.is_allocated(id)?) {
-                // It may be in use in memory; then the log has all of it.
+            if id.is_some() && !self.is_allocated(id)? {
+                // Whoever takes it now has all of it in the log.
                 page.fill(0);
                 return Ok(());
             }
+            // A new page may be in memory alone: nothing of it is on its way to the file, so nothing is waited for.
+            let is_blank = page.iter().all(|&byte| byte == 0);
+            if (is_blank || attempt == ATTEMPTS) && self.copy_from_memory(id, page).is_ok() {
+                return Ok(());
+            }
             if attempt == ATTEMPTS {
-                return self.copy_from_memory(id, page).map_err(|_| damage);
+                return Err(damage);
             }
             attempt += 1;
             thread::sleep(PAUSE);
         }
     }
 
-    /// A page that rots in the file may be whole in memory.
+    /// A page that rots in the file, or is not there yet, may be whole in memory.
     #[cold]
     fn copy_from_memory(&self, id: PageId, page: &mut [u8; PAGE_BYTES]) -> Result<()> {
         let mut copy = self.shared(id)?.words().snapshot();

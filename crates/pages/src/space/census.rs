@@ -59,6 +59,30 @@ impl BufferPool {
         Ok(free)
     }
 
+    /// Whether the file ends before a page that is marked as in use, as one does that was cut.
+    ///
+    /// # Errors
+    /// `Corrupted` then, with the first such page.
+    pub fn check_file_end(&self) -> Result<()> {
+        let span = self.space.span;
+        let start = (self.page_count() - 1) / span * span;
+        let bitmap = self.bitmap_shared(PageId(start as u32))?.words().snapshot();
+        // Asked behind the look at the bits: the file has grown before a page behind its old end is marked.
+        let pages = self.page_count();
+        let is_used = |page: &u64| {
+            let index = (page - start) as usize;
+            bitmap.0[PAGE_HEADER_BYTES + index / 8] >> (index % 8) & 1 != 0
+        };
+        match (pages.min(start + span)..start + span).find(is_used) {
+            Some(page) => {
+                let detail =
+                    format!("it is in use, but the file ends before it: it has {pages} pages, and was cut");
+                Err(StorageError::corrupt_page(PageId(page as u32), detail))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Visits the pages that are marked as in use, in order, but for the header page and the bitmap pages. Exact when
     /// nobody allocates meanwhile.
     ///

@@ -7,7 +7,7 @@ use std::{
 
 use foreshore_base::{CorruptionSite, StorageError};
 use foreshore_env::{
-    disk::Disk,
+    disk::{Disk, OpenMode},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -271,6 +271,43 @@ fn damage_is_told_and_not_copied() {
         }
     }
     assert!(damaged > 2, "{damaged} pages");
+}
+
+/// Nor is a page in use of which the file has nothing but zeros, or that lies behind the end of a file that was cut.
+#[test]
+fn what_was_erased_is_told_and_not_copied() {
+    let disk = FaultyDisk::new();
+    let (engine, table) = made(&disk);
+    (0..300).for_each(|number| write(&engine, &table, number));
+    engine.close().unwrap();
+    let data = directory().join("data");
+    let bytes = disk.read_file(&data).unwrap();
+    let kind = |page: usize| bytes[page * 8192 + 21];
+    let in_use = (1..bytes.len() / 8192).filter(|&page| kind(page) != 0);
+    let is_copied = |left: &FaultyDisk, what: &str| {
+        let Ok(engine) = open(left) else { return false };
+        let copied = match engine.backup(target(), &mut go_on) {
+            Err(TxnError::Storage(StorageError::Corrupted { .. })) => return false,
+            copied => copied.is_ok(),
+        };
+        assert!(copied, "{what}");
+        assert_sound(&open_target(left, target()).unwrap(), what);
+        true
+    };
+    let (mut copied, mut told) = (0, 0);
+    for page in in_use.step_by(7) {
+        let left = disk.after_crash(CrashMode::KeepAll);
+        let file = left.open(&data, OpenMode::ReadWrite).unwrap();
+        file.write_all_at(&[0; 8192], page as u64 * 8192).unwrap();
+        if is_copied(&left, &format!("page {page} is zeros")) { copied += 1 } else { told += 1 }
+    }
+    assert!(told > 2 && told > copied, "{told} told, {copied} copied: of pages that nobody uses any more");
+    for keep in [1, 2] {
+        let left = disk.after_crash(CrashMode::KeepAll);
+        let pages = bytes.len() / 8192 / 8 * keep / 3 * 8;
+        left.open(&data, OpenMode::ReadWrite).unwrap().set_len(pages as u64 * 8192).unwrap();
+        assert!(!is_copied(&left, "cut"), "a file that was cut to {pages} pages");
+    }
 }
 
 /// TXN-31: who writes is not stopped by a backup that takes its time.
