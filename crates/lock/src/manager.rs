@@ -84,6 +84,11 @@ impl LockManager {
         manager
     }
 
+    /// See [`LockOptions::max_locks_per_transaction`].
+    pub fn max_locks_per_transaction(&self) -> usize {
+        self.max_locks_per_transaction
+    }
+
     /// The name under which a key is locked.
     ///
     /// # Errors

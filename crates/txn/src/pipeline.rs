@@ -4,7 +4,8 @@
 //! read and written so far depends on. Where they are not, the next transaction goes on with the locks of those before it,
 //! which are not in its way, until the flush (Kimura et al. 2012, §4.3): the longer a pipeline, the more it locks. The paper
 //! flushes when a pipeline has reached its length or when one of its transactions is a deadlock's victim; here the flush is
-//! also asked for at every commit, and an idle pipeline gives its locks back when it is through.
+//! also asked for at every commit, and an idle pipeline gives its locks back when it is through. It is also waited for when the locks of a
+//! pipeline are half as many as a transaction may have.
 //!
 //! TXN-13: a transaction of a pipeline is answered for no earlier than those before it: its ticket covers what they depend on
 //! (the inheritance of the maximal tag, Kimura et al. 2012, §5.3).
@@ -67,7 +68,7 @@ impl Pipeline {
         if self.shared.lock().open {
             return Err(TxnError::PipelineBusy);
         }
-        if self.length() >= core.pipeline_length {
+        if self.length() >= core.pipeline_length || self.shared.holds_many_locks(core) {
             self.flush()?;
         }
         let (owner, completed) = self.shared.begin(core);
@@ -138,6 +139,12 @@ impl Place {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// Whether the locks between two transactions leave the next one half of what it may have, or less.
+    fn holds_many_locks(&self, core: &Core) -> bool {
+        let most = core.locks.max_locks_per_transaction();
+        self.lock().owner.as_ref().is_some_and(|owner| owner.lock_count() > most / 2)
     }
 
     /// A transaction begins: gives it the locks of those before it, and says how many they are.

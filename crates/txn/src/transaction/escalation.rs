@@ -47,10 +47,12 @@ impl Entered {
 }
 
 impl Escalation {
-    /// `locks` on one table, `bytes` for all locks; 0: never.
-    pub(super) fn new(locks: usize, bytes: usize) -> Escalation {
+    /// `locks` on one table, `bytes` for all locks; 0: never. `inherited`: locks that it has from those before it in its pipeline, which do
+    /// not count.
+    pub(super) fn new(locks: usize, bytes: usize, inherited: usize) -> Escalation {
         let or_never = |limit: usize| if limit == 0 { usize::MAX } else { limit };
-        Escalation { locks: or_never(locks), total: or_never(bytes).div_ceil(LOCK_BYTES) }
+        let total = or_never(bytes).div_ceil(LOCK_BYTES).saturating_add(inherited);
+        Escalation { locks: or_never(locks), total }
     }
 
     /// A lock on a key of a table was granted. Returns whether an escalation is due.

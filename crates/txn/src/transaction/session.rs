@@ -91,7 +91,7 @@ impl TxnSession {
         let waiting = Waiting::default();
         let core = engine.core();
         let endable = core.log_full == LogFullPolicy::EndOldest;
-        let escalation = Escalation::new(core.escalation_locks, core.escalation_bytes);
+        let escalation = Escalation::new(core.escalation_locks, core.escalation_bytes, owner.lock_count());
         TxnSession {
             owner,
             engine,
@@ -212,7 +212,9 @@ impl TxnSession {
         }
     }
 
-    fn note_intent(&mut self, table: TableId, mode: IntentMode) {
+    fn note_intent(&mut self, table: TableId, wanted: IntentMode) {
+        // Those before it in its pipeline may have left it a stronger one.
+        let mode = self.owner.held_intent(table).unwrap_or(wanted);
         match self.intents.iter_mut().find(|entered| entered.table == table) {
             Some(entered) => entered.mode = mode,
             None => self.intents.push(Entered::new(table, mode, &self.escalation)),

@@ -18,8 +18,8 @@ use foreshore_env::{
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
-    BeginOptions, CommitTicket, Durability, EarlyLockRelease, Engine, EngineOptions, LockError, LockOptions,
-    Pipeline, TableInfo, Txn, TxnError, VictimPolicy,
+    BeginOptions, CommitTicket, Durability, EarlyLockRelease, Engine, EngineOptions, IntentMode, LockError,
+    LockOptions, Pipeline, TableInfo, Txn, TxnError, VictimPolicy,
 };
 
 use crate::{assert_sound, begin, directory, get, is_poisoned, open_with, probe::Probe, put, tiny};
@@ -546,4 +546,43 @@ fn a_crash_takes_the_newest_of_a_pipeline_and_none_that_was_acknowledged() {
         tickets.lock().clear();
         assert!(crashes.load(Ordering::Relaxed) > 10, "{release:?}: too few to prove much");
     }
+}
+
+/// The locks of those before it count for no transaction: neither for what one may have, nor for what is reason to lock a table.
+#[test]
+fn a_long_pipeline_runs_out_of_no_locks() {
+    let mut options = kind(EarlyLockRelease::Off);
+    options.locks.max_locks_per_transaction = 100;
+    options.escalation_bytes = 20 * 72;
+    let (disk, engine, table) = made(&options);
+    disk.set_sync_delay(Duration::from_millis(5));
+    let mut pipeline = engine.pipeline();
+    for number in 0..1000_u64 {
+        drop(step(&mut pipeline, &table, &number.to_be_bytes(), b"value"));
+    }
+    assert_eq!(engine.stats().locks.escalations, 0);
+    pipeline.flush().unwrap();
+    assert!(is_free(&engine, &table, &7_u64.to_be_bytes()));
+    assert_sound(&engine, "pipeline");
+}
+
+/// What one of its transactions has locked as a whole the next one need not lock by keys.
+#[test]
+fn a_table_that_a_pipeline_has_is_known_to_its_next_transaction() {
+    let mut options = kind(EarlyLockRelease::Off);
+    options.locks.max_locks_per_transaction = 10;
+    let (disk, engine, table) = made(&options);
+    disk.hold_syncs(true);
+    let mut pipeline = engine.pipeline();
+    let mut txn = next(&mut pipeline);
+    txn.lock_table(&table, IntentMode::X).unwrap();
+    txn.put(&table, b"a", b"1").unwrap();
+    let first = txn.commit_pipelined().unwrap();
+    let mut txn = next(&mut pipeline);
+    let put = (0..20_u64).try_for_each(|number| txn.put(&table, &number.to_be_bytes(), b"value").map(drop));
+    disk.hold_syncs(false);
+    put.unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    first.wait().unwrap();
+    assert_sound(&engine, "whole");
 }
