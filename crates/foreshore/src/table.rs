@@ -6,12 +6,13 @@ pub(crate) mod types;
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use foreshore_base::{key::Key, limits::MAX_TABLE_NAME_BYTES};
-use foreshore_txn::{IntentMode, TableInfo, Txn};
+use foreshore_txn::{IntentMode, TableInfo};
 
 use crate::{
     database::Inner,
     error::{Error, Result},
     nested,
+    transaction::{Asker, fail},
     value::Value,
 };
 pub(crate) use cache::{CachedTable, Recent, TableCache};
@@ -106,7 +107,7 @@ impl Inner {
     pub(crate) fn table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<&Txn>,
+        asker: Option<Asker<'_>>,
     ) -> Result<Cow<'_, CachedTable>> {
         self.table_again(definition, asker, &mut None)
     }
@@ -116,7 +117,7 @@ impl Inner {
     pub(crate) fn table_again<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<&Txn>,
+        asker: Option<Asker<'_>>,
         recent: &mut Option<Recent>,
     ) -> Result<Cow<'_, CachedTable>> {
         if let Some(last) = *recent
@@ -139,7 +140,7 @@ impl Inner {
     fn open_table<K: Key, V: Value>(
         &self,
         definition: &TableDefinition<'_, K, V>,
-        asker: Option<&Txn>,
+        asker: Option<Asker<'_>>,
     ) -> Result<Cow<'_, CachedTable>> {
         let name = definition.name;
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
@@ -153,7 +154,7 @@ impl Inner {
         Ok(self.tables.remember(info))
     }
 
-    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<&Txn>) -> Result<TableInfo> {
+    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<Asker<'_>>) -> Result<TableInfo> {
         let limit = |what, limit: usize, got: usize| {
             Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
         };
@@ -170,11 +171,16 @@ impl Inner {
             return limit("the number of lines of the name of a type of keys", 1, key.split('\n').count());
         }
         let meta = types::join(key, value);
-        let made = match asker {
-            Some(txn) => txn.create_table(name, meta.as_bytes()),
-            None => self.engine.create_table_within(name, meta.as_bytes(), nested::lock_timeout()),
-        };
-        made.map_err(|error| Error::from_operation(error, self))
+        match asker {
+            Some(Asker { txn, victim }) => {
+                let made = txn.create_table(name, meta.as_bytes());
+                made.map_err(|error| fail(self, victim, error))
+            }
+            None => {
+                let made = self.engine.create_table_within(name, meta.as_bytes(), nested::lock_timeout());
+                made.map_err(|error| Error::from_operation(error, self))
+            }
+        }
     }
 
     pub(crate) fn create_table(

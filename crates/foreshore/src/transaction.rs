@@ -140,7 +140,11 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
+        let table = self.database.table_again(
+            &table,
+            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
+            &mut self.recent,
+        )?;
         self.txn
             .get(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -155,7 +159,11 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
+        let table = self.database.table_again(
+            &table,
+            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
+            &mut self.recent,
+        )?;
         self.txn
             .get_for_update(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -215,7 +223,11 @@ impl Transaction {
     ) -> Result<bool> {
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
-        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
+        let table = self.database.table_again(
+            &table,
+            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
+            &mut self.recent,
+        )?;
         operation(&mut self.txn, &table.info, &self.key, &self.value)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -224,7 +236,11 @@ impl Transaction {
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
+        let table = self.database.table_again(
+            &table,
+            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
+            &mut self.recent,
+        )?;
         self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
@@ -234,7 +250,11 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        let table = self.database.table_again(&table, Some(&self.txn), &mut self.recent)?;
+        let table = self.database.table_again(
+            &table,
+            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
+            &mut self.recent,
+        )?;
         self.txn
             .lock_table(&table.info, lock.mode())
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -296,9 +316,16 @@ impl Transaction {
     }
 }
 
+/// A transaction that needs a table.
+pub(crate) struct Asker<'t> {
+    pub(crate) txn: &'t mut Txn,
+    /// The deadlock that it was the victim of.
+    pub(crate) victim: &'t mut Option<Arc<Victim>>,
+}
+
 /// Remembers a deadlock, and makes the caller's error of it.
 #[cold]
-fn fail(database: &Inner, victim: &mut Option<Arc<Victim>>, error: TxnError) -> Error {
+pub(crate) fn fail(database: &Inner, victim: &mut Option<Arc<Victim>>, error: TxnError) -> Error {
     match Error::from_operation(error, database) {
         Error::Deadlock(report) => Error::Deadlock(Arc::clone(victim.insert(report))),
         error => error,

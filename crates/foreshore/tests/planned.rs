@@ -667,3 +667,25 @@ fn a_large_footprint_locks_the_table() {
     assert_eq!(runs, 2);
     assert_at_rest(&db);
 }
+
+/// A transaction that a body puts aside in its reconnaissance, another in its place, has done nothing, and does not say that it has.
+#[test]
+fn a_transaction_that_was_taken_out_of_its_plan_cannot_commit() {
+    let db = filled(&[], 4);
+    let planned = TransactOptions { execution: Some(Execution::Planned), ..TransactOptions::default() };
+    let mut kept = None;
+    let mut others = Vec::new();
+    db.transact_with(&planned, |tx| {
+        if kept.is_none() {
+            kept = Some(std::mem::replace(tx, db.begin()?));
+        }
+        others.push(tx.get(NUMBERS, 0)?);
+        Ok(())
+    })
+    .unwrap();
+    let mut kept = kept.unwrap();
+    let done = kept.put(NUMBERS, 1, 1).and_then(|_| kept.commit());
+    assert!(done.is_err());
+    assert_eq!(db.transact(|tx| tx.get(NUMBERS, 1)).unwrap(), Some(100));
+    assert!(others.iter().all(|found| *found == Some(100)));
+}

@@ -637,3 +637,26 @@ fn a_transaction_that_has_written_makes_a_table_beside_a_check_that_waits_for_it
     });
     assert_eq!(db.transact(|tx| tx.get(NEW, 1)).unwrap(), Some(1));
 }
+
+/// So it was with one that had read: what makes the table for it has to write.
+#[test]
+fn a_transaction_that_has_read_makes_a_table_beside_a_check_that_waits_for_it() {
+    const NEW: TableDefinition<u32, u32> = TableDefinition::new("new");
+    let (_home, db) = open();
+    let mut reader = db.begin().unwrap();
+    reader.get(TABLE, 10).unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| db.transact(|tx| tx.put(TABLE, 10, 1)));
+        until_somebody_waits(&db);
+        let check = scope.spawn(|| db.verify_within(SOON));
+        while db.waits_for().waits.len() < 2 {
+            thread::yield_now();
+        }
+        let begun = Instant::now();
+        assert_eq!(reader.get(NEW, 1).unwrap(), None);
+        assert!(begun.elapsed() < SOON / 4 && !check.is_finished());
+        reader.commit().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(check.join().unwrap().unwrap().is_sound());
+    });
+}

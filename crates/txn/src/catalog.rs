@@ -35,7 +35,7 @@ use crate::{
     options::BeginOptions,
     records::{self, Fields},
     stats::Event,
-    transaction::{Txn, TxnSession, VOLUME, Waiting},
+    transaction::{Txn, TxnSession, Waiting},
 };
 
 /// Where in a row the root's page id is.
@@ -203,12 +203,13 @@ impl TableInfo {
 }
 
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. `asker`: the one that needs the table, if there is one; `waiting`: how this one waits for locks.
+/// anybody else. `has_volume`: who needs the table has locked the volume as a writer, and keeps that meanwhile; `waiting`: how this one
+/// waits for locks.
 pub(crate) fn create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<&Txn>,
+    has_volume: bool,
     waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
     let catalog = &engine.core().catalog;
@@ -218,9 +219,9 @@ pub(crate) fn create_table(
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_TYPES_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    match try_create_table(engine, name, meta, asker, waiting) {
+    match try_create_table(engine, name, meta, has_volume, waiting) {
         Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_create_table(engine, name, meta, asker, waiting)
+            try_create_table(engine, name, meta, has_volume, waiting)
         }
         created => created,
     }
@@ -230,16 +231,14 @@ fn try_create_table(
     engine: &Arc<Engine>,
     name: &str,
     meta: &[u8],
-    asker: Option<&Txn>,
+    has_volume: bool,
     waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
     let core = engine.core();
     let mut txn =
         engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
     txn.session.waiting = waiting.clone();
-    if asker.is_some_and(|asker| asker.session.has_entered(VOLUME, IntentMode::IX)) {
-        // The lock of the one that asks, which keeps it meanwhile, is above this one, too: to queue for another behind somebody
-        // who waits for that one would be to wait for each other, and no detector would see it.
+    if has_volume {
         txn.session.intent(TableId::CATALOG, IntentMode::IX)?;
     } else {
         txn.session.enter(TableId::CATALOG, IntentMode::IX)?;

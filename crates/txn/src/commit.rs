@@ -59,6 +59,7 @@ impl Txn {
     /// As [`Txn::commit`], for all ways that lead here.
     pub(crate) fn end_by_commit(&mut self, durability: Durability) -> Result<Lsn, TxnError> {
         self.check_usable()?;
+        self.session.check_has_run()?;
         // READ-4: while all its locks are held, and before its commit has a place in the log.
         self.validate_reads()?;
         if self.session.has_records() {

@@ -153,7 +153,7 @@ impl Engine {
         timeout: Option<Duration>,
     ) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
-        catalog::create_table(self, name, meta, None, &Waiting { timeout, ..Waiting::default() })
+        catalog::create_table(self, name, meta, false, &Waiting { timeout, ..Waiting::default() })
     }
 
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most

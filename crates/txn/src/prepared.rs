@@ -152,6 +152,7 @@ impl Txn {
     /// then; after [`TxnError::OutcomeUnknown`] it may be found prepared when the database is opened again.
     pub fn prepare(mut self, global_id: &[u8]) -> Result<(), TxnError> {
         self.check_usable()?;
+        self.session.check_has_run()?;
         self.validate_reads()?;
         let engine = Arc::clone(&self.session.engine);
         let core = engine.core();
@@ -290,10 +291,12 @@ impl Engine {
         let (mut prepared, owner, _one_at_a_time) = core.prepared.take(global_id)?;
         let mut session = TxnSession::resume(self, &mut prepared, owner);
         let undone = rollback::undo_all(&mut session);
-        if !session.abandon_unless_undone(&undone) {
+        let is_abandoned = session.abandon_unless_undone(&undone);
+        // A crash before that takes the decision back, and there may be another one: nobody shall have seen this one.
+        let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
+        if !is_abandoned {
             session.owner.release_all(None);
         }
-        let flushed = undone.and_then(|end| end.map_or(Ok(()), |lsn| core.log.flush(lsn)));
         core.prepared.forget(global_id);
         flushed.map_err(|cause| TxnError::OutcomeUnknown { cause })
     }

@@ -3,7 +3,7 @@
 use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
 use foreshore_txn::{KEYS_TOGETHER, LockKind};
 
-use super::{Transaction, fail};
+use super::{Asker, Transaction, fail};
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -88,7 +88,8 @@ impl Transaction {
         kind: LockKind,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let table = self.database.table(&table, Some(&self.txn))?;
+        let table =
+            self.database.table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?;
         let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
             self.key.clear();

@@ -1,12 +1,17 @@
 //! Tables that are made for a transaction when it uses them first.
 
+use std::mem;
+
 use foreshore_env::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Instant,
 };
-use foreshore_lock::LockError;
+use foreshore_lock::{IntentMode, LockError};
 
-use super::{Txn, session::Waiting};
+use super::{
+    Txn,
+    session::{VOLUME, Waiting},
+};
 use crate::{
     catalog::{self, TableInfo},
     error::TxnError,
@@ -26,12 +31,27 @@ pub(super) struct Making {
 impl Txn {
     /// As [`Engine::create_table`](crate::Engine::create_table), for this transaction: by one of its own, which waits for locks no
     /// longer than this one would.
-    pub fn create_table(&self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
+    pub fn create_table(&mut self, name: &str, meta: &[u8]) -> Result<TableInfo, TxnError> {
         self.check_usable()?;
         let mut waiting = self.session.waiting.clone();
         waiting.no_wait |= self.making.at_once;
-        let made = catalog::create_table(&self.session.engine, name, meta, Some(self), &waiting);
+        let made = self.lend_volume(&waiting).and_then(|has_volume| {
+            catalog::create_table(&self.session.engine, name, meta, has_volume, &waiting)
+        });
         made.map_err(|error| if self.making.at_once { self.refused(error) } else { error })
+    }
+
+    /// Whether the one that makes a table for it has the volume by its lock, which is a writer's then. That one cannot queue for a lock of
+    /// its own: behind somebody who waits for this transaction it would wait for this one, and no detector would see it. A
+    /// transaction that raises its own lock passes those who wait, and if it does wait for somebody, that is seen.
+    fn lend_volume(&mut self, waiting: &Waiting) -> Result<bool, TxnError> {
+        if self.session.owner.held_intent(VOLUME).is_none() {
+            return Ok(false);
+        }
+        let own = mem::replace(&mut self.session.waiting, waiting.clone());
+        let raised = self.session.intent(VOLUME, IntentMode::IX);
+        self.session.waiting = own;
+        raised.map(|()| true).map_err(|error| self.note(error.into()))
     }
 
     /// Tables are made for it without waiting for locks, for a thread that has others to look after: it is refused one otherwise

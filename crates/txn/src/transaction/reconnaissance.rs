@@ -147,6 +147,12 @@ impl Merged {
 }
 
 impl TxnSession {
+    /// Whoever was taken out of its plan in the middle of its reconnaissance has changed nothing: that is no commit.
+    #[inline]
+    pub(crate) fn check_has_run(&self) -> Result<(), TxnError> {
+        if matches!(self.protocol, Protocol::Reconnaissance(_)) { Err(TxnError::Failed) } else { Ok(()) }
+    }
+
     #[inline]
     pub(super) fn reconnaissance(&mut self) -> Option<&mut Reconnaissance> {
         match &mut self.protocol {

@@ -43,6 +43,30 @@ fn all_kinds() -> Vec<LockOptions> {
     [&tables[..], &intents, &ranges].concat()
 }
 
+/// Nobody is told what a rollback has left before that is durable: after a crash the transaction is prepared again, and may commit.
+#[test]
+fn a_rollback_keeps_its_locks_until_it_is_durable() {
+    for early_lock_release in [EarlyLockRelease::SharedAndExclusive, EarlyLockRelease::Off] {
+        let disk = FaultyDisk::new();
+        let engine = open_with(&disk, &EngineOptions { early_lock_release, ..tiny() }).unwrap();
+        let table = engine.create_table("t", b"").unwrap();
+        set_up(&engine, &table, 0);
+        prepare(&engine, &table, 0);
+        disk.hold_syncs(true);
+        thread::scope(|scope| {
+            let decision = scope.spawn(|| engine.rollback_prepared(&id(0)));
+            let was_locked = (0..100).all(|_| {
+                thread::sleep(Duration::from_millis(1));
+                is_locked(&engine, &table, 0)
+            });
+            disk.hold_syncs(false);
+            assert!(was_locked, "{early_lock_release:?}");
+            decision.join().unwrap().unwrap();
+        });
+        assert!(!is_done(&engine, &table, 0));
+    }
+}
+
 /// Tables that were only read are free, the others are not; and all are after the decision.
 #[test]
 fn table_locks_are_those_of_what_was_written() {
