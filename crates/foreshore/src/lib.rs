@@ -210,7 +210,7 @@ pub use crate::{
     options::{LockTable, Options},
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},
-    range::{Cursor, Range},
+    range::{Cursor, Range, Reads},
     read::ReadTransaction,
     report::{CompactReport, Stats, VerifyReport},
     retention::{LogHold, LogHolder, LogRetention},

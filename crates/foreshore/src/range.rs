@@ -10,6 +10,7 @@ use foreshore_txn::{Direction, LockKind, TableInfo, Txn, TxnCursor, TxnError};
 
 use crate::{
     error::Result,
+    read::ReadTransaction,
     table::undecodable,
     transaction::{Transaction, decode_value},
     value::Value,
@@ -54,7 +55,34 @@ pub(crate) fn visit(
     Ok(())
 }
 
-/// A position in a range of a table. Made by [`Transaction::cursor`], and used with the same transaction.
+/// A transaction with which a [`Cursor`] goes on: [`Transaction`] or [`ReadTransaction`].
+pub trait Reads: sealed::Reads {}
+
+impl<R: sealed::Reads> Reads for R {}
+
+mod sealed {
+    use super::{ReadTransaction, Transaction};
+
+    pub trait Reads {
+        fn transaction(&mut self) -> &mut Transaction;
+    }
+
+    impl Reads for Transaction {
+        #[inline]
+        fn transaction(&mut self) -> &mut Transaction {
+            self
+        }
+    }
+
+    impl Reads for ReadTransaction<'_> {
+        #[inline]
+        fn transaction(&mut self) -> &mut Transaction {
+            self.tx
+        }
+    }
+}
+
+/// A position in a range of a table. Made by [`Transaction::cursor`] or [`ReadTransaction::cursor`], and used with the same transaction.
 #[derive(Debug)]
 pub struct Cursor<K, V> {
     table: TableInfo,
@@ -81,16 +109,16 @@ impl<K: Key, V: Value> Cursor<K, V> {
     }
 
     /// The next entry; `None` at the end of the range.
-    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<(K::Owned, V::Owned)>> {
-        let Some((key, value)) = self.step(tx)?.then(|| self.entry()) else { return Ok(None) };
+    pub fn next(&mut self, tx: &mut impl Reads) -> Result<Option<(K::Owned, V::Owned)>> {
+        let Some((key, value)) = self.step(tx.transaction())?.then(|| self.entry()) else { return Ok(None) };
         let key = K::decode(key).map_err(|error| undecodable(&self.table, error.expected.into_owned()))?;
         Ok(Some((key, decode_value::<V>(&self.table, value)?)))
     }
 
     /// The next entry, encoded.
     #[inline]
-    pub fn next_encoded(&mut self, tx: &mut Transaction) -> Result<Option<(&[u8], &[u8])>> {
-        Ok(self.step(tx)?.then(|| self.entry()))
+    pub fn next_encoded(&mut self, tx: &mut impl Reads) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(self.step(tx.transaction())?.then(|| self.entry()))
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use crate::{
     ReadMode,
     database::Database,
     error::Result,
-    range::Range,
+    range::{Cursor, Range},
     table::TableDefinition,
     transact::{self, Session, TransactOptions},
     transaction::Transaction,
@@ -19,7 +19,7 @@ use crate::{
 /// A transaction that has nothing to write with. Lent by [`Database::read`].
 #[derive(Debug)]
 pub struct ReadTransaction<'t> {
-    tx: &'t mut Transaction,
+    pub(crate) tx: &'t mut Transaction,
 }
 
 impl Database {
@@ -124,6 +124,48 @@ impl ReadTransaction<'_> {
         range: impl RangeBounds<K>,
     ) -> Result<Range<'_, K, V>> {
         self.tx.range(table, range)
+    }
+
+    /// As [`Transaction::cursor`], for one that reads elsewhere meanwhile, as here two tables side by side.
+    ///
+    /// ```
+    /// # use foreshore::{Database, TableDefinition};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path())?;
+    /// use foreshore::Direction;
+    ///
+    /// const ORDERED: TableDefinition<u32, u32> = TableDefinition::new("ordered");
+    /// const PAID: TableDefinition<u32, u32> = TableDefinition::new("paid");
+    /// # db.transact(|tx| {
+    /// #     (1..5).try_for_each(|order| tx.put(ORDERED, order, 10).map(drop))?;
+    /// #     tx.put(PAID, 2, 10)?;
+    /// #     tx.put(PAID, 4, 7)
+    /// # })?;
+    ///
+    /// let unpaid = db.read(|tx| {
+    ///     let mut ordered = tx.cursor(ORDERED, .., Direction::Ascending)?;
+    ///     let mut paid = tx.cursor(PAID, .., Direction::Ascending)?;
+    ///     let (mut unpaid, mut payment) = (Vec::new(), paid.next(tx)?);
+    ///     while let Some((order, price)) = ordered.next(tx)? {
+    ///         while payment.is_some_and(|(number, _)| number < order) {
+    ///             payment = paid.next(tx)?;
+    ///         }
+    ///         if payment != Some((order, price)) {
+    ///             unpaid.push(order);
+    ///         }
+    ///     }
+    ///     Ok(unpaid)
+    /// })?;
+    /// assert_eq!(unpaid, [1, 3, 4]);
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    pub fn cursor<K: Key, V: Value>(
+        &mut self,
+        table: TableDefinition<'_, K, V>,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor<K, V>> {
+        self.tx.cursor(table, range, direction)
     }
 
     /// As [`Transaction::scan`].

@@ -76,7 +76,7 @@ fn the_status_does_not_need_a_reader() {
 fn a_campaign_that_finds_something_says_so_to_nobody() {
     let scene = Scene::new();
     for json in ["", " --json"] {
-        let output = scene.run_unread(&format!("torture --planted-loss --seconds 1 --threads 2{json}"));
+        let output = scene.run_unread(&format!("torture --planted-loss --seconds 3 --threads 2{json}"));
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     }
 }
