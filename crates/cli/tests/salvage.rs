@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -571,4 +574,45 @@ fn what_cannot_be_done_is_said() {
     assert!(say(&["salvage", "db", "saved"]).contains("open"));
     drop(db);
     assert!(!scene.directory.path().join("saved").exists());
+}
+
+/// What this user may not read is not lost: that is for somebody who may.
+#[test]
+fn what_may_not_be_read_is_not_damaged() {
+    // Everybody's directory, with a copy of the program: root may read everything, so whoever that is becomes somebody else.
+    const NOBODY: u32 = 65_534;
+    let scene = Scene::new();
+    let place = scene.directory.path();
+    let everybody = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let is_root = fs::metadata(place).unwrap().uid() == 0;
+    let program = place.join("program");
+    fs::copy(env!("CARGO_BIN_EXE_foreshore"), &program).unwrap();
+    everybody(place, 0o777);
+    let mut paths: Vec<PathBuf> = everything(&scene.database()).into_iter().map(|(path, _)| path).collect();
+    let segment = paths.iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap().clone();
+    if is_root {
+        paths.extend([scene.database(), scene.file("log")]);
+        paths.iter().for_each(|path| chown(path, Some(NOBODY), Some(NOBODY)).unwrap());
+    }
+    let salvage = || {
+        let mut command = Command::new(&program);
+        command.args(["salvage", "db", "saved"]).current_dir(place);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().unwrap()
+    };
+    for path in [scene.file("LOCK"), scene.file("control"), scene.file("data"), scene.file("log"), segment] {
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        everybody(&path, 0);
+        let output = salvage();
+        everybody(&path, mode);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}: {said}", path.display());
+        let name = path.strip_prefix(place).unwrap().to_str().unwrap();
+        assert!(said.contains(name) && said.contains("get the right to do so"), "{said}");
+        assert!(!place.join("saved").exists());
+    }
+    // With the rights it is whole.
+    assert_eq!(salvage().status.code(), Some(0));
 }

@@ -20,17 +20,22 @@ mod repeated;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, ErrorKind::PermissionDenied},
     ops::ControlFlow,
     path::Path,
 };
 
 use foreshore_base::{PageId, Result, SlotIndex, StorageError, TableId};
 use foreshore_btree::{leaf_table, long_value};
-use foreshore_env::{disk::Disk, sync::Arc};
+use foreshore_env::{
+    disk::{Disk, OpenMode},
+    sync::Arc,
+};
 use foreshore_pages::{PageWords, SlottedView};
 
 use crate::{
     catalog::{decode_row, dropped_table},
+    engine::{CONTROL, DATA, LOCK, LOG},
     options::EngineOptions,
 };
 
@@ -101,7 +106,8 @@ impl Salvage {
     /// were looked at.
     ///
     /// # Errors
-    /// When somebody has it open, when it has another format, and when there is no data file or none of its pages can be read.
+    /// When somebody has it open, when it has another format, when this process may not read one of its files, and when there is no
+    /// data file or none of its pages can be read.
     pub fn open(
         disk: &Arc<dyn Disk>,
         directory: &Path,
@@ -109,6 +115,7 @@ impl Salvage {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Salvage> {
         let options = EngineOptions { read_only: true, create: false, ..options.clone() };
+        check_rights(&**disk, directory)?;
         let Opened { pages, source, failure } = pages::open(disk, directory, &options)?;
         let mut salvage = Salvage {
             pages,
@@ -326,4 +333,22 @@ impl SalvagedTable {
     pub fn lost(&self) -> Vec<KeyGap> {
         self.pieces.gaps()
     }
+}
+
+/// Refuses files that this process may not read: nothing is damaged then, and what they have would be called lost. What lies in the
+/// log's directory under other names is nobody's business.
+fn check_rights(disk: &dyn Disk, directory: &Path) -> Result<()> {
+    fn permitted<T>(result: io::Result<T>, action: &str, path: &Path) -> Result<Option<T>> {
+        match result {
+            Err(error) if error.kind() == PermissionDenied => Err(StorageError::io(action, path)(error)),
+            result => Ok(result.ok()),
+        }
+    }
+    let log = directory.join(LOG);
+    let segments = permitted(disk.list(&log), "list", &log)?.unwrap_or_default();
+    let segments = segments.into_iter().filter(|path| path.extension().is_some_and(|end| end == "log"));
+    for path in [LOCK, CONTROL, DATA].map(|name| directory.join(name)).into_iter().chain(segments) {
+        permitted(disk.open(&path, OpenMode::Read), "open", &path)?;
+    }
+    Ok(())
 }
