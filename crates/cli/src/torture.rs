@@ -114,7 +114,7 @@ Examples:
   foreshore torture --faults all --seconds 60
   foreshore torture --faults disk-full --workload cycle --set log_insert=consolidated
 
-Exit status: 0 nothing was lost, 1 something was, 2 it could not be run.";
+Exit status: 0 nothing was lost, 1 something was, 2 it could not be run, or there was no commit to check, 130 it was interrupted.";
 
 /// What the log of a few threads may take.
 const LEAST_LOG_BYTES: u64 = 256 << 20;
@@ -210,6 +210,14 @@ fn no_room(directory: &Path, cause: &str) -> CliError {
     )
 }
 
+/// That no commit was acknowledged, so that nothing could be lost: that is no verdict either.
+fn nothing_checked(whose: &str, rounds: u64, hint: &str) -> CliError {
+    CliError::usage(
+        format!("nothing was checked: in {rounds} rounds of {whose} no commit was acknowledged"),
+        format!("{hint}, or let commits take less time (--set, --threads)"),
+    )
+}
+
 /// Runs the subcommand.
 pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     let workload = workload(&args.workload)?;
@@ -252,6 +260,13 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
         power_cut: args.power_cut.as_deref().zip(args.after_kill.as_deref()),
     };
     let score = referee.run()?;
+    if score.found.has_checked_nothing() {
+        return Err(nothing_checked(
+            "kills",
+            score.cycles,
+            "give it more --seconds, and children more --life",
+        ));
+    }
     if !score.passed() {
         // It holds the evidence.
         directory.keep();

@@ -27,6 +27,11 @@ impl Findings {
         self.losses == 0 && self.problems.is_empty()
     }
 
+    /// Nothing was wrong, because no commit was looked for.
+    pub(crate) fn has_checked_nothing(&self) -> bool {
+        self.is_empty() && self.commits_checked == 0
+    }
+
     pub(crate) fn problem(&mut self, text: String) {
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(text);
@@ -96,6 +101,17 @@ fn compare(promised: &[u64], ledger: &[Page], found: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_commits_nothing_is_checked() {
+        let mut found = Findings::default();
+        assert!(found.has_checked_nothing());
+        found.commits_checked = 1;
+        assert!(!found.has_checked_nothing());
+        let mut problem = Findings::default();
+        problem.problem("a child died by itself".to_owned());
+        assert!(!problem.has_checked_nothing(), "it is found out all the same");
+    }
 
     #[test]
     fn a_lost_commit_is_a_loss_and_one_more_is_not() {

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::{
     examine::Findings,
+    nothing_checked,
     referee::{LONGEST_LIFE, Referee, Score},
     remark,
 };
@@ -263,6 +264,9 @@ impl Campaign<'_> {
                 _ => self.on_a_faulty_disk(*class, share)?,
             };
             report.expect_faults();
+            if report.found.has_checked_nothing() {
+                return Err(nothing_checked(class.name(), report.rounds, "give it more --seconds"));
+            }
             report.seconds = begun.elapsed().as_secs_f64();
             reports.push(report);
             if !reports.iter().all(ClassReport::passed) {

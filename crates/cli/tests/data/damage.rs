@@ -76,7 +76,8 @@ fn the_status_does_not_need_a_reader() {
 fn a_campaign_that_finds_something_says_so_to_nobody() {
     let scene = Scene::new();
     for json in ["", " --json"] {
-        let output = scene.run_unread(&format!("torture --planted-loss --seconds 3 --threads 2{json}"));
+        // It ends as soon as something is found; on a busy machine not every child comes to a commit.
+        let output = scene.run_unread(&format!("torture --planted-loss --seconds 30 --threads 2{json}"));
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     }
 }
