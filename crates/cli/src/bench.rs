@@ -186,7 +186,7 @@ fn run_workload(workload: WorkloadArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("the engine btreemap has no files", "leave out --dir"));
     }
     let directory = Directory::choose(args.dir.as_deref(), "bench")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(args.json)?;
     let options = args.engine_options(workload.as_ref(), directory.path())?;
     let report = measure(workload.as_ref(), &args, &options)?;
     let printed = if args.json { json_line(&report) } else { summary::print(&report, directory.kept()) };

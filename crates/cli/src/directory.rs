@@ -1,7 +1,8 @@
 //! Where the database of a run lies: in a directory that the user names, or in a temporary one.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process,
 };
@@ -63,17 +64,21 @@ impl Directory {
         Ok(Directory { path, temporary: true })
     }
 
-    /// Lets an interruption (Ctrl-C, or a request to terminate) remove a temporary directory before it ends the
-    /// program. Once in a program.
-    pub(crate) fn remove_when_interrupted(&self) -> Result<(), CliError> {
-        if !self.temporary {
-            return Ok(());
-        }
-        let path = self.path.clone();
+    /// Lets an interruption (Ctrl-C, or a request to terminate) end the program with an error, which is an object, too, for a program
+    /// (`json`). A temporary directory is removed before; of another one it is said that it is left. Once in a program.
+    pub(crate) fn end_when_interrupted(&self, json: bool) -> Result<(), CliError> {
+        let (path, temporary) = (self.path.clone(), self.temporary);
         ctrlc::set_handler(move || {
             // Release; the partner is the load by whoever ends the program meanwhile.
             INTERRUPTION.store(true, Ordering::Release);
-            remove(&path);
+            if temporary {
+                remove(&path);
+            }
+            if io::stderr().is_terminal() {
+                // The line of a progress bar ends here. If nobody can read it, nobody misses it.
+                let _ = writeln!(io::stderr().lock());
+            }
+            interrupted((!temporary).then_some(&path)).report(json);
             process::exit(INTERRUPTED);
         })
         .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))
@@ -99,6 +104,17 @@ impl Drop for Directory {
         if self.temporary {
             remove(&self.path);
         }
+    }
+}
+
+/// What is told of an interruption that leaves this directory.
+fn interrupted(left: Option<&PathBuf>) -> CliError {
+    match left {
+        Some(path) => CliError::Partial {
+            cause: Box::new(CliError::Interrupted),
+            done: format!("what there is in {} stays; remove it before the next run", path.display()),
+        },
+        None => CliError::Interrupted,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The program `foreshore`, as a library so that it can be fuzzed: measures, tortures, checks and shows databases. Run `foreshore --help`.
 //!
 //! Exit status: 0 all is well; 1 a check failed, damage or a loss was found; 2 wrong usage, or the program could not
-//! do its work. With `--json` a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
+//! do its work; 130 a measurement or a campaign was interrupted. With `--json` a failure, too, is one object on standard output: `{"error": {"code": …, "message": …}}`.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -51,15 +51,16 @@ Examples:
   foreshore experiment run all --quick          the figures of the papers, and which of their claims hold
   foreshore torture --seconds 60 --threads 8    kill, reopen, compare; again and again
   foreshore verify bank.foreshore               check every tree, the free space and the log
-  foreshore backup bank.foreshore copy.foreshore a copy that opens like any database
+  foreshore backup bank.foreshore copy.foreshore  a copy that opens like any database
   foreshore salvage broken.foreshore saved.foreshore   what can be read of a damaged one
-  foreshore script bank.foreshore < steps.jsonl transactions as JSON lines, in many sessions; who waits for whom
+  foreshore script bank.foreshore < steps.jsonl  transactions as JSON lines, in many sessions; who waits for whom
   foreshore load bank.foreshore accounts.csv    real data in; `dump` gets it out
 
-Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done.
-With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output;
-wrong usage has the code \"usage\"; a line of the input that cannot be taken has \"bad_line\", and its number in \"line\". Standard error has
-it in words.";
+Exit status: 0 all is well, 1 a check failed or damage was found, 2 wrong usage or the work could not be done, \
+130 bench, torture or experiment was interrupted.
+With --json a failure is one object, too: {\"error\":{\"code\":\"…\",\"message\":\"…\"}}, on the last line of standard output; \
+wrong usage has the code \"usage\", an interruption \"interrupted\"; a line of the input that cannot be taken has \"bad_line\", \
+and its number in \"line\". Standard error has it in words.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -228,7 +228,7 @@ pub(crate) fn run(args: TortureArgs) -> Result<ExitCode, CliError> {
     check_settings(&args.set)?;
     let seed = args.seed.unwrap_or_else(random::seed);
     let mut directory = Directory::choose(args.dir.as_deref(), "torture")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(args.json)?;
     if let Some(classes) = &args.faults {
         let campaign = Campaign {
             workload: workload.as_ref(),

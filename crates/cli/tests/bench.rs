@@ -312,17 +312,18 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
-    let directory = tempfile::tempdir().unwrap();
+/// Interrupts a run once it has made its database in `directory`, which is for temporary ones, too; what it has printed, and said.
+#[track_caller]
+fn interrupted(arguments: &str, directory: &Path) -> (String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_foreshore"))
-        .args("bench tpcb --seconds 60 --durability lazy --set pool_bytes=2MiB".split(' '))
-        .env("TMPDIR", directory.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .args(arguments.split(' '))
+        .env("TMPDIR", directory)
+        .current_dir(directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_for("making a database", || entries(directory.path()) == 1);
+    wait_for("making a database", || entries(directory) == 1);
     let interrupted =
         Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success();
     assert!(interrupted);
@@ -332,7 +333,38 @@ fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(130));
-    assert_eq!(entries(directory.path()), 0);
+    let output = child.wait_with_output().unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+const LONG_RUNS: [&str; 2] =
+    ["bench tpcb --seconds 60 --durability lazy --set pool_bytes=2MiB", "torture --seconds 60 --threads 2"];
+
+#[test]
+fn an_interruption_ends_the_run_and_leaves_nothing_behind() {
+    for run in LONG_RUNS {
+        let directory = tempfile::tempdir().unwrap();
+        let (printed, said) = interrupted(run, directory.path());
+        assert_eq!(entries(directory.path()), 0, "{run}");
+        assert!(printed.is_empty() && said.contains("error: interrupted"), "{run}: {printed}{said}");
+        let (printed, _) = interrupted(&format!("{run} --json"), directory.path());
+        let told: serde_json::Value =
+            serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+        assert_eq!(told["error"]["code"], "interrupted", "{run}");
+    }
+}
+
+#[test]
+fn an_interruption_says_what_it_leaves() {
+    for run in LONG_RUNS {
+        let directory = tempfile::tempdir().unwrap();
+        let (printed, said) = interrupted(&format!("{run} --dir kept --json"), directory.path());
+        assert_eq!(entries(directory.path()), 1, "{run}");
+        assert!(said.contains("what there is in kept stays"), "{run}: {said}");
+        let told: serde_json::Value =
+            serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+        assert_eq!(told["error"]["code"], "interrupted", "{run}");
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub(super) fn run(args: CheckpointArgs) -> Result<ExitCode, CliError> {
         ));
     };
     let directory = Directory::choose(common.dir.as_deref(), "bench")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(common.json)?;
     let own = NO_OWN_CHECKPOINTS.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut engine = common.engine_options(workload.as_ref(), directory.path())?;
     engine.settings.splice(0..0, own);

@@ -189,7 +189,7 @@ fn on_this_machine(
     compare: impl FnOnce(&mut Stage<'_>, bool) -> Result<Outcome, CliError>,
 ) -> Result<ExitCode, CliError> {
     let directory = Directory::choose(None, "bench")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(common.json)?;
     let mut stage = |trial: &Trial| {
         let report = trial.run(directory.path(), &Silent)?;
         fs::remove_dir_all(directory.path()).map_err(CliError::io("remove the database"))?;

@@ -90,7 +90,7 @@ Examples:
 Rivals are in builds with their features: cargo run --release --features rivals -- bench compare
 RocksDB and Berkeley DB are Debian's: apt install librocksdb-dev libdb5.3-dev, and --features rivals,debian-rivals
 
-Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed.";
+Exit status: 0 all runs ended well, 1 a check failed, 2 wrong usage or a run failed, 130 it was interrupted.";
 
 fn parse_setting(text: &str) -> Result<(EngineKind, String), String> {
     let wrong = || "give engine.option=value, such as fjall.transactions=single_writer".to_owned();
@@ -141,7 +141,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
         false => args.engines.clone(),
     };
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(args.json)?;
     let bar = progress(args, engines.len());
     let tell = |text: String| if args.json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
     let mut comparison = Comparison {

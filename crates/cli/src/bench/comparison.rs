@@ -156,7 +156,7 @@ pub(super) fn measure(
     args: &ComparisonArgs,
 ) -> Result<ComparisonReport, CliError> {
     let directory = Directory::choose(args.dir.as_deref(), "bench")?;
-    directory.remove_when_interrupted()?;
+    directory.end_when_interrupted(args.json)?;
     let progress = Progress::new(!args.json && !args.quiet);
     let result = args.compare(experiment, workload, variants, directory.path().to_owned(), &progress);
     progress.finish();
