@@ -243,6 +243,16 @@ fn wrong_usage_is_status_2_and_says_what_to_do() {
         ("bench compare --workloads tpcd", "rmw-zipf"),
         ("bench compare --engines oracle", "btreemap"),
         ("bench compare --set pool_bytes=1MiB", "engine.option=value"),
+        ("bench compare --cache nan", "foreshore cannot be measured so"),
+        ("bench compare --set foreshore.nope=1", "there is no option \"nope\""),
+        (
+            "bench compare --engines btreemap,foreshore --set btreemap.nope=1",
+            "btreemap cannot be measured so",
+        ),
+        ("bench tpcb --set read_only=true", "leave out --set read_only=true"),
+        ("bench tpcb --set create=false", "leave out --set create=false"),
+        ("bench checkpoint tpcb --set create=false", "leave out --set create=false"),
+        ("bench keyrange --set read_only=true", "leave out --set read_only=true"),
         ("bench tpcb --set pool_size=1MiB", "pool_bytes"),
         ("bench tpcb --set pool_bytes=big", "16MiB"),
         ("bench tpcb --branches 0", "1..=10000"),
@@ -667,17 +677,21 @@ fn engines_are_compared_in_processes_of_their_own() {
     }
     assert_eq!(entries(directory.path()), 0, "what was made is removed");
 
-    // What fails in one engine does not end the comparison.
-    let arguments =
-        format!("{small} --engines foreshore,btreemap --workloads insert --threads 1 --set btreemap.cash=1");
-    let output = foreshore(&arguments);
+    // What fails in one engine does not end the comparison; here, in which transactions are larger than they may be.
+    let one = format!("{small} --workloads insert --threads 1");
+    let limits = "--set foreshore.max_locks_per_transaction=16 --set foreshore.escalation_locks=1000000";
+    let output = foreshore(&format!("{one} --engines btreemap,foreshore {limits}"));
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let printed = text(&output.stdout);
-    for part in
-        ["insert: bench insert --commit-every 100", "foreshore is", "FAILED: the engine btreemap has no"]
+    for part in ["insert: bench insert --commit-every 100", "btreemap is", "FAILED: locks are limited to 16"]
     {
         assert!(printed.contains(part), "{part:?} is not in {printed}");
     }
+    // What cannot work is said before.
+    let output = foreshore(&format!("{one} --engines foreshore,btreemap --set btreemap.cash=1"));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+    assert!(text(&output.stderr).contains("the engine btreemap has no"), "{}", text(&output.stderr));
+    assert_eq!(entries(directory.path()), 0);
 }
 
 #[test]

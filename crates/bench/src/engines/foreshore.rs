@@ -56,7 +56,7 @@ impl ForeshoreEngine {
         options: &EngineOptions,
         locking: bool,
     ) -> Result<ForeshoreEngine, BenchError> {
-        let open = || {
+        let configured = || -> facade::Result<_> {
             let locking = locking && options.execution != Execution::PartitionedStore;
             let mut set = Options { locking, ..Options::default() };
             let mut builder = Database::builder();
@@ -73,7 +73,7 @@ impl ForeshoreEngine {
             for (name, value) in options.settings.iter().filter(|(name, _)| name != reads::OPTION) {
                 set.set(name, value)?;
             }
-            builder.options(set).open(&options.directory)
+            Ok((builder, set))
         };
         if options.execution == Execution::PartitionedStore && options.partitioning.is_none() {
             return Err(BenchError::invalid("a partitioned store needs partitions: give --partitions"));
@@ -83,7 +83,15 @@ impl ForeshoreEngine {
                 "plans do not commit in pipelines: take another durability, or --execution reconnaissance",
             ));
         }
-        let database = open().map_err(failure)?;
+        let (builder, set) = configured().map_err(failure)?;
+        for (setting, overruled) in [("read_only=true", set.read_only), ("create=false", !set.create)] {
+            if overruled {
+                return Err(BenchError::invalid(format!(
+                    "a database that is measured is made and filled first: leave out --set {setting}"
+                )));
+            }
+        }
+        let database = builder.options(set).open(&options.directory).map_err(failure)?;
         Ok(ForeshoreEngine::over(database, tables, options)?)
     }
 

@@ -8,10 +8,10 @@ mod result;
 mod table;
 mod workloads;
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use foreshore_bench::{Durability, EngineKind};
+use foreshore_bench::{Durability, EngineKind, EngineOptions, engines};
 use foreshore_env::{thread, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     COMMIT,
-    bench::{names, parse_measured, parse_seconds},
+    bench::{names, parse_measured, parse_seconds, parse_setting as parse_pair},
     directory::Directory,
     output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
 };
@@ -142,6 +142,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     };
     let directory = Directory::beneath(args.dir.as_deref(), "compare")?;
     directory.end_when_interrupted(args.json)?;
+    engines.iter().try_for_each(|engine| try_engine(args, *engine, &directory))?;
     let bar = progress(args, engines.len());
     let tell = |text: String| if args.json { Ok(()) } else { bar.suspend(|| line(text.trim_end())) };
     let mut comparison = Comparison {
@@ -190,6 +191,29 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
     }
     bar.finish_and_clear();
     Ok(comparison)
+}
+
+/// Opens an engine as its runs will, without tables: not after hours of measuring others is what it refuses to be told.
+fn try_engine(args: &CompareArgs, engine: EngineKind, directory: &Directory) -> Result<(), CliError> {
+    let settings = settings(args, engine);
+    let options = EngineOptions {
+        directory: directory.path().join(engine.name()),
+        durability: args.durability,
+        settings: settings.iter().filter_map(|setting| parse_pair(setting).ok()).collect(),
+        ..EngineOptions::default()
+    };
+    let tried = engines::open(engine, &[], &options).and_then(|opened| Ok(opened.close()?));
+    // What is left of it goes with the directory around it.
+    let _ = fs::remove_dir_all(&options.directory);
+    tried.map_err(|error| {
+        CliError::usage(
+            format!("{} cannot be measured so: {error}", engine.name()),
+            format!(
+                "mend --cache, --durability or what --set says of it; it is given {}",
+                settings.join(", ")
+            ),
+        )
+    })
 }
 
 /// In which order engines run in a round. Every second round is the one before in reverse, and each pair of rounds begins with another
