@@ -39,8 +39,9 @@ use source::{Columns, Form};
 /// than it names, is refused: it was cut off.
 ///
 /// Entries are committed in batches. When a line cannot be read, the error names it, and all entries of the lines before
-/// it are in the database. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error says how
-/// many entries are there, and the line of the last one. An input that is refused at its first entry makes no database, and no table.
+/// it were loaded. After any other failure, such as a full disk, a dump that is not whole, or Ctrl-C, the error says how many
+/// were, and the line of the last one. Of entries with one key, which --replace takes, the last one is in the database. An input that
+/// is refused at its first entry makes no database, and no table.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoadArgs {
@@ -200,11 +201,11 @@ fn first_failure(
             cause: Box::new(cause),
             done: if durable {
                 format!(
-                    "{entries} entries are in the database, the last of them from line {last}; load what is behind it, or everything again with --replace"
+                    "{entries} entries were loaded, the last of them from line {last}; load what is behind it, or everything again with --replace"
                 )
             } else {
                 format!(
-                    "how many of {entries} entries, up to line {last}, are in the database is not certain; load everything again with --replace"
+                    "how many of {entries} entries, up to line {last}, were loaded is not certain; load everything again with --replace"
                 )
             },
         }),
@@ -298,7 +299,7 @@ mod tests {
         let told = |read, kept, closed, entries| {
             first_failure(read, kept, closed, (entries, 6)).unwrap_err().to_string()
         };
-        let there = "\n  all entries before that line are in the database";
+        let there = "\n  all entries before that line were loaded";
         assert_eq!(told(line(7), Ok(()), Ok(()), 5), format!("line 7: no number{there}"));
         assert_eq!(
             told(line(2), Ok(()), Ok(()), 0),
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(told(line(7), line(4), Ok(()), 2), format!("line 4: no number{there}"));
         assert_eq!(told(Ok(()), line(4), Ok(()), 2), format!("line 4: no number{there}"));
         // Where it is durable, how far it came; where not, that nobody knows.
-        let durable = "the disk is full\n  5 entries are in the database, the last of them from line 6; \
+        let durable = "the disk is full\n  5 entries were loaded, the last of them from line 6; \
                        load what is behind it, or everything again with --replace";
         assert_eq!(told(line(7), full(), Ok(()), 5), durable);
         assert_eq!(told(full(), Ok(()), Ok(()), 5), durable);

@@ -49,7 +49,7 @@ pub(crate) enum CliError {
         line: u64,
         /// What is wrong with it.
         complaint: String,
-        /// Entries before it that are in the database now, if that is known.
+        /// Entries before it that were loaded, if that is known.
         entries: Option<u64>,
     },
     /// A dump promises more than came.
@@ -77,7 +77,7 @@ fn kept(entries: Option<u64>) -> &'static str {
     match entries {
         None => "",
         Some(0) => "\n  nothing was loaded: there is no entry before that line",
-        Some(_) => "\n  all entries before that line are in the database",
+        Some(_) => "\n  all entries before that line were loaded",
     }
 }
 

@@ -50,7 +50,7 @@ fn a_dump_that_was_cut_off_is_refused() {
                 let kept = if entries == 0 {
                     "no entry of it is in the database".to_owned()
                 } else {
-                    format!("{entries} entries are in the database, the last of them from line ")
+                    format!("{entries} entries were loaded, the last of them from line ")
                 };
                 assert!(said.contains("the dump is not whole") && said.contains(&kept), "{cut}: {said}");
             } else {
@@ -64,6 +64,19 @@ fn a_dump_that_was_cut_off_is_refused() {
         scene.run_with_input("load two - --format jsonl --replace", &dump.as_bytes()[..dump.len() - 1]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(scene.succeed("dump two"), dump);
+}
+
+/// Of entries with one key the last one is there.
+#[test]
+fn what_replaces_another_entry_was_loaded_too() {
+    let scene = Scene::new();
+    let header = r#"{"table":"t","key_type":"str","value_type":"i64","ends":true}"#;
+    let entries = "{\"key\":\"a\",\"value\":1}\n{\"key\":\"a\",\"value\":2}\n";
+    scene.write("cut.jsonl", format!("{header}\n{entries}"));
+    let said = scene.fail("load db cut.jsonl --replace");
+    assert!(said.contains("2 entries were loaded, the last of them from line 3;"), "{said}");
+    assert!(!said.contains("in the database"), "{said}");
+    assert_eq!(scene.dump("db").len(), 2, "the table and one entry");
 }
 
 #[test]
@@ -239,7 +252,7 @@ fn an_interrupted_load_says_how_far_it_came() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("interrupted"), "{said}");
-    let (count, _) = said.split_once(" entries are in the database, the last of them from line ").unwrap();
+    let (count, _) = said.split_once(" entries were loaded, the last of them from line ").unwrap();
     let count: usize = count.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(count > 0, "{said}");
     assert_eq!(scene.dump("db").len(), count + 1, "{said}");

@@ -266,7 +266,7 @@ fn a_refused_input_leaves_what_came_before() {
     scene.write("one.csv", "a,b\n1,2\n3\n");
     let said = scene.fail("load db one.csv");
     assert!(said.contains("line 3") && !said.contains("was made"), "{said}");
-    assert!(said.contains("all entries before that line are in the database"), "{said}");
+    assert!(said.contains("all entries before that line were loaded"), "{said}");
     assert_eq!(scene.dump("db").len(), 2, "the table and one entry");
     scene.write("two.csv", "a,b\n");
     scene.succeed("load db two.csv");
@@ -408,8 +408,7 @@ fn after_a_full_disk_it_is_said_where_to_go_on() {
     let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    if let Some((count, rest)) = said.split_once(" entries are in the database, the last of them from line ")
-    {
+    if let Some((count, rest)) = said.split_once(" entries were loaded, the last of them from line ") {
         let count: u64 = count.rsplit(' ').next().unwrap().parse().unwrap();
         let line: u64 = rest.split(';').next().unwrap().parse().unwrap();
         assert!(count > 0 && line == count + 1, "{said}");
