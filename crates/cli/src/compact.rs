@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::{
     bench::parse_seconds,
+    dump::cell::escape,
     output::{CliError, json_line, line, shown_path},
     prepared::in_its_way,
     recovery,
@@ -189,6 +190,8 @@ fn tell(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(table) = &outcome.dropped {
+        // Names may have anything in them.
+        let table = escape(table.as_bytes());
         line(format!("table {table} of {} is dropped", outcome.database.display()))?;
     }
     if let Some(compacted) = &outcome.compacted {

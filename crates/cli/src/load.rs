@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use crate::{
     bench::parse_setting,
+    dump::cell::escape,
     output::{CliError, json_line, line, printable, shown_path},
     recovery,
 };
@@ -276,7 +277,9 @@ impl Progress {
 
 fn print(outcome: &Outcome) -> Result<(), CliError> {
     let Outcome { database, entries, tables, bytes, seconds } = outcome;
-    let tables = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
+    // Names may have anything in them.
+    let names: Vec<String> = tables.iter().map(|name| escape(name.as_bytes())).collect();
+    let tables = if names.is_empty() { "no table".to_owned() } else { names.join(", ") };
     line(format!(
         "{} entries into {} of {}: {} in {:.1} s, {} entries/s",
         HumanCount(*entries),

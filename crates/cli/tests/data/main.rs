@@ -522,6 +522,27 @@ fn names_are_printed_as_text() {
     assert!(printed.ends_with("foreshore salvage db NEW_DIR\n"), "{printed}");
 }
 
+/// A name that has ends of lines begins none.
+#[test]
+fn names_of_tables_stay_in_their_line() {
+    let scene = Scene::new();
+    let name = "x\u{1b}[31m\ny";
+    scene.write("rows.csv", "a,b\n1,2\n");
+    for (arguments, part) in [
+        (&["load", "db", "rows.csv", "--table", name][..], r"1 entries into x\x1b[31m\x0ay of db"),
+        (&["drop", "db", name], r"table x\x1b[31m\x0ay of db is dropped"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_foreshore"))
+            .args(arguments)
+            .current_dir(scene.path(""))
+            .output()
+            .unwrap();
+        let printed = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(printed.contains(part) && printed.lines().count() == 1, "{printed:?}");
+    }
+}
+
 /// Paths are whatever their owner calls them.
 #[test]
 fn paths_give_no_orders_to_a_terminal() {
