@@ -4,11 +4,11 @@ use std::{
     fs,
     io::{ErrorKind, IsTerminal},
     ops::ControlFlow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use foreshore::BackupReport;
+use foreshore::{BackupReport, Error};
 use foreshore_env::{
     disk::{Disk, RealDisk},
     sync::{
@@ -96,6 +96,21 @@ fn check_target(args: &BackupArgs) -> Result<(), CliError> {
     Err(CliError::usage(message, "name a directory that is absent or empty"))
 }
 
+/// What to tell of a backup that failed. On a full disk it cannot go on, as one's own work could: what is there is in the way of the next.
+fn not_made(error: Error, target: &Path) -> CliError {
+    match &error {
+        Error::DiskFull { action, path, reason } => CliError::Retold {
+            code: error.code(),
+            message: format!("the disk is full: cannot {action} {}: {reason}", path.display()),
+            hint: format!(
+                "make room there, remove what there is of {}, and begin anew; or name a place that has room",
+                target.display()
+            ),
+        },
+        _ => error.into(),
+    }
+}
+
 fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
     let db = open_to_look(&args.directory)?;
     check_target(args)?;
@@ -116,7 +131,7 @@ fn copy(args: &BackupArgs) -> Result<BackupReport, CliError> {
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    let report = made?;
+    let report = made.map_err(|error| not_made(error, &args.target))?;
     db.close()?;
     Ok(report)
 }

@@ -31,6 +31,16 @@ pub(crate) enum CliError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] foreshore::Error),
+    /// The database failed, and what a program would do next is not what the user does.
+    #[error("{message}\n  next: {hint}")]
+    Retold {
+        /// The code of its error.
+        code: &'static str,
+        /// What went wrong.
+        message: String,
+        /// What to type.
+        hint: String,
+    },
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -99,9 +109,11 @@ impl CliError {
             CliError::Usage { .. } => "usage",
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",
             _ if self.is_wrong_option() => "usage",
-            CliError::Database(error) => error.code(),
             _ if self.is_failed_check() => "inconsistent",
-            CliError::Bench(_) => "bench",
+            CliError::Bench(_) | CliError::Database(_) => {
+                self.of_the_database().map_or("bench", foreshore::Error::code)
+            }
+            CliError::Retold { code, .. } => code,
             CliError::Io { .. } => "io",
             CliError::Partial { cause, .. } => cause.code(),
             CliError::Line { .. } => "bad_line",
@@ -128,13 +140,18 @@ impl CliError {
         matches!(self, CliError::Bench(BenchError::Engine(failure)) if failure.is_inconsistent())
     }
 
-    /// Whether an option of the database was given (`--set`) that there is not, or a value that it does not take.
-    fn is_wrong_option(&self) -> bool {
-        let error = match self {
+    /// The database's error, also where a benchmark met it.
+    pub(crate) fn of_the_database(&self) -> Option<&foreshore::Error> {
+        match self {
             CliError::Database(error) => Some(error),
             CliError::Bench(BenchError::Engine(failure)) => failure.source.downcast_ref(),
             _ => None,
-        };
+        }
+    }
+
+    /// Whether an option of the database was given (`--set`) that there is not, or a value that it does not take.
+    fn is_wrong_option(&self) -> bool {
+        let error = self.of_the_database();
         matches!(error, Some(foreshore::Error::UnknownOption { .. } | foreshore::Error::InvalidOption { .. }))
     }
 
@@ -318,6 +335,18 @@ mod tests {
         assert_eq!((lost.code(), lost.report(false)), ("inconsistent", ExitCode::from(CHECK_FAILED)));
         let failed = CliError::Bench(Failure::fatal("the disk is gone").into());
         assert_eq!((failed.code(), failed.report(false)), ("bench", ExitCode::from(TROUBLE)));
+    }
+
+    #[test]
+    fn one_cause_has_one_code_whoever_meets_it() {
+        let full = || foreshore::Error::DiskFull {
+            action: "write".to_owned(),
+            path: "db/data".into(),
+            reason: "no space left".to_owned(),
+        };
+        let failure = Failure { cause: AbortCause::Other, source: Box::new(full()) };
+        assert_eq!(CliError::from(full()).code(), "disk_full");
+        assert_eq!(CliError::Bench(failure.into()).code(), "disk_full");
     }
 
     #[test]

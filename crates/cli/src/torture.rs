@@ -25,7 +25,7 @@ use std::{
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use foreshore::Options;
-use foreshore_bench::{BenchError, Execution, Mix, Scale, Tpcb, Tpcc, Workload};
+use foreshore_bench::{Execution, Mix, Scale, Tpcb, Tpcc, Workload};
 use foreshore_env::{
     random::{self, Xorshift},
     time::Duration,
@@ -187,12 +187,7 @@ fn check_settings(settings: &[(String, String)]) -> Result<(), CliError> {
 
 /// Whether a failure is that there is no room for files, or comes of that.
 fn is_full(error: &CliError) -> bool {
-    let cause = match error {
-        CliError::Database(error) => Some(error),
-        CliError::Bench(BenchError::Engine(failure)) => failure.source.downcast_ref(),
-        _ => None,
-    };
-    let mut next = cause.map(|error| error as &(dyn Error + 'static));
+    let mut next = error.of_the_database().map(|error| error as &(dyn Error + 'static));
     while let Some(error) = next {
         if matches!(error.downcast_ref(), Some(foreshore::Error::DiskFull { .. })) {
             return true;

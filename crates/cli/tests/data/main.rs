@@ -421,6 +421,22 @@ fn after_a_full_disk_it_is_said_where_to_go_on() {
     scene.succeed("verify db");
 }
 
+/// A backup does not go on where it stopped: what it left is in the way of the next.
+#[test]
+fn after_a_full_disk_a_backup_is_made_anew() {
+    let scene = Scene::new();
+    make_database(&scene.path("db"));
+    let limited = format!("ulimit -f 64; exec {} backup db copy --json", env!("CARGO_BIN_EXE_foreshore"));
+    let output = Command::new("sh").args(["-c", &limited]).current_dir(scene.path("")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("remove what there is of copy"), "{said}");
+    assert!(said.contains("begin anew") && !said.contains("go on"), "{said}");
+    assert_eq!(parsed(text(&output.stdout).trim_end())["error"]["code"], "disk_full");
+    fs::remove_dir_all(scene.path("copy")).unwrap();
+    scene.succeed("backup db copy");
+}
+
 #[test]
 fn a_backup_opens_like_any_database_and_the_original_stays_as_it_is() {
     let scene = Scene::new();
