@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use foreshore::{Database, Error};
+use foreshore::{Database, Error, PreparedTransaction, limits::MAX_GLOBAL_ID_BYTES};
 use foreshore_env::time::unix_seconds;
 use serde::Serialize;
 
@@ -73,10 +73,12 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
         open_to_look(&args.directory)?
     };
     if let Some(id) = &args.commit {
-        db.commit_prepared(parse(id)?)?;
+        let id = parse(id)?;
+        db.commit_prepared(&id).map_err(|error| undecided(error, &id, &args.directory))?;
     }
     if let Some(id) = &args.rollback {
-        db.rollback_prepared(parse(id)?)?;
+        let id = parse(id)?;
+        db.rollback_prepared(&id).map_err(|error| undecided(error, &id, &args.directory))?;
     }
     let prepared = list(&db)?;
     db.close()?;
@@ -107,6 +109,18 @@ pub(crate) fn run(args: PreparedArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What to tell of a decision that came to nothing.
+fn undecided(error: Error, id: &[u8], directory: &Path) -> CliError {
+    match error {
+        Error::UnknownGlobalId { .. } => CliError::Retold {
+            code: error.code(),
+            message: format!("no transaction is prepared under {:?}", PreparedTransaction::show_id(id)),
+            hint: format!("`foreshore prepared {}` lists those that are", directory.display()),
+        },
+        error => error.into(),
+    }
+}
+
 fn list(db: &Database) -> Result<Vec<Prepared>, CliError> {
     let tail = db.stats().log_tail;
     let shown = db.prepared()?.into_iter().map(|prepared| Prepared {
@@ -134,8 +148,19 @@ pub(crate) fn in_its_way(error: Error, table: &str, directory: &Path) -> CliErro
 
 const HEX: &str = "hex:";
 
-/// An id as [`PreparedTransaction::shown_id`](foreshore::PreparedTransaction::shown_id) gives it.
+/// An id as [`PreparedTransaction::shown_id`] gives it, that a transaction can have been prepared under.
 fn parse(text: &str) -> Result<Vec<u8>, CliError> {
+    let id = decode(text)?;
+    if !(1..=MAX_GLOBAL_ID_BYTES).contains(&id.len()) {
+        return Err(CliError::usage(
+            format!("an id has 1 to {MAX_GLOBAL_ID_BYTES} bytes, not {}", id.len()),
+            "give one that is listed if neither --commit nor --rollback is given",
+        ));
+    }
+    Ok(id)
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, CliError> {
     let Some(digits) = text.strip_prefix(HEX) else { return Ok(text.as_bytes().to_vec()) };
     let bytes = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
@@ -156,6 +181,18 @@ mod tests {
         assert_eq!(parse("hex:ff00").unwrap(), b"\xff\0");
         for wrong in ["hex:0", "hex:0g", "hex:+1"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ids_have_their_length() {
+        let most = "x".repeat(MAX_GLOBAL_ID_BYTES);
+        assert_eq!(parse(&most).unwrap(), most.as_bytes());
+        for (wrong, bytes) in
+            [("", 0), ("hex:", 0), (&*format!("{most}x"), 201), (&format!("hex:{}", "00".repeat(201)), 201)]
+        {
+            let said = parse(wrong).unwrap_err().to_string();
+            assert!(said.contains(&format!("an id has 1 to 200 bytes, not {bytes}")), "{said}");
         }
     }
 }

@@ -58,6 +58,23 @@ fn prepared_transactions_are_listed_and_decided_about() {
         again.status.code() == Some(2) && said.contains("no transaction is prepared under \"one\""),
         "{said}"
     );
+    // As it would be listed, and for programs with the code of the database.
+    for (id, shown) in [("hex:00FF", "hex:00ff"), ("hex:6f6e65", "one"), ("a\nb", "hex:610a62")] {
+        let unknown = run(here, &["--commit", id, "--json"]);
+        let said = String::from_utf8(unknown.stderr).unwrap();
+        assert_eq!(unknown.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("no transaction is prepared under \"{shown}\"")), "{said}");
+        assert!(
+            said.contains("next: `foreshore prepared db` lists") && !said.contains("Database::"),
+            "{said}"
+        );
+        let told: Json = serde_json::from_slice(&unknown.stdout).unwrap();
+        assert_eq!(told["error"]["code"], "unknown_global_id", "{told}");
+    }
+    for id in ["", &"x".repeat(201)] {
+        let said = String::from_utf8(run(here, &["--rollback", id]).stderr).unwrap();
+        assert!(said.contains("1 to 200 bytes"), "{said}");
+    }
     assert_eq!(run(here, &["--commit", "hex:f"]).status.code(), Some(2));
     assert_eq!(run(here, &["--commit", "a", "--rollback", "b"]).status.code(), Some(2));
 

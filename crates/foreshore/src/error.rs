@@ -76,7 +76,7 @@ pub enum Error {
     /// A transaction is prepared under this global id already.
     #[error(
         "a transaction is prepared under {:?} already; decide about it first, or use another id",
-        String::from_utf8_lossy(id)
+        crate::PreparedTransaction::show_id(id)
     )]
     GlobalIdInUse {
         /// The id.
@@ -85,7 +85,7 @@ pub enum Error {
     /// No transaction is prepared under this global id.
     #[error(
         "no transaction is prepared under {:?}; see Database::prepared for those that are",
-        String::from_utf8_lossy(id)
+        crate::PreparedTransaction::show_id(id)
     )]
     UnknownGlobalId {
         /// The id.
@@ -94,7 +94,7 @@ pub enum Error {
     /// Somebody else prepares this transaction, or decides about it, at this moment.
     #[error(
         "somebody is deciding about the transaction {:?}; look again in a moment",
-        String::from_utf8_lossy(id)
+        crate::PreparedTransaction::show_id(id)
     )]
     GlobalIdBusy {
         /// The id.

@@ -26,6 +26,11 @@ impl PreparedTransaction {
     pub fn shown_id(&self) -> String {
         shown(&self.global_id)
     }
+
+    /// The same for any global id, whether a transaction is prepared under it or not.
+    pub fn show_id(global_id: &[u8]) -> String {
+        shown(global_id)
+    }
 }
 
 const HEX: &str = "hex:";
