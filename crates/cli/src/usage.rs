@@ -116,6 +116,59 @@ mod tests {
         assert!(found.len() >= 30, "{found:?}");
     }
 
+    /// The words of a line of a shell, up to two spaces, which a comment follows.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        for (place, part) in line.trim_start().split('\'').enumerate() {
+            let (part, comment) = match part.split_once("  ") {
+                Some((part, _)) if place % 2 == 0 => (part, true),
+                _ => (part, false),
+            };
+            let pieces: Vec<_> = if place % 2 == 0 { part.split(' ').collect() } else { vec![part] };
+            words.last_mut().unwrap().push_str(pieces[0]);
+            words.extend(pieces[1..].iter().map(|piece| (*piece).to_owned()));
+            if comment {
+                break;
+            }
+        }
+        words
+    }
+
+    /// What this program is given in the examples of a command and of all below it.
+    fn examples(command: &Command, found: &mut Vec<Vec<String>>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter(|line| line.starts_with("  ")) {
+            for words in words(line).split(|word| ["|", "&&"].contains(&&**word)) {
+                let end = words.iter().position(|word| word.starts_with(['<', '>']));
+                let own = match &words[..end.unwrap_or(words.len())] {
+                    [program, own @ ..] if program == "foreshore" => own,
+                    [cargo, sim, own @ ..] if [&**cargo, &**sim] == ["cargo", "sim"] => own,
+                    _ => continue,
+                };
+                found.push([&["foreshore".to_owned()], own].concat());
+            }
+        }
+        command.get_subcommands().for_each(|inner| examples(inner, found));
+    }
+
+    #[test]
+    fn examples_are_taken_as_they_stand() {
+        assert_eq!(words("  a 'b c' | d  e'f"), ["a", "b c", "|", "d"]);
+        let mut found = Vec::new();
+        examples(&Cli::command(), &mut found);
+        assert!(found.len() >= 150, "{found:?}");
+        let refusal = |example: &Vec<String>| {
+            let mut command = Cli::command();
+            let taken = command.try_get_matches_from_mut(example);
+            let error =
+                taken.and_then(|matches| refuse_repetitions(&mut command, &matches)).err()?.to_string();
+            // Rivals are in builds with their features.
+            (!error.contains("this build has no engine")).then(|| format!("{}: {error}", example.join(" ")))
+        };
+        let refusals: Vec<String> = found.iter().filter_map(refusal).collect();
+        assert!(refusals.is_empty(), "{}", refusals.join("\n"));
+    }
+
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();

@@ -21,7 +21,7 @@ Examples:
   foreshore bench checkpoint tpcb                   what checkpoints do to the latency of commits
   foreshore bench txbench --updates 0.2             lock tables beside each other, 1 to 500 threads
   foreshore bench nodeadlock                        policies against deadlocks beside each other, the same way
-  foreshore bench keyrange --existing 0,100         key-range modes beside each other
+  foreshore bench keyrange --existing 0            key-range modes beside each other
   foreshore bench elr --log-latency 10ms --rounds 5  locks that go before the flush, and those that do not
   foreshore bench killpolicy                         who gives way in deadlocks between pipelines
 
