@@ -12,7 +12,8 @@ use crate::{
 impl Database {
     /// Makes a copy of the database in a directory that is absent or empty, while others read and write; durable when this
     /// returns. The copy is a database like any other: it has all that was committed durably before this was called, and what
-    /// was committed up to some moment before it returns. Neither readers nor writers wait for it.
+    /// was committed up to some moment before it returns. Neither readers nor writers wait for it. It begins with a checkpoint, or, where
+    /// [`Database::checkpoint`] is refused because the log is full, at the one before.
     ///
     /// ```
     /// # use foreshore::Database;

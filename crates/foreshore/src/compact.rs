@@ -54,7 +54,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a
-    /// backup or another compaction takes as long, or waits for this one because it calls it. What was done until
+    /// backup or another compaction takes as long, or waits for this one because it calls it; [`Error::LogFull`] while others need all of the log. What was done until
     /// an error stays done, and is sound.
     pub fn compact(&self) -> Result<CompactReport> {
         self.compact_with(|_| {})

@@ -307,9 +307,12 @@ impl Database {
     /// and then; see [`Options::checkpoint_bytes`].
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; or of the disk, and if the log cannot be written the database stops ([`Error::Poisoned`]).
+    /// [`Error::LogFull`] while open transactions need more of the log than work may fill
+    /// ([`LogRetention::work_bytes`](crate::LogRetention::work_bytes)): what is left is kept for their rollbacks, and they have to end
+    /// first. [`Error::ReadOnly`]; or of the disk, and if the log cannot be written the database stops ([`Error::Poisoned`]).
     pub fn checkpoint(&self) -> Result<()> {
-        self.inner.engine.checkpoint().map_err(|error| self.inner.error(error))
+        let taken = self.inner.engine.checkpoint();
+        taken.map_err(|error| Error::from_operation(error.into(), &self.inner))
     }
 
     pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>> {

@@ -1,6 +1,7 @@
 //! Backups: a copy of the database that is made while others write.
 //!
-//! 1. A checkpoint, so that little of the log is needed; from its control file on the log is kept (a [`Pin`]).
+//! 1. A checkpoint, so that little of the log is needed, if one may be taken (TXN-42); from the control file of the last one on the
+//!    log is kept (a [`Pin`]).
 //! 2. `control.backup`, a control file that says so, is the first file of the copy: what has it is no database yet, and opening
 //!    it says what it is.
 //! 3. The pages, each as the data file has it at some moment: as a crash would leave them.
@@ -131,7 +132,7 @@ impl Backup<'_> {
         // The copy's recovery begins at this checkpoint: until its pages are copied no compaction takes pages away that the log
         // from there on speaks of.
         let file_end = self.core.file_end.copy()?;
-        self.core.checkpoint()?;
+        self.core.try_checkpoint()?;
         let (content, pin) = {
             let control = self.core.control.lock();
             let content = Control { clean: false, ..control.content() };

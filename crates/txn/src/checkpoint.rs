@@ -10,6 +10,11 @@
 //! TXN-9: the log is released only below the redo horizon, below the start of analysis and below the first record of every
 //! open transaction, and only when the control file that says so is durable in both slots. No checkpoint asks for what an earlier
 //! one has released.
+//!
+//! TXN-42: no checkpoint is taken while open transactions need more of the log than work may fill. Its record, and the images of all
+//! pages that rollbacks touch after it, would take of what is kept for them (TXN-5), with each checkpoint anew. So pages are logged
+//! once more at most beyond the part for work. Nothing is lost without it: recovery begins at the checkpoint before, and no other work
+//! would have had room after it.
 
 mod target;
 
@@ -223,14 +228,6 @@ impl Growth {
 /// The life of the checkpointer's thread.
 pub(crate) fn run_checkpointer(core: &Arc<Core>) {
     while let Some(work) = core.growth.wait() {
-        if work == Work::Checkpoint
-            && core.log.used_bytes() > core.log.work_bytes()
-            && !core.checkpoint_shortens_log()
-        {
-            // What is left is kept for rollbacks (TXN-5), and after a checkpoint they would log all their pages anew.
-            core.growth.restart(core.log.tail(), core.pool.image_bytes());
-            continue;
-        }
         let result = match work {
             Work::End(txn) => ender::end(core, txn),
             Work::Checkpoint => core.checkpoint_that_is_asked_for(),
@@ -256,7 +253,15 @@ pub(crate) fn run_checkpointer(core: &Arc<Core>) {
 
 impl Core {
     /// Takes a checkpoint.
+    ///
+    /// # Errors
+    /// `LogFull` if it may not be taken (TXN-42).
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        if self.try_checkpoint()? { Ok(()) } else { Err(self.log.full()) }
+    }
+
+    /// Takes a checkpoint, if it may be taken; whether it was.
+    pub(crate) fn try_checkpoint(&self) -> Result<bool> {
         let mut control = self.control.lock();
         self.checkpoint_as(&mut control, false)
     }
@@ -265,35 +270,38 @@ impl Core {
     fn checkpoint_that_is_asked_for(&self) -> Result<()> {
         let mut control = self.control.lock();
         if self.growth.asked.load(Ordering::Relaxed) {
-            self.checkpoint_as(&mut control, false)
-        } else {
-            Ok(())
+            self.checkpoint_as(&mut control, false)?;
         }
+        Ok(())
     }
 
     /// Takes the last checkpoint before the end.
     pub(crate) fn final_checkpoint(&self) -> Result<()> {
         let mut control = self.control.lock();
-        self.checkpoint_as(&mut control, true)
+        self.checkpoint_as(&mut control, true).map(drop)
     }
 
-    /// Takes a checkpoint to shorten the log, unless another one has just done it; whether it is shorter now.
+    /// Takes a checkpoint to shorten the log, unless another one has just done it, or it would not; whether it is shorter now.
     pub(crate) fn shorten_log(&self) -> Result<bool> {
         let before = self.log.low_water();
         let mut control = self.control.lock();
-        if self.log.low_water() == before {
+        if self.log.low_water() == before && self.checkpoint_shortens_log() {
             self.checkpoint_as(&mut control, false)?;
         }
         Ok(self.log.low_water() > before)
     }
 
-    /// The steps of the [module](self), in their order.
-    fn checkpoint_as(&self, control: &mut ControlFile, last: bool) -> Result<()> {
+    /// The steps of the [module](self), in their order. False: it may not be taken (TXN-42).
+    fn checkpoint_as(&self, control: &mut ControlFile, last: bool) -> Result<bool> {
         if !last {
             // Who has waited behind the last one has no lock file any more: the files may be somebody else's.
             self.check_open()?;
         } else if let Some(error) = self.log.poisoned() {
             return Err(error);
+        }
+        if !self.may_checkpoint() {
+            self.growth.restart(self.log.tail(), self.pool.image_bytes());
+            return Ok(false);
         }
         let image_bytes = self.pool.image_bytes();
         let redo = self.pool.sweep()?;
@@ -327,7 +335,8 @@ impl Core {
         let needed = if planted(Fault::LogReleasedEarly) { checkpoint } else { log_from };
         self.raise_undo_floor();
         // TXN-31.
-        self.log.release_before(self.backups.keep(needed, self.log.capacity_bytes()))
+        self.log.release_before(self.backups.keep(needed, self.log.capacity_bytes()))?;
+        Ok(true)
     }
 }
 

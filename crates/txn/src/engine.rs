@@ -182,6 +182,9 @@ impl Engine {
     }
 
     /// Takes a checkpoint: recovery after a crash begins here then, and the log is shortened.
+    ///
+    /// # Errors
+    /// `LogFull` while open transactions need more of the log than work may fill: what is left is kept for their rollbacks.
     pub fn checkpoint(&self) -> Result<()> {
         self.core.check_open()?;
         self.core.check_writable()?;

@@ -194,7 +194,7 @@ fn unknown(header: &RecordHeader) -> StorageError {
     StorageError::corrupt_log(header.lsn, format!("a record of kind {} is not known", header.kind.0))
 }
 
-/// Undo, and a checkpoint after it.
+/// Undo, and a checkpoint after it, if it may be taken (TXN-42).
 pub(crate) fn undo_losers(
     core: &mut Core,
     mut history: History,
@@ -228,7 +228,8 @@ pub(crate) fn undo_losers(
     }
     core.trees.next_overflow.store(newest, Ordering::Relaxed);
     if !history.report.clean {
-        core.checkpoint()?;
+        // Unless a prepared transaction needs too much of the log.
+        core.try_checkpoint()?;
     }
     history.report.duration = history.begun.elapsed();
     core.recovery = history.report;

@@ -79,10 +79,22 @@ impl Core {
         }
     }
 
-    /// Whether a checkpoint would shorten the log: no open transaction needs all of it.
-    pub(crate) fn checkpoint_shortens_log(&self) -> bool {
+    /// From where on open transactions need the log.
+    fn needed_by_open(&self) -> Lsn {
+        let tail = self.log.tail();
         let seen = self.transactions.capture();
-        seen.pending.min(seen.first) > self.log.low_water()
+        seen.pending.min(seen.first).min(tail)
+    }
+
+    /// Whether a checkpoint leaves rollbacks their room (TXN-42).
+    pub(crate) fn may_checkpoint(&self) -> bool {
+        self.log.is_within_work(self.needed_by_open())
+    }
+
+    /// Whether a checkpoint may be taken and would shorten the log: no open transaction needs all of it.
+    pub(crate) fn checkpoint_shortens_log(&self) -> bool {
+        let needed = self.needed_by_open();
+        needed > self.log.low_water() && self.log.is_within_work(needed)
     }
 
     /// The open transaction that needs most of the log.

@@ -247,6 +247,16 @@ impl Log {
         self.core.work_bytes
     }
 
+    /// Whether a log from `from` on would be within what ordinary appends may fill: as much as is needed to take it back is left then.
+    pub fn is_within_work(&self, from: Lsn) -> bool {
+        self.core.is_within_work(from.0)
+    }
+
+    /// The error of an append that is refused now.
+    pub fn full(&self) -> StorageError {
+        self.core.log_full()
+    }
+
     /// How often a batch was made durable since the log was opened.
     pub fn flushes(&self) -> u64 {
         self.core.flushes()

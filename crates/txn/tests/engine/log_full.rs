@@ -179,3 +179,21 @@ fn a_transaction_is_prepared_or_rolled_back() {
     };
     at_every_room("prepare", (0..25).map(|step| step * step * 30), begun, prepare_and_commit, done);
 }
+
+/// It took a checkpoint five times a second, each from what is kept for rollbacks, for as long as somebody held a full log.
+#[test]
+fn the_reaper_takes_no_checkpoint_that_shortens_nothing() {
+    let disk = FaultyDisk::new();
+    let (engine, filler) = made(&disk);
+    let old = one_that_leaves(460, &engine, &filler);
+    assert!(engine.drop_table("dropped").unwrap());
+    thread::sleep(Duration::from_millis(300));
+    let taken = engine.stats().checkpoints;
+    let used = engine.log_retention().used_bytes;
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(engine.stats().tables_dropped, 1, "there is no room for its pages to be freed");
+    assert!(engine.stats().checkpoints <= taken + 1, "{} to {taken}", engine.stats().checkpoints);
+    assert!(engine.log_retention().used_bytes <= used + 500, "of what is for rollbacks");
+    old.rollback().unwrap();
+    assert_sound_and_free(&engine, "after the rollback");
+}

@@ -67,6 +67,90 @@ fn a_transaction_that_fills_the_log_can_always_roll_back() {
     }
 }
 
+/// A checkpoint makes a rollback log its pages anew. One after the other took all that was kept for it: the database stopped, and
+/// could not be opened again.
+#[test]
+fn checkpoints_leave_rollback_its_room() {
+    let options = small_log(24, LogFullPolicy::Throttle);
+    let disk = FaultyDisk::new();
+    let engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    let mut txn = begin(&engine);
+    (0..2000_u32).for_each(|row| _ = txn.put(&table, &row.to_be_bytes(), &[0; 400]).unwrap());
+    txn.commit(Durability::Sync).unwrap();
+    engine.checkpoint().unwrap();
+    let before = read_all(&engine).unwrap();
+
+    let mut old = begin(&engine);
+    let mut places = Vec::new();
+    let error = (1_u8..).find_map(|pass| {
+        places.push(old.savepoint().unwrap());
+        // One on each page at least.
+        (0..2000_u32).step_by(15).find_map(|row| {
+            let mut value = [0; 400];
+            value[7] = pass;
+            old.put(&table, &row.to_be_bytes(), &value).err()
+        })
+    });
+    assert!(error.is_some_and(|error| is_log_full(&error)) && places.len() > 3);
+    let taken = engine.stats().checkpoints;
+    for place in places.into_iter().rev() {
+        if let Err(error) = engine.checkpoint() {
+            assert!(matches!(error, StorageError::LogFull { .. }), "{error}");
+        }
+        old.rollback_to(place).unwrap();
+        let left = disk.after_crash(CrashMode::KeepAll);
+        assert!(
+            read_all(&open_with(&left, &options).unwrap()).unwrap() == before,
+            "recovered something else"
+        );
+    }
+    assert!(matches!(engine.checkpoint(), Err(StorageError::LogFull { disk_is_full: false, .. })));
+    // A backup needs none.
+    let copy = Path::new("/copy");
+    engine.backup(copy, &mut |_| ControlFlow::Continue(())).unwrap();
+    let copied = Engine::open(Arc::new(disk.clone()) as Arc<dyn Disk>, copy, &options).unwrap();
+    assert!(read_all(&copied).unwrap() == before, "the copy has something else");
+    assert_sound(&copied, "the copy");
+    assert!(engine.stats().checkpoints <= taken + 1, "what is left is for rollbacks");
+    // What closing leaves is opened, too.
+    engine.close().unwrap();
+    drop((old, engine));
+    let engine = open_with(&disk, &options).unwrap();
+    assert!(read_all(&engine).unwrap() == before, "recovered something else");
+    put(&engine, &table_of(&engine), b"after", b"");
+    assert_sound(&engine, "after the rollback");
+}
+
+/// The last checkpoint of a closing and the first of an opening do not eat into it either, however often.
+#[test]
+fn closing_and_opening_leave_a_full_log_as_it_is() {
+    let options = small_log(8, LogFullPolicy::Throttle);
+    let disk = FaultyDisk::new();
+    let mut engine = open_with(&disk, &options).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
+    put(&engine, &table, b"key", b"before");
+    let mut old = begin(&engine);
+    old.put(&table, b"key", b"after").unwrap();
+    old.prepare(b"id").unwrap();
+    let error = fill_by_others(&engine, &table).expect("the log gets full");
+    assert!(is_log_full(&error), "{error}");
+    for _ in 0..32 {
+        engine.close().unwrap();
+        drop(engine);
+        engine = open_with(&disk, &options).unwrap();
+        assert_eq!(engine.prepared().unwrap().len(), 1);
+    }
+    // The last that began within the part for work ended beyond it, and there is a mark under it.
+    let log = engine.log_retention();
+    assert!(log.used_bytes <= log.work_bytes + 500, "{log:?}");
+    engine.rollback_prepared(b"id").unwrap();
+    let mut reader = begin(&engine);
+    assert_eq!(get(&mut reader, &table_of(&engine), b"key").unwrap().unwrap(), b"before");
+    drop(reader);
+    assert_sound(&engine, "after the decision");
+}
+
 #[test]
 fn who_holds_the_log_is_told_with_label_and_age() {
     let disk = FaultyDisk::new();

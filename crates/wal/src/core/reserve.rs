@@ -98,6 +98,18 @@ impl Core {
         self.store.remove(&surplus)
     }
 
+    /// Whether a log from this position on would be within what work may fill, and so would leave what takes it back its room.
+    pub(crate) fn is_within_work(&self, from: u64) -> bool {
+        let held = self.tail().saturating_sub(from);
+        if held > self.work_bytes || !self.is_disk_full() {
+            return held <= self.work_bytes;
+        }
+        // What lies before would be space again.
+        let let_go = self.geometry.base(from).saturating_sub(self.geometry.base(self.low_water()));
+        let space = (self.store.space_end() + let_go).saturating_sub(from + self.kept());
+        held <= space / 8 * WORK_EIGHTHS
+    }
+
     /// Whether there was no space for more.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.disk_is_full.load(Ordering::Relaxed)
@@ -111,7 +123,7 @@ impl Core {
 
     /// The error of work that has found the log full.
     #[cold]
-    pub(super) fn log_full(&self) -> StorageError {
+    pub(crate) fn log_full(&self) -> StorageError {
         let (low, disk_is_full) = (self.low_water(), self.disk_is_full.load(Ordering::Relaxed));
         if disk_is_full {
             // There may be space again.

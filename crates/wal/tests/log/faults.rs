@@ -168,6 +168,9 @@ fn on_a_full_disk_work_is_refused_and_what_ends_it_goes_on() {
         while log.tail().0 - first < used_bytes / 3 * 8 + SEGMENT / 4 {
             ending(1000).unwrap_or_else(|error| panic!("{blocks} blocks: {error}"));
         }
+        // As of the capacity: more is needed than work may fill, unless all before the tail is let go.
+        assert!(!log.is_within_work(log.low_water()) && log.is_within_work(log.tail()), "{blocks} blocks");
+        assert!(matches!(log.full(), StorageError::LogFull { disk_is_full: true, .. }), "{blocks} blocks");
         // It may end here, and is opened with as little space.
         let left = disk.after_crash(CrashMode::DropUnsynced);
         left.set_free_space(Some(0));

@@ -24,10 +24,11 @@ fn five_eighths_of_the_capacity_are_for_ending_work() {
     let work_bytes = capacity_bytes * 3 / 8;
     assert_eq!((log.work_bytes(), log.capacity_bytes()), (work_bytes, capacity_bytes));
     assert!(log.used_bytes() <= work_bytes && log.used_bytes() > work_bytes - slack);
+    assert!(log.is_within_work(FIRST_LSN));
     let middle = rollback().unwrap();
     while !is_full(&rollback()) {}
     assert!(log.used_bytes() <= capacity_bytes && log.used_bytes() > capacity_bytes - slack);
-    assert!(is_full(&forward()));
+    assert!(is_full(&forward()) && !log.is_within_work(middle) && log.is_within_work(log.tail()));
     // What is full is not broken.
     log.flush(middle).unwrap();
     log.release_before(middle).unwrap();
