@@ -90,11 +90,13 @@ fn a_control_file_that_cannot_be_read_costs_nothing() {
     for sample in [Sample::closed(), Sample::crashed()] {
         for slots in [vec![0], vec![4096], vec![0, 4096]] {
             let disk = sample.copy();
+            // One that can be read is enough to open the database.
+            let source = if slots.len() < 2 { SalvageSource::Recovered } else { SalvageSource::Rebuilt };
             for slot in slots {
                 disk.fail_reads(&Sample::file("control"), slot..slot + 512);
             }
             let saved = save(&disk);
-            assert_eq!(saved.salvage.source(), SalvageSource::Rebuilt, "{:?}", saved.salvage.failure());
+            assert_eq!(saved.salvage.source(), source, "{:?}", saved.salvage.failure());
             assert!(Some(&saved.content) == sample.states.last(), "{}", sample.name);
         }
     }

@@ -32,7 +32,10 @@
 //! | 2 | nodes say how many bytes their heads skip (`foreshore-pages`, `slotted.rs`); zeros in format 1 |
 //! | 3 | what takes an append back buries many records at once (`foreshore-btree`, `record.rs`); one in format 2 |
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{
@@ -49,6 +52,7 @@ pub(crate) const OLDEST_FORMAT: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FORESHOR";
 const SLOT_BYTES: usize = 4096;
+/// All that a slot says lies in its first sector.
 const SECTOR_BYTES: usize = 512;
 const SLOTS: usize = 2;
 const CLEAN_BIT: u32 = 1;
@@ -180,13 +184,19 @@ impl ControlFile {
         Ok(control)
     }
 
-    /// Opens a control file; the newest sound slot counts.
+    /// Opens a control file; the newest sound slot counts. One that cannot be read is as good as damaged if the other is sound.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<ControlFile> {
         let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
-        let mut bytes = vec![0; SLOTS * SLOT_BYTES];
-        read_up_to(&*file, &mut bytes).map_err(StorageError::io("read", path))?;
-        let slots = [Control::decode(&bytes[..SLOT_BYTES]), Control::decode(&bytes[SLOT_BYTES..])];
-        let chosen = choose(slots, path)?;
+        let read = [0, 1].map(|index| read_slot::<SECTOR_BYTES>(&*file, index));
+        let slots =
+            [0, 1].map(|index| read[index].as_ref().map_or(Slot::Damaged, |slot| Control::decode(slot)));
+        let chosen = match (choose(slots, path), read) {
+            // What cannot be read may be sound.
+            (Err(StorageError::Corrupted { .. }), [Err(error), _] | [_, Err(error)]) => {
+                return Err(StorageError::io("read", path)(error));
+            }
+            (chosen, _) => chosen?,
+        };
         // An upgrade may have ended between the two slots.
         let formats = slots
             .iter()
@@ -199,9 +209,7 @@ impl ControlFile {
     pub(crate) fn read_slots(disk: &dyn Disk, path: &Path) -> Option<Control> {
         let file = disk.open(path, OpenMode::Read).ok()?;
         let slots = (0..SLOTS).filter_map(|index| {
-            // All that a slot says lies in its first sector.
-            let mut slot = [0; SECTOR_BYTES];
-            file.read_exact_at(&mut slot, (index * SLOT_BYTES) as u64).ok()?;
+            let slot: [u8; SECTOR_BYTES] = read_slot(&*file, index).ok()?;
             if let Slot::Valid(control) = Control::decode(&slot) { Some(control) } else { None }
         });
         slots.max_by_key(|control| control.sequence)
@@ -210,10 +218,11 @@ impl ControlFile {
     /// Whether a file begins like a control file, or like one whose first write was lost.
     pub(crate) fn may_be_ours(disk: &dyn Disk, path: &Path) -> Result<bool> {
         let file = disk.open(path, OpenMode::Read).map_err(StorageError::io("open", path))?;
-        let mut bytes = [0; SLOTS * SLOT_BYTES];
-        read_up_to(&*file, &mut bytes).map_err(StorageError::io("read", path))?;
-        let begins_ours = |slot: &[u8]| bytes_at::<8>(slot, 0) == MAGIC;
-        Ok(begins_ours(&bytes) || begins_ours(&bytes[SLOT_BYTES..]) || bytes.iter().all(|&byte| byte == 0))
+        // Nobody knows what one is that cannot be read.
+        let slots = [0, 1].map(|index| read_slot::<SLOT_BYTES>(&*file, index).ok());
+        let may_begin_ours =
+            |slot: &Option<_>| slot.is_none_or(|slot: [u8; SLOT_BYTES]| bytes_at::<8>(&slot, 0) == MAGIC);
+        Ok(slots.iter().any(may_begin_ours) || slots.iter().flatten().flatten().all(|&byte| byte == 0))
     }
 
     pub(crate) fn content(&self) -> Control {
@@ -263,18 +272,18 @@ impl ControlFile {
     }
 }
 
-/// Reads what is there; the rest of the buffer stays as it is.
-fn read_up_to(file: &dyn DiskFile, buffer: &mut [u8]) -> std::io::Result<()> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], filled as u64) {
+/// The first bytes of a slot, zeros where the file has ended.
+fn read_slot<const N: usize>(file: &dyn DiskFile, index: usize) -> io::Result<[u8; N]> {
+    let (mut slot, mut filled) = ([0; N], 0);
+    while filled < N {
+        match file.read_at(&mut slot[filled..], (index * SLOT_BYTES + filled) as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(slot)
 }
 
 fn choose(slots: [Slot; SLOTS], path: &Path) -> Result<Control> {

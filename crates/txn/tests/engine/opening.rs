@@ -174,6 +174,30 @@ fn the_control_file_is_repaired_or_reported() {
     assert_eq!(everything(&disk), damaged, "a damaged database is left for whoever can do more");
 }
 
+/// A sector of the control file that the disk does not give any more made the database impossible to open, though the other slot is sound.
+#[test]
+fn one_slot_of_the_control_file_that_can_be_read_is_enough() {
+    let original = made();
+    for unreadable in [vec![0], vec![4096], vec![0, 4096]] {
+        let disk = original.after_crash(CrashMode::KeepAll);
+        unreadable.iter().for_each(|&slot| disk.fail_reads(&path("control"), slot..slot + 4096));
+        match open(&disk) {
+            Ok(engine) if unreadable.len() == 1 => {
+                assert_eq!(read_all(&engine).unwrap().len(), 50, "without {unreadable:?}");
+                engine.close().unwrap();
+            }
+            Err(StorageError::Io { path: file, .. }) if unreadable.len() == 2 => {
+                assert_eq!(file, path("control"));
+            }
+            other => panic!("without {unreadable:?}: {other:?}"),
+        }
+        // The disk gives another sector for one that it is to write: both are as the last checkpoint has written them.
+        disk.heal_reads();
+        let bytes = disk.read_file(&path("control")).unwrap();
+        assert!(bytes[..4096] == bytes[4096..], "without {unreadable:?}");
+    }
+}
+
 /// Either slot of the control file is overwritten whole, or the second is cut off: the other one is enough, and with the next
 /// checkpoint there are two again.
 #[test]
