@@ -1,13 +1,20 @@
 //! Tidying: purging ghosts and merging leaves where somebody came by.
 
-use foreshore_base::{Lsn, Result};
+use foreshore_base::{Lsn, Result, SlotIndex};
 use foreshore_lock::KeyRef;
 use foreshore_pages::ExclusivePage;
 
-use crate::{node::Target, purge, session::Session, tree::Tree};
+use crate::{
+    node::{self, Target},
+    purge,
+    session::Session,
+    tree::Tree,
+};
 
 /// A leaf with fewer records is tidied after every delete; one with more after every so many.
 const TIDY_EVERY: usize = 8;
+/// Leaves that a delete tidies on each side of its own, at most.
+const LEAVES_BESIDE: usize = 16;
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
@@ -28,7 +35,8 @@ impl<'a> Tree<'a> {
     }
 
     /// After the delete of `key`, with its leaf still latched, whose LSN was `before`: when half of the leaf is ghosts, those of
-    /// earlier transactions go. It is nobody's duty, so failure is nobody's failure.
+    /// earlier transactions go; and when nothing else is left, the leaf is merged, or those beside it are. It is nobody's duty, so
+    /// failure is nobody's failure.
     pub(crate) fn tidy_after_delete(
         &self,
         session: &impl Session,
@@ -38,17 +46,68 @@ impl<'a> Tree<'a> {
     ) {
         let count = usize::from(page.view().slot_count());
         let ghosts = purge::ghosts(page.view()).count();
-        let due = count <= 2 * TIDY_EVERY || ghosts.is_multiple_of(TIDY_EVERY);
-        if ghosts * 2 < count || !due || !session.may_purge(self.table, before) {
+        let deserted = ghosts == count;
+        let due = deserted || count <= 2 * TIDY_EVERY || ghosts.is_multiple_of(TIDY_EVERY);
+        if ghosts * 2 < count || !due {
             return;
         }
         let needless = |ghost: &[u8]| ghost != key && !session.has_requests(self.table, KeyRef::Key(ghost));
-        let purged = self.purge_where(&mut page, &needless).unwrap_or(0);
+        let purged = match session.may_purge(self.table, before) {
+            true => self.purge_where(&mut page, &needless).unwrap_or(0),
+            false => 0,
+        };
         let underfull = purged > 0 && self.is_underfull(page.view());
-        drop(page);
-        if underfull {
-            let _ = self.merge(session, Target::Key(key), 0);
+        if !underfull && !deserted {
+            return;
         }
+        let (low, high) = (node::low_fence(page.view()), node::high_key(page.view()));
+        drop(page);
+        let merged = underfull && self.merge(session, Target::Key(key), 0).unwrap_or(true);
+        if !merged && let Some(_leave) = self.env.may_tidy() {
+            let _ = self.tidy_beside(session, low, high);
+        }
+    }
+
+    /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go when the
+    /// last record did: no delete will come to them any more. They are tidied now, as far as their ghosts can go.
+    #[cold]
+    fn tidy_beside(
+        &self,
+        session: &impl Session,
+        mut low: Option<Vec<u8>>,
+        mut high: Option<Vec<u8>>,
+    ) -> Result<()> {
+        for _ in 0..LEAVES_BESIDE {
+            let Some(border) = low else { break };
+            (low, _) = self.tidy_deserted(session, Target::Below(&border))?;
+        }
+        for _ in 0..LEAVES_BESIDE {
+            let Some(border) = high else { break };
+            (_, high) = self.tidy_deserted(session, Target::Key(&border))?;
+        }
+        Ok(())
+    }
+
+    /// Tidies the leaf of `target` if it has no record but ghosts. Gives the fences that it had then.
+    fn tidy_deserted(
+        &self,
+        session: &impl Session,
+        target: Target<'_>,
+    ) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+        let leaf = self.leaf(session.patience(), target)?.page;
+        let view = leaf.view();
+        let count = view.slot_count();
+        let deserted = purge::ghosts(view).count() == usize::from(count);
+        let fences = (node::low_fence(view), node::high_key(view));
+        let first = (count > 0).then(|| node::key_of(view, SlotIndex(0)));
+        if !deserted || !leaf.validate() {
+            return Ok((None, None));
+        }
+        // Where the first one cannot go, the others hardly can.
+        if first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first))) {
+            self.maintain(session, target)?;
+        }
+        Ok(fences)
     }
 
     /// Before a scan reads a leaf of ghosts.

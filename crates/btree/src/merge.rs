@@ -31,15 +31,6 @@ pub(crate) enum Zeal {
     Compact,
 }
 
-/// Two neighbours under one parent, all latched.
-struct Pair<'a> {
-    parent: ExclusivePage<'a>,
-    left: ExclusivePage<'a>,
-    right: ExclusivePage<'a>,
-    /// The separator between them, in the parent.
-    slot: SlotIndex,
-}
-
 impl<'a> Tree<'a> {
     /// Whether a node has so little in it that it should not stay alone.
     pub(crate) fn is_underfull(&self, view: SlottedView<'_>) -> bool {
@@ -67,7 +58,7 @@ impl<'a> Tree<'a> {
         let (mut level, mut zeal, mut merged) = (level, zeal, false);
         // Each turn climbs a level or lowers the tree by one.
         while let Some(landing) = self.descend(session.patience(), target, level + 1)? {
-            let Some(parent) = landing.page.upgrade() else { return Ok(merged) };
+            let Some(mut parent) = landing.page.upgrade() else { return Ok(merged) };
             let separators = parent.view().slot_count();
             if separators == 0 {
                 if parent.id() == self.root {
@@ -80,17 +71,16 @@ impl<'a> Tree<'a> {
                 continue;
             }
             let position = node::position(parent.view(), target);
-            let slot = SlotIndex(position.min(separators - 1));
-            let left =
-                self.child(session.patience(), &parent, node::child_before(parent.view(), slot.0), level)?;
-            let right_id = parent.view().child(slot);
-            if right_id == left.id() {
-                return Err(damaged(parent.id(), "it points to a child twice"));
-            }
-            let right = self.child(session.patience(), &parent, right_id, level)?;
-            let Some(parent) = self.merge_pair(session, Pair { parent, left, right, slot }, zeal)? else {
+            // The right neighbour first, if there is one.
+            let near = position.min(separators - 1);
+            let other = position.checked_sub(1).filter(|slot| zeal == Zeal::Tidy && *slot != near);
+            let mut pairs = [Some(near), other].into_iter().flatten().map(SlotIndex);
+            let done = pairs.try_fold(false, |done, slot| {
+                Ok(done || self.merge_pair(session, &mut parent, slot, level, zeal)?)
+            });
+            if !done? {
                 return Ok(merged);
-            };
+            }
             merged |= level == wanted;
             let above = self.is_underfull(parent.view());
             let lowest = parent.id() == self.root && parent.view().slot_count() == 0;
@@ -106,21 +96,29 @@ impl<'a> Tree<'a> {
         Ok(merged)
     }
 
-    /// Merges the right node into the left one. Gives back the parent if that was done.
+    /// Merges the two nodes at `level` beside the separator in `slot` of their parent. Whether that was done.
     fn merge_pair(
         &self,
         session: &impl Session,
-        pair: Pair<'a>,
+        parent: &mut ExclusivePage<'a>,
+        slot: SlotIndex,
+        level: u8,
         zeal: Zeal,
-    ) -> Result<Option<ExclusivePage<'a>>> {
-        let Pair { mut parent, mut left, mut right, slot } = pair;
+    ) -> Result<bool> {
+        let patience = session.patience();
+        let mut left = self.child(patience, parent, node::child_before(parent.view(), slot.0), level)?;
+        let right_id = parent.view().child(slot);
+        if right_id == left.id() {
+            return Err(damaged(parent.id(), "it points to a child twice"));
+        }
+        let mut right = self.child(patience, parent, right_id, level)?;
         let wanted = match zeal {
             Zeal::Tidy => self.is_underfull(left.view()) || self.is_underfull(right.view()),
             Zeal::Compact => used_bytes(left.view()) + used_bytes(right.view()) < NODE_BYTES,
         };
         // With a foster child on the left the two are no neighbours.
         if !wanted || left.view().foster_child().is_some() {
-            return Ok(None);
+            return Ok(false);
         }
         node::inspect(left.view())?;
         node::inspect(right.view())?;
@@ -132,11 +130,11 @@ impl<'a> Tree<'a> {
         // A fence that is no record is a name that vanishes (BTREE-8).
         let vanishes = outline.level == 0 && right.view().find(&border).is_err();
         if vanishes && session.has_requests(self.table, KeyRef::Key(&border)) {
-            return Ok(None);
+            return Ok(false);
         }
         let node = image::encode(&outline, right.view(), 0..right.view().slot_count());
-        let Some(joined) = self.join(left.view(), right.view(), &node, zeal) else { return Ok(None) };
-        prepare(&mut parent, Urgency::Forward)?;
+        let Some(joined) = self.join(left.view(), right.view(), &node, zeal) else { return Ok(false) };
+        prepare(parent, Urgency::Forward)?;
         prepare(&mut left, Urgency::Forward)?;
         prepare(&mut right, Urgency::Forward)?;
         let freeing = self.env.pool.free_page(right.id())?;
@@ -150,7 +148,7 @@ impl<'a> Tree<'a> {
         right.applied(lsn);
         // Last: from here on the page may be allocated anew, by somebody who waits for its latch.
         freeing.commit(lsn);
-        Ok(Some(parent))
+        Ok(true)
     }
 
     /// Both nodes as one, unless that would soon be split again.

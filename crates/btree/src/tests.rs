@@ -11,6 +11,7 @@ mod patience;
 mod read_ahead;
 mod recovery;
 mod relocate;
+mod shrink;
 mod starvation;
 mod support;
 mod threads;

@@ -1,0 +1,116 @@
+//! What is deleted gives its leaves back, whatever is deleted in which order, by key and without a scan. BTREE-8, BTREE-14.
+
+use std::{collections::VecDeque, ops::RangeInclusive};
+
+use foreshore_env::sync::Arc;
+use foreshore_lock::LockManager;
+
+use super::support::{Locking, Rig, lock_manager};
+
+/// Transactions, one after the other.
+struct Runs {
+    rig: Rig,
+    manager: Arc<LockManager>,
+    txn: u64,
+}
+
+impl Runs {
+    fn new() -> Runs {
+        Runs { rig: Rig::with_frames(usize::MAX, 8192), manager: lock_manager(), txn: 0 }
+    }
+
+    fn run(&mut self, work: impl Fn(&Rig, &mut Locking)) -> Locking {
+        self.txn += 1;
+        let mut session = Locking::begin(&self.manager, self.txn);
+        work(&self.rig, &mut session);
+        session
+    }
+
+    fn insert(&mut self, number: u64, bytes: usize) {
+        self.run(|rig, session| {
+            assert!(rig.tree.insert(session, &number.to_be_bytes(), &vec![7; bytes]).unwrap());
+        });
+    }
+
+    /// Gives the transaction, whose locks are there until it is dropped.
+    fn delete(&mut self, numbers: RangeInclusive<u64>) -> Locking {
+        self.run(|rig, session| {
+            for number in numbers.clone() {
+                assert!(rig.tree.delete(session, &number.to_be_bytes()).unwrap());
+            }
+        })
+    }
+
+    /// Verifies the tree, and that it has so many records in fewer than so many pages.
+    fn check(&self, records: u64, pages: u64) {
+        let report = self.rig.verify();
+        println!("{report:?}");
+        assert_eq!(report.records, records);
+        assert!(report.pages < pages, "{report:?}");
+    }
+}
+
+/// A queue whose consumers take `batch` records in a transaction, and of whom `open` have not ended yet when the next one begins.
+fn queue(bytes: usize, batch: u64, open: usize, pages: u64) {
+    const ROWS: u64 = 20_000;
+    const LIVE: u64 = 200;
+    let mut runs = Runs::new();
+    let mut consumers = VecDeque::new();
+    for number in 1..=ROWS {
+        runs.insert(number, bytes);
+        if number > LIVE && (number - LIVE) % batch == 0 {
+            let end = number - LIVE;
+            consumers.push_back(runs.delete(end - batch + 1..=end));
+            if consumers.len() > open {
+                consumers.pop_front();
+            }
+        }
+    }
+    runs.check(LIVE + (ROWS - LIVE) % batch, pages);
+}
+
+#[test]
+fn a_queue_is_not_longer_than_what_is_in_it() {
+    queue(60, 1, 0, 12);
+}
+
+#[test]
+fn a_queue_of_few_records_in_a_leaf_is_not_either() {
+    queue(1500, 1, 0, 50);
+}
+
+/// At the end of a transaction that takes whole leaves, all of their ghosts are locked.
+#[test]
+fn what_is_taken_by_whole_leaves_is_given_back() {
+    queue(60, 500, 0, 16);
+    queue(60, 30, 0, 12);
+}
+
+/// When a leaf is consumed, nothing of what was taken from it lately can go yet.
+#[test]
+fn leaves_are_given_back_behind_consumers_that_take_their_time() {
+    queue(60, 1, 1000, 24);
+    queue(1500, 1, 30, 90);
+}
+
+/// From the last key down, from a key in the middle up, and down.
+#[test]
+fn leaves_are_given_back_in_any_order() {
+    for bytes in [60, 1500] {
+        let filled = || {
+            let mut runs = Runs::new();
+            (0..10_000).for_each(|number| runs.insert(number, bytes));
+            runs
+        };
+        let live = if bytes == 60 { 20 } else { 500 };
+        let mut runs = filled();
+        (1000..10_000).rev().for_each(|number| drop(runs.delete(number..=number)));
+        runs.check(1000, live);
+        let mut runs = filled();
+        (500..9500).for_each(|number| drop(runs.delete(number..=number)));
+        runs.check(1000, live);
+        let mut runs = filled();
+        (500..9500).rev().for_each(|number| drop(runs.delete(number..=number)));
+        runs.check(1000, live);
+    }
+}
