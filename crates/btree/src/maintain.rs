@@ -15,10 +15,12 @@ use crate::{
 const TIDY_EVERY: usize = 8;
 /// Leaves that a delete tidies on each side of its own, at most.
 const LEAVES_BESIDE: usize = 16;
+/// Leaves that a scan has merged before it reads on, at most.
+const LEAVES_BEFORE_SCAN: usize = 256;
 
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
-    /// wait for a latch. Whether the leaf was merged with another.
+    /// wait for a latch, and changes no leaf that the session has remembered. Whether the leaf was merged with another.
     pub(crate) fn maintain(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         if self.purge_leaf(session, target)? { self.merge(session, target, 0) } else { Ok(false) }
     }
@@ -27,10 +29,14 @@ impl<'a> Tree<'a> {
     pub(crate) fn purge_leaf(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let landing = self.leaf(session.patience(), target)?;
         let Some(mut page) = landing.page.upgrade() else { return Ok(false) };
+        if session.remembers(page.id()) {
+            return Ok(false);
+        }
         self.purge(session, &mut page)?;
         let underfull = self.is_underfull(page.view());
         drop(page);
-        self.adopt_on_the_way(session.patience(), landing.foster, target);
+        let foster = landing.foster.filter(|_| !session.has_remembered());
+        self.adopt_on_the_way(session.patience(), foster, target);
         Ok(underfull)
     }
 
@@ -110,11 +116,12 @@ impl<'a> Tree<'a> {
         Ok(fences)
     }
 
-    /// Before a scan reads a leaf of ghosts.
+    /// Before a scan reads a leaf of ghosts: what it merges the leaf with may be another one.
     #[cold]
     pub(crate) fn tidy_before_scan(&self, session: &impl Session, target: Target<'_>) {
         if let Some(_leave) = self.env.may_tidy() {
-            let _ = self.maintain(session, target);
+            let merges = || self.maintain(session, target).unwrap_or(false);
+            (0..LEAVES_BEFORE_SCAN).take_while(|_| merges()).for_each(drop);
         }
     }
 }

@@ -40,7 +40,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Merges the node of `target` at `level` with a neighbour, if one of the two is nearly empty, both fit one page, and
-    /// nobody needs the name that vanishes with the border between them; then looks at the level above. Gives up where
+    /// nobody needs the name that vanishes with the border between them, nor remembers one of them; then looks at the level above. Gives up where
     /// it would have to wait for the parent. Whether nodes of this level were merged.
     pub(crate) fn merge(&self, session: &impl Session, target: Target<'_>, level: u8) -> Result<bool> {
         self.merge_as(session, target, level, Zeal::Tidy)
@@ -62,6 +62,9 @@ impl<'a> Tree<'a> {
             let separators = parent.view().slot_count();
             if separators == 0 {
                 if parent.id() == self.root {
+                    if level == 0 && session.remembers(parent.view().leftmost_child()) {
+                        return Ok(merged);
+                    }
                     self.shrink(session.patience(), parent, level)?;
                     return Ok(merged);
                 }
@@ -105,13 +108,15 @@ impl<'a> Tree<'a> {
         level: u8,
         zeal: Zeal,
     ) -> Result<bool> {
-        let patience = session.patience();
-        let mut left = self.child(patience, parent, node::child_before(parent.view(), slot.0), level)?;
-        let right_id = parent.view().child(slot);
-        if right_id == left.id() {
+        let (left, right) = (node::child_before(parent.view(), slot.0), parent.view().child(slot));
+        if left == right {
             return Err(damaged(parent.id(), "it points to a child twice"));
         }
-        let mut right = self.child(patience, parent, right_id, level)?;
+        if level == 0 && (session.remembers(left) || session.remembers(right)) {
+            return Ok(false);
+        }
+        let mut left = self.child(session.patience(), parent, left, level)?;
+        let mut right = self.child(session.patience(), parent, right, level)?;
         let wanted = match zeal {
             Zeal::Tidy => self.is_underfull(left.view()) || self.is_underfull(right.view()),
             Zeal::Compact => used_bytes(left.view()) + used_bytes(right.view()) < NODE_BYTES,
@@ -127,6 +132,10 @@ impl<'a> Tree<'a> {
         let Some(border) = border.filter(|border| outline.low.as_ref() == Some(border)) else {
             return Err(damaged(right.id(), "its low fence is not its left neighbour's high fence"));
         };
+        if level == 0 {
+            // Ghosts that can go need not move.
+            self.purge(session, &mut right)?;
+        }
         // A fence that is no record is a name that vanishes (BTREE-8).
         let vanishes = outline.level == 0 && right.view().find(&border).is_err();
         if vanishes && session.has_requests(self.table, KeyRef::Key(&border)) {

@@ -123,9 +123,16 @@ pub trait Session {
         Ok(())
     }
 
-    /// Whether it has remembered any leaf: then a tidying hand would change what has to stay as it is.
+    /// Whether it has remembered any leaf.
     #[inline]
     fn has_remembered(&self) -> bool {
+        false
+    }
+
+    /// Whether it has remembered this leaf: then a tidying hand would change what has to stay as it is.
+    #[inline]
+    fn remembers(&self, leaf: PageId) -> bool {
+        let _ = leaf;
         false
     }
 

@@ -33,6 +33,8 @@ impl Cursor {
     pub(super) fn fill(&mut self, session: &mut impl Session) -> Result<()> {
         let Cursor { ref tree, direction, kind, isolation, ahead, .. } = *self;
         let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
+        // The leaf before had nothing of the range.
+        let barren = batch.ends_leaf() && batch.records().is_empty();
         let plan = Plan {
             direction,
             kind,
@@ -41,6 +43,7 @@ impl Cursor {
             high: as_slice(high),
             limit: ahead,
             locks: true,
+            barren,
         };
         let far = match direction {
             Direction::Ascending => plan.high,
@@ -95,7 +98,7 @@ impl Batch {
             let mut unlocked = reads_unlocked && session.is_settled(stamp.lsn());
             let limit = if unlocked { unlocked_limit } else { plan.limit };
             self.collect(page.view(), &Plan { locks: !unlocked, limit, ..*plan });
-            if !tidied && self.is_littered(tree, session, page.view(), plan) {
+            if !tidied && self.is_littered(tree, session, page.id(), page.view(), plan) {
                 tidied = true;
                 tree.tidy_before_scan(session, target);
                 continue;
@@ -129,7 +132,7 @@ impl Batch {
         loop {
             let HeldNode { page, foster } = tree.leaf_held(session.patience(), target)?;
             self.collect(page.view(), plan);
-            if !tidied && self.is_littered(tree, session, page.view(), plan) {
+            if !tidied && self.is_littered(tree, session, page.id(), page.view(), plan) {
                 tidied = true;
                 drop(page);
                 tree.tidy_before_scan(session, target);
@@ -171,16 +174,18 @@ impl Batch {
     }
 
     /// Whether most of what would be read next is deleted, and could be gone for good. Once this transaction has locked the
-    /// ghosts it is too late.
+    /// ghosts it is too late. Or whether this is the second leaf in a row that has nothing at all: both need not be there.
     #[inline]
     fn is_littered(
         &self,
         tree: &Tree<'_>,
         session: &impl Session,
+        leaf: PageId,
         view: SlottedView<'_>,
         plan: &Plan<'_>,
     ) -> bool {
-        self.has_ghosts() && !session.has_remembered() && is_littered(tree, session, view, plan)
+        let suspicious = self.has_ghosts() || plan.barren && self.records().is_empty();
+        suspicious && !session.remembers(leaf) && is_littered(tree, session, view, plan)
     }
 }
 
@@ -199,13 +204,14 @@ fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, p
         }
     };
     let mut ghosts = looked.map(SlotIndex).filter(|slot| view.is_ghost(*slot));
-    let Some(first) = ghosts.next() else { return false };
-    let ghosts = 1 + ghosts.count();
+    let first = ghosts.next();
+    let ghosts = usize::from(first.is_some()) + ghosts.count();
     if ghosts < MANY_GHOSTS && ghosts < usize::from(count) {
         return false;
     }
     session.may_purge(tree.table, view.lsn())
-        && !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first)))
+        && first
+            .is_none_or(|first| !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first))))
 }
 
 fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {

@@ -19,6 +19,8 @@ pub(super) struct Plan<'c> {
     pub(super) limit: usize,
     /// Whether to note which locks keep it true.
     pub(super) locks: bool,
+    /// In the leaf before there was nothing to be read.
+    pub(super) barren: bool,
 }
 
 /// The part of a leaf that lies in a range.

@@ -1,7 +1,7 @@
 //! The answer of a transaction to the B-tree's questions, with intent locks taken on the way: in the dynamic protocol here,
 //! for what is planned in `planned.rs`.
 
-use foreshore_base::{Lsn, Result, TableId, TxnId};
+use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Finger, Patience, Session, TxnChain};
 use foreshore_env::{
     sabotage::{Fault, planted},
@@ -369,6 +369,11 @@ impl Session for TxnSession {
     #[inline]
     fn has_remembered(&self) -> bool {
         self.reads.has_leaves()
+    }
+
+    #[inline]
+    fn remembers(&self, leaf: PageId) -> bool {
+        self.reads.has_leaf(leaf)
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 //! each further leaf and once more before it commits. Should that fail it has to run again, with locks. Whatever cannot be
 //! read in this way at the moment is locked as ever: the two kinds of reads stand beside each other.
 
-use foreshore_base::{Lsn, TableId};
+use foreshore_base::{Lsn, PageId, TableId};
 use foreshore_btree::TreeError;
 use foreshore_env::{
     sabotage::{Fault, planted},
@@ -90,6 +90,11 @@ impl UnlockedReads {
     #[inline]
     pub(super) fn has_leaves(&self) -> bool {
         !self.leaves.is_empty()
+    }
+
+    /// Whether this one is among them.
+    pub(super) fn has_leaf(&self, leaf: PageId) -> bool {
+        self.leaves.iter().rev().any(|(_, stamp)| stamp.id() == leaf)
     }
 
     /// The newest commit on which they depend, if it may not be durable yet.
