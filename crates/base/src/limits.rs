@@ -25,4 +25,4 @@ pub const MAX_TABLE_TYPES_BYTES: usize = MAX_INLINE_VALUE_BYTES - 8;
 /// Tables in a database.
 pub const MAX_TABLES: usize = 65_536;
 /// Levels of a B-tree: a longer descent is damage, not depth.
-pub const MAX_TREE_LEVELS: usize = 32;
+pub const MAX_TREE_LEVELS: usize = 64;

@@ -119,6 +119,22 @@ fn a_tree_has_no_more_levels_than_it_may_have() {
     assert_eq!(all.len(), MAX_TREE_LEVELS + 2);
 }
 
+/// An inner node has room for two children if the keys are as long as they may be, share nothing and come in no order, and half of
+/// the nodes have one. Even so a tree of all pages that there may be is not too deep: its depth grows with the logarithm.
+#[test]
+fn the_longest_keys_make_no_tree_that_is_too_deep() {
+    let rig = Rig::with_frames(usize::MAX, 16_384);
+    let mut session = session();
+    let mut random = Xorshift::new(7);
+    for _ in 0..2000 {
+        let key: Vec<u8> = (0..MAX_KEY_BYTES / 8).flat_map(|_| random.next_u64().to_be_bytes()).collect();
+        assert!(rig.tree.insert(&mut session, &key, b"").unwrap());
+    }
+    let report = rig.verify();
+    let levels = report.levels as usize;
+    assert!(levels * 2 < MAX_TREE_LEVELS, "{report:?}");
+}
+
 #[test]
 fn long_values_live_in_chunks() {
     let rig = Rig::new(usize::MAX);
