@@ -63,7 +63,7 @@ pub struct Cursor {
     /// The key is that of a record of the batch: it begins with the leaf's prefix.
     gave: bool,
     /// Keys to read at once. It begins with one and doubles, so that a cursor that is left early locks little more than
-    /// what it gave.
+    /// what it gave; where its own transaction makes it read again, it goes back to as many as were needed.
     ahead: usize,
     /// The leaf of the last batch: a hint.
     leaf: PageId,
@@ -224,6 +224,10 @@ impl Cursor {
             *near = Bound::Excluded(key.clone());
         }
         self.gave = false;
+        if let Some(passed) = batch.passed_of_more() {
+            // Its transaction changes what it meets: more than it came to is read, and locked, in vain.
+            self.ahead = self.ahead.min(passed.max(1));
+        }
         batch.clear();
     }
 }

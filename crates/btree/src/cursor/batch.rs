@@ -138,6 +138,11 @@ impl Batch {
         None
     }
 
+    /// How many were passed, if there are more.
+    pub(super) fn passed_of_more(&self) -> Option<usize> {
+        (self.passed < self.records.len()).then_some(self.passed)
+    }
+
     /// The record that comes after so many others.
     #[inline]
     fn record_at(&self, passed: usize) -> usize {

@@ -288,3 +288,29 @@ fn cursors_see_their_own_transaction() {
         rig.verify();
     }
 }
+
+/// A cursor reads ahead for its transaction to look, not to change what it has just been given: then it would read, and lock, the same
+/// keys again and again.
+#[test]
+fn who_changes_each_record_that_it_meets_locks_few_at_a_time() {
+    const ROWS: u64 = 2000;
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let rig = Rig::new(usize::MAX);
+        let mut session = session();
+        for row in 0..ROWS {
+            assert!(rig.tree.insert(&mut session, &row.to_be_bytes(), &[7; 60]).unwrap());
+        }
+        let mut session = Locking::begin(&lock_manager(), 2);
+        let mut cursor = rig.tree.cursor(ALL, direction, LockKind::Exclusive, Isolation::Serializable);
+        let (mut key, mut value, mut rows) = (Vec::new(), Vec::new(), 0);
+        while cursor.next(&mut session, &mut key, &mut value).unwrap() {
+            rows += 1;
+            // The first half is looked at.
+            if rows > ROWS / 2 {
+                assert!(rig.tree.delete(&mut session, &key).unwrap());
+            }
+        }
+        assert_eq!(rows, ROWS);
+        assert!(session.acquires < 4 * ROWS as usize, "{} locks for {ROWS} records", session.acquires);
+    }
+}

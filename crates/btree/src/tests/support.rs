@@ -184,6 +184,8 @@ pub(super) struct Locking {
     /// How long it waits for a latch.
     pub(super) deadline: Option<Instant>,
     pub(super) cancel: CancelToken,
+    /// How often it asked for a lock that could be awaited.
+    pub(super) acquires: usize,
 }
 
 pub(super) fn lock_manager() -> Arc<LockManager> {
@@ -200,7 +202,7 @@ impl Locking {
         let chain = TxnChain::new(TxnId(txn));
         let manager = Arc::clone(manager);
         let cancel = CancelToken::new();
-        Locking { owner, chain, manager, no_wait: false, gaps: true, deadline: None, cancel }
+        Locking { owner, chain, manager, no_wait: false, gaps: true, deadline: None, cancel, acquires: 0 }
     }
 
     fn reduced(&self, mode: Mode) -> Mode {
@@ -210,6 +212,7 @@ impl Locking {
 
 impl Session for Locking {
     fn acquire(&mut self, table: TableId, key: KeyRef<'_>, mode: Mode) -> Result<(), LockError> {
+        self.acquires += 1;
         let mode = self.reduced(mode);
         if mode == Mode::N {
             return Ok(());
