@@ -97,10 +97,6 @@ impl TreeEnv {
     }
 
     /// A new page for the tree of `table`, near another one of it.
-    ///
-    /// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and that is a
-    /// node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node holds. The pool tells
-    /// what it still has of the page; nothing is read for that.
     pub(crate) fn allocate(
         &self,
         patience: Patience<'_>,
@@ -108,12 +104,20 @@ impl TreeEnv {
         table: TableId,
         near: PageId,
     ) -> Result<NewPage<'_>> {
-        let page = self.pool.allocate_for(near, urgency, patience)?;
-        match page.former_node() {
-            Some((owner, flags)) if owner == table && flags & RETIRED == 0 => {
-                Err(StorageError::corrupt_page(page.id(), FREE_IN_USE))
-            }
-            _ => Ok(page),
+        not_in_use(self.pool.allocate_for(near, urgency, patience)?, table)
+    }
+}
+
+/// A new page for the tree of `table`, unless it is in use there.
+///
+/// A page that leaves a tree which is in use says that it is retired (BTREE-6). So one that the bitmap calls free, and that is a
+/// node of this very tree, is in use: the bitmap is damaged, and to write there would lose what the node holds. The pool tells
+/// what it still has of the page; nothing is read for that.
+pub(crate) fn not_in_use(page: NewPage<'_>, table: TableId) -> Result<NewPage<'_>> {
+    match page.former_node() {
+        Some((owner, flags)) if owner == table && flags & RETIRED == 0 => {
+            Err(StorageError::corrupt_page(page.id(), FREE_IN_USE))
         }
+        _ => Ok(page),
     }
 }

@@ -10,7 +10,7 @@ use foreshore_pages::{Compaction, ExclusivePage, SlottedView};
 use crate::{
     BTree,
     drop::Link,
-    env::Urgency,
+    env::{Urgency, not_in_use},
     grow::build,
     image::{self, Image, Outline},
     node::{self, RETIRED, Target, damaged},
@@ -95,7 +95,10 @@ impl BTree {
             let content = build(root.id(), Image::parse(tree.table, &node))?;
             row_page.prepare()?;
             root.prepare()?;
-            let Some(mut new) = compaction.page_for(root.id())? else { return Ok(Relocated::NoRoom) };
+            let Some(new) = compaction.page_for(root.id(), row_page.id())? else {
+                return Ok(Relocated::NoRoom);
+            };
+            let mut new = not_in_use(new, tree.table)?;
             let to = new.id();
             let mut head = record::structure(tree.table, &[row_page.id(), root.id(), to], Some(slot.0));
             head.extend_from_slice(&(offset as u16).to_le_bytes());
@@ -138,7 +141,8 @@ impl<'a> Tree<'a> {
         let content = build(page.id(), Image::parse(self.table, &node))?;
         parent.prepare()?;
         page.prepare()?;
-        let Some(mut new) = compaction.page_for(page.id())? else { return Ok(Relocated::NoRoom) };
+        let Some(new) = compaction.page_for(page.id(), parent.id())? else { return Ok(Relocated::NoRoom) };
+        let mut new = not_in_use(new, self.table)?;
         let to = new.id();
         let head = record::structure(self.table, &[parent.id(), page.id(), to], Some(link.code()));
         let lsn = self.env.append_system(Urgency::Forward, record::MOVE, &[&head, &node])?;

@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use foreshore_base::{PageId, TableId, TxnId};
+use foreshore_base::{PageId, SlotIndex, TableId, TxnId};
 use foreshore_env::{
     random::Xorshift,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::{Duration, Instant},
 };
+use foreshore_pages::{FREE_IN_USE, Urgency};
 
 use super::support::{LATCH_MODES, Rig, scan};
-use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session, VerifyReport};
+use crate::{BTree, Direction, NoLocks, Reaped, Relocated, Session, VerifyReport, record};
 
 /// Compacts both trees of the rig to so many pages, but for their roots; gives how many pages moved.
 pub(super) fn compact(rig: &Rig, session: &impl Session, pages: u64) -> usize {
@@ -218,5 +220,57 @@ fn a_tree_is_used_while_its_nodes_move() {
         let content = rig.contents();
         assert_eq!(content.len() as u64, ROWS);
         assert!(content.values().zip(0..).all(|(value, row)| *value == u64::to_le_bytes(row)));
+    }
+}
+
+/// The children of a node.
+fn children(rig: &Rig, page: PageId) -> Vec<PageId> {
+    let page = rig.env.pool.shared(page).unwrap();
+    let view = page.view();
+    if view.level() == 0 {
+        return Vec::new();
+    }
+    let others = (0..view.slot_count()).map(|slot| view.child(SlotIndex(slot)));
+    [view.leftmost_child()].into_iter().chain(others).collect()
+}
+
+/// A bitmap page with a right checksum that calls a node in use free: it is not overwritten, and whoever holds it as the parent of what
+/// moves does not wait for himself.
+#[test]
+fn a_node_in_use_is_no_page_to_move_to() {
+    for parent in [false, true] {
+        let rig = Rig::new(4);
+        let content = filled(&rig, 1200);
+        let session = NoLocks::new(TxnId(1));
+        let least = rig.env.pool.least_page_count().unwrap();
+        let mut compaction = rig.env.pool.begin_compaction(least).unwrap();
+        let above = compaction.pages_above().unwrap();
+        let child = |page: PageId| children(&rig, page).into_iter().find(|child| above.contains(child));
+        // The first page that is found free: the parent of what moves, which has just come there, or any leaf.
+        let (free, from) = if parent {
+            let inner = above.iter().copied().find(|page| child(*page).is_some()).unwrap();
+            let moved = rig.tree.relocate(&session, &mut compaction, inner).unwrap();
+            let Relocated::To(free) = moved else { panic!("{moved:?}") };
+            (free, child(free).unwrap())
+        } else {
+            let mut leaves = Vec::new();
+            rig.tree.pages(&mut |page| leaves.push(page)).unwrap();
+            leaves.retain(|page| children(&rig, *page).is_empty());
+            (leaves.into_iter().min().unwrap(), above[0])
+        };
+        drop(compaction);
+        let lsn = rig.env.append_system(Urgency::Forward, record::PURGE, &[]).unwrap();
+        rig.env.pool.free_page(free).unwrap().commit(lsn);
+        let mut compaction = rig.env.pool.begin_compaction(least).unwrap();
+        let begun = Instant::now();
+        let moved = rig.tree.relocate(&session, &mut compaction, from);
+        let took = begun.elapsed();
+        assert!(
+            moved.is_err_and(|error| error.to_string().contains(FREE_IN_USE)),
+            "page {free} was overwritten"
+        );
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        drop(compaction);
+        assert!(rig.contents() == content);
     }
 }

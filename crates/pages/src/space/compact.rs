@@ -16,7 +16,7 @@
 use foreshore_base::{PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::sync::atomic::Ordering;
 
-use super::{EXTENT_PAGES, FIRST_PAGES, NewPage, Space, bitmap, reserve::Run};
+use super::{EXTENT_PAGES, FIRST_PAGES, FREE_IN_USE, NewPage, Space, bitmap, reserve::Run};
 use crate::pool::BufferPool;
 
 /// Free pages left to those who write meanwhile and after: so many, and a share of the pages in use.
@@ -85,12 +85,20 @@ impl<'p> Compaction<'p> {
 
     /// A page below the ceiling for the content of `from`, which is above; committing it frees `from`. `None`: there is none.
     ///
-    /// The caller holds `from` and what refers to it, but no [`NewPage`] or [`FreeingPage`](super::FreeingPage) (PAGE-10).
-    pub fn page_for(&mut self, from: PageId) -> Result<Option<NewPage<'p>>> {
+    /// The caller holds `from` and `referrer`, which refers to it, but no [`NewPage`] or [`FreeingPage`](super::FreeingPage)
+    /// (PAGE-10).
+    ///
+    /// # Errors
+    /// Among others `Corrupted` if the bitmap gives `referrer` away: the caller would wait for itself.
+    pub fn page_for(&mut self, from: PageId, referrer: PageId) -> Result<Option<NewPage<'p>>> {
         if u64::from(from.0) < self.ceiling {
             return Ok(None);
         }
         match self.pool.space.take_below(self.pool, &mut self.run, self.ceiling)? {
+            Some(to) if to == referrer => {
+                self.pool.space.settle(to, false);
+                Err(StorageError::corrupt_page(to, FREE_IN_USE))
+            }
             Some(to) => self.pool.take_page_of(to, from).map(Some),
             None => Ok(None),
         }
