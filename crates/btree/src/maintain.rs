@@ -18,6 +18,9 @@ const LEAVES_BESIDE: usize = 16;
 /// Leaves that a scan has merged before it reads on, at most.
 const LEAVES_BEFORE_SCAN: usize = 256;
 
+/// The low fence and the high key of a node.
+type Fences = (Option<Vec<u8>>, Option<Vec<u8>>);
+
 impl<'a> Tree<'a> {
     /// Purges ghosts in the leaf of `target`, and merges the leaf if it is nearly empty. Gives up where it would have to
     /// wait for a latch, and changes no leaf that the session has remembered. Whether the leaf was merged with another.
@@ -66,23 +69,18 @@ impl<'a> Tree<'a> {
         if !underfull && !deserted {
             return;
         }
-        let (low, high) = (node::low_fence(page.view()), node::high_key(page.view()));
+        let fences = (node::low_fence(page.view()), node::high_key(page.view()));
         drop(page);
         let merged = underfull && self.merge(session, Target::Key(key), 0).unwrap_or(true);
         if !merged && let Some(_leave) = self.env.may_tidy() {
-            let _ = self.tidy_beside(session, low, high);
+            let _ = self.tidy_beside(session, fences);
         }
     }
 
     /// On both sides of a leaf that was consumed there may be others, with nothing in them but ghosts that could not go when the
     /// last record did: no delete will come to them any more. They are tidied now, as far as their ghosts can go.
     #[cold]
-    fn tidy_beside(
-        &self,
-        session: &impl Session,
-        mut low: Option<Vec<u8>>,
-        mut high: Option<Vec<u8>>,
-    ) -> Result<()> {
+    fn tidy_beside(&self, session: &impl Session, (mut low, mut high): Fences) -> Result<()> {
         for _ in 0..LEAVES_BESIDE {
             let Some(border) = low else { break };
             (low, _) = self.tidy_deserted(session, Target::Below(&border))?;
@@ -95,11 +93,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Tidies the leaf of `target` if it has no record but ghosts. Gives the fences that it had then.
-    fn tidy_deserted(
-        &self,
-        session: &impl Session,
-        target: Target<'_>,
-    ) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+    fn tidy_deserted(&self, session: &impl Session, target: Target<'_>) -> Result<Fences> {
         let leaf = self.leaf(session.patience(), target)?.page;
         let view = leaf.view();
         let count = view.slot_count();
@@ -107,7 +101,7 @@ impl<'a> Tree<'a> {
         let fences = (node::low_fence(view), node::high_key(view));
         let first = (count > 0).then(|| node::key_of(view, SlotIndex(0)));
         if !deserted || !leaf.validate() {
-            return Ok((None, None));
+            return Ok(Fences::default());
         }
         // Where the first one cannot go, the others hardly can.
         if first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first))) {

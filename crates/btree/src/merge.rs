@@ -74,9 +74,12 @@ impl<'a> Tree<'a> {
                 continue;
             }
             let position = node::position(parent.view(), target);
-            // The right neighbour first, if there is one.
+            // The right neighbour first, if there is one. The left one is not read from the file for this.
             let near = position.min(separators - 1);
-            let other = position.checked_sub(1).filter(|slot| zeal == Zeal::Tidy && *slot != near);
+            let other = position.checked_sub(1).filter(|slot| {
+                let left = node::child_before(parent.view(), *slot);
+                zeal == Zeal::Tidy && *slot != near && self.env.pool.optimistic_now(left).is_some()
+            });
             let mut pairs = [Some(near), other].into_iter().flatten().map(SlotIndex);
             let done = pairs.try_fold(false, |done, slot| {
                 Ok(done || self.merge_pair(session, &mut parent, slot, level, zeal)?)

@@ -58,7 +58,7 @@ fn queue(bytes: usize, batch: u64, open: usize, pages: u64) {
     let mut consumers = VecDeque::new();
     for number in 1..=ROWS {
         runs.insert(number, bytes);
-        if number > LIVE && (number - LIVE) % batch == 0 {
+        if number > LIVE && (number - LIVE).is_multiple_of(batch) {
             let end = number - LIVE;
             consumers.push_back(runs.delete(end - batch + 1..=end));
             if consumers.len() > open {

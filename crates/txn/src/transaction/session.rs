@@ -371,7 +371,6 @@ impl Session for TxnSession {
         self.reads.has_leaves()
     }
 
-    #[inline]
     fn remembers(&self, leaf: PageId) -> bool {
         self.reads.has_leaf(leaf)
     }
