@@ -128,6 +128,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(true)
     }
 
+    /// Whether `path` leads to this very file now. On a disk where nobody else renames anything it does.
+    fn is_at(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// The first place from `offset` on where there may be something but zeros, or `None`: from there to its end the file is a hole.
     /// A file that does not know its holes gives `offset`.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {

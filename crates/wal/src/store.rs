@@ -9,9 +9,13 @@
 //!
 //! Spares are also made ahead of time, so that there is space on the disk for what has been promised (WAL-13). A spare that
 //! has its whole length has its space; one that was being made when the disk was full, or the power failed, is removed.
+//!
+//! WAL-17: files are made, renamed and removed by path, which may lead elsewhere meanwhile: somebody has moved the directory, or put another
+//! database in its place. So it is looked first whether the newest segment is where it was, and if not, the log fails.
 
 use std::{
     collections::VecDeque,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -171,6 +175,7 @@ impl Store {
     }
 
     fn prepare_alone(&self, base: u64) -> Result<Segment> {
+        self.check_place()?;
         let recycled = {
             let mut files = self.files.lock();
             let recycled = files.spares.pop();
@@ -209,6 +214,7 @@ impl Store {
             (files.coming.front().cloned(), files.live.back().cloned())
         };
         let Some(Segment { base, file, path: spare }) = coming else { return Ok(()) };
+        self.check_place()?;
         let path = self.directory.join(segment::file_name(base));
         self.disk.rename(&spare, &path).map_err(StorageError::io("rename", &spare))?;
         if !planted(Fault::SegmentNameUnsynced) {
@@ -226,6 +232,7 @@ impl Store {
 
     /// Makes a spare, durably: another segment's space on the disk is the log's.
     pub(crate) fn reserve(&self) -> Result<()> {
+        self.check_place()?;
         let path = self.spare_path();
         let file = self.disk.open(&path, OpenMode::CreateNew).map_err(StorageError::io("create", &path))?;
         let reserved = file
@@ -267,6 +274,7 @@ impl Store {
         if paths.is_empty() {
             return Ok(());
         }
+        self.check_place()?;
         let mut spares = Vec::new();
         for path in paths {
             let spare = self.spare_path();
@@ -296,10 +304,31 @@ impl Store {
 
     /// Removes files that were taken out.
     pub(crate) fn remove(&self, paths: &[PathBuf]) -> Result<()> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        self.check_place()?;
         for path in paths {
             self.disk.remove(path).map_err(StorageError::io("remove", path))?;
         }
-        if paths.is_empty() { Ok(()) } else { self.sync_directory() }
+        self.sync_directory()
+    }
+
+    /// WAL-17. Who moves the directory between this and what it is for is not seen.
+    fn check_place(&self) -> Result<()> {
+        let newest = || self.files.lock().live.back().cloned();
+        while let Some(Segment { base, file, path }) = newest() {
+            if file.is_at(&path).map_err(StorageError::io("look for", &path))? {
+                break;
+            }
+            // It keeps its name while it is the newest.
+            if newest().is_some_and(|newest| newest.base == base) {
+                let moved = "the database was moved or replaced while it was open, or, with a relative path, the working directory \
+                             has changed; open it where it is now";
+                return Err(StorageError::io("find", &path)(io::Error::new(io::ErrorKind::NotFound, moved)));
+            }
+        }
+        Ok(())
     }
 
     fn spare_path(&self) -> PathBuf {

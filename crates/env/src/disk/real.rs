@@ -289,6 +289,15 @@ impl DiskFile for RealFile {
         Ok(metadata.mode() & 0o7777 == FILE_MODE && metadata.nlink() == 1)
     }
 
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let there = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            there => there?,
+        };
+        let here = self.file.metadata()?;
+        Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+    }
+
     /// Moves the place of the descriptor, which nobody else goes by.
     #[cfg(target_os = "linux")]
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
