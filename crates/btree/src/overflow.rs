@@ -219,8 +219,9 @@ impl<'a> Tree<'a> {
                 from = Some(key);
                 continue;
             };
-            let purged = self.purge_where(&mut page, &gone)?;
-            let underfull = purged > 0 && self.is_underfull(page.view());
+            self.purge_where(&mut page, &gone)?;
+            // A merge may have purged the leaf before.
+            let underfull = self.is_underfull(page.view());
             let end = node::high_key(page.view());
             drop(page);
             if underfull {
