@@ -110,6 +110,12 @@ fn try_for(owner: &mut LockOwner, entered: &mut Entered) -> bool {
 }
 
 impl TxnSession {
+    /// Tries for a lock on the table in place of more locks on keys. Under no latch.
+    #[cold]
+    pub(super) fn escalate(&mut self, table: TableId) {
+        self.absolute |= self.escalation.escalate(&mut self.owner, &mut self.intents, table);
+    }
+
     /// Whether a lock on the table makes this key lock needless.
     #[inline]
     pub(super) fn covered(&self, table: TableId, mode: Mode) -> bool {

@@ -70,7 +70,7 @@ pub(crate) struct TxnSession {
     pub(super) resting: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     pub(super) intents: Vec<Entered>,
-    escalation: Escalation,
+    pub(super) escalation: Escalation,
     /// Others that fill the log beside it.
     pub(super) company: Company,
     /// What it has read without locks.
@@ -220,12 +220,6 @@ impl TxnSession {
             None => self.intents.push(Entered::new(table, mode, &self.escalation)),
         }
         self.absolute |= !matches!(mode, IntentMode::IS | IntentMode::IX);
-    }
-
-    /// Tries for a lock on the table in place of more locks on keys. Under no latch.
-    #[cold]
-    fn escalate(&mut self, table: TableId) {
-        self.absolute |= self.escalation.escalate(&mut self.owner, &mut self.intents, table);
     }
 
     /// Its locks on tables, and on the volume.
