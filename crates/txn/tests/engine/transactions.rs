@@ -10,10 +10,11 @@ use foreshore_env::{
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
 use foreshore_txn::{
-    BeginOptions, Durability, Engine, IntentMode, LockError, MAX_SAVEPOINTS, TableInfo, TxnError,
+    BeginOptions, Durability, Engine, EngineOptions, IntentMode, LockError, MAX_SAVEPOINTS, PoolOptions,
+    TableInfo, TxnError,
 };
 
-use crate::{assert_sound, begin, get, open, put, read_all, scan};
+use crate::{assert_sound, begin, get, open, open_with, put, read_all, scan, tiny};
 
 fn engine() -> (FaultyDisk, Arc<Engine>, TableInfo) {
     let disk = FaultyDisk::new();
@@ -194,7 +195,10 @@ fn look_again(engine: &Arc<Engine>, index: usize) -> bool {
 /// The same for an absence that outlives its ghost (TXN-6).
 #[test]
 fn a_ghost_is_kept_until_its_delete_is_durable() {
-    let (_, engine, table) = engine();
+    // Room for all pages: whose page leaves the pool makes the log durable.
+    let pool = PoolOptions { bytes: 512 * 8192, ..tiny().pool };
+    let engine = open_with(&FaultyDisk::new(), &EngineOptions { pool, ..tiny() }).unwrap();
+    let table = engine.create_table("t", b"").unwrap();
     for number in 0..30_u32 {
         put(&engine, &table, &number.to_be_bytes(), &[1; 20]);
     }
