@@ -1,6 +1,6 @@
 //! Tidying: purging ghosts and merging leaves where somebody came by.
 
-use foreshore_base::{Lsn, Result, SlotIndex};
+use foreshore_base::{Lsn, Result, SlotIndex, TableId};
 use foreshore_lock::KeyRef;
 use foreshore_pages::ExclusivePage;
 
@@ -72,7 +72,9 @@ impl<'a> Tree<'a> {
         let fences = (node::low_fence(page.view()), node::high_key(page.view()));
         drop(page);
         let merged = underfull && self.merge(session, Target::Key(key), 0).unwrap_or(true);
-        if !merged && let Some(_leave) = self.env.may_tidy() {
+        // The chunks of long values go behind their commit (BTREE-14).
+        let is_over = merged || self.table == TableId::OVERFLOW;
+        if !is_over && let Some(_leave) = self.env.may_tidy() {
             let _ = self.tidy_beside(session, fences);
         }
     }
@@ -92,19 +94,28 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Tidies the leaf of `target` if it has no record but ghosts. Gives the fences that it had then.
+    /// Tidies the leaf of `target` if it is in the pool, and has no record but ghosts. Gives the fences that it had then.
     fn tidy_deserted(&self, session: &impl Session, target: Target<'_>) -> Result<Fences> {
+        let is_there = self.descend(session.patience(), target, 1)?.is_some_and(|landing| {
+            let view = landing.page.view();
+            let child = node::child_before(view, node::position(view, target));
+            landing.page.validate() && self.env.pool.optimistic_now(child).is_some()
+        });
+        if !is_there {
+            return Ok(Fences::default());
+        }
         let leaf = self.leaf(session.patience(), target)?.page;
         let view = leaf.view();
         let count = view.slot_count();
         let deserted = purge::ghosts(view).count() == usize::from(count);
         let fences = (node::low_fence(view), node::high_key(view));
         let first = (count > 0).then(|| node::key_of(view, SlotIndex(0)));
+        let may_purge = session.may_purge(self.table, view.lsn());
         if !deserted || !leaf.validate() {
             return Ok(Fences::default());
         }
         // Where the first one cannot go, the others hardly can.
-        if first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first))) {
+        if may_purge && first.is_none_or(|first| !session.has_requests(self.table, KeyRef::Key(&first))) {
             self.maintain(session, target)?;
         }
         Ok(fences)

@@ -11,13 +11,15 @@ use foreshore_env::{
     random,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{file, output::CliError};
 
 /// The exit status of a program that was interrupted, as shells have it.
 const INTERRUPTED: i32 = 130;
+/// How long an interrupted program tries to say so.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Whether the program is being ended by an interruption. Written by the thread that does so.
 static INTERRUPTION: AtomicBool = AtomicBool::new(false);
@@ -74,11 +76,19 @@ impl Directory {
             if temporary {
                 remove(&path);
             }
-            if io::stderr().is_terminal() {
-                // The line of a progress bar ends here. If nobody can read it, nobody misses it.
-                let _ = writeln!(io::stderr().lock());
+            let left = (!temporary).then(|| path.clone());
+            let telling = thread::spawn(move || {
+                if io::stderr().is_terminal() {
+                    // The line of a progress bar ends here. If nobody can read it, nobody misses it.
+                    let _ = writeln!(io::stderr().lock());
+                }
+                interrupted(left.as_ref()).report(json);
+            });
+            // Whoever reads it may have stopped to, with somebody else in the middle of a line.
+            let begun = Instant::now();
+            while !telling.is_finished() && begun.elapsed() < TELLING {
+                thread::sleep(Duration::from_millis(1));
             }
-            interrupted((!temporary).then_some(&path)).report(json);
             process::exit(INTERRUPTED);
         })
         .map_err(|error| CliError::Other(format!("cannot listen for Ctrl-C: {error}")))

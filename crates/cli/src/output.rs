@@ -104,7 +104,7 @@ impl CliError {
     }
 
     /// A word for programs.
-    fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             CliError::Usage { .. } => "usage",
             CliError::Bench(BenchError::Unknown { .. } | BenchError::Invalid(_)) => "usage",

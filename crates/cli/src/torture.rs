@@ -207,10 +207,11 @@ fn no_room(directory: &Path, cause: &str) -> CliError {
 
 /// That no commit was acknowledged, so that nothing could be lost: that is no verdict either.
 fn nothing_checked(whose: &str, rounds: u64, hint: &str) -> CliError {
-    CliError::usage(
-        format!("nothing was checked: in {rounds} rounds of {whose} no commit was acknowledged"),
-        format!("{hint}, or let commits take less time (--set, --threads)"),
-    )
+    CliError::Retold {
+        code: "nothing_checked",
+        message: format!("nothing was checked: in {rounds} rounds of {whose} no commit was acknowledged"),
+        hint: format!("{hint}, or let commits take less time (--set, --threads)"),
+    }
 }
 
 /// Runs the subcommand.

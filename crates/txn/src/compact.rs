@@ -166,6 +166,10 @@ impl<'e> Work<'e> {
 
     fn move_pages(&mut self) -> Result<(), TxnError> {
         let core = self.core();
+        if !core.may_checkpoint() {
+            // Nothing could be cut at the end.
+            return Err(core.log.full().into());
+        }
         let length = core.pool.least_page_count()?;
         let Some(mut compaction) = core.pool.begin_compaction(length) else { return Ok(()) };
         let tables: BTreeMap<TableId, TableInfo> =

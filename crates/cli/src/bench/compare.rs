@@ -196,23 +196,25 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
 /// Opens an engine as its runs will, without tables: not after hours of measuring others is what it refuses to be told.
 fn try_engine(args: &CompareArgs, engine: EngineKind, directory: &Directory) -> Result<(), CliError> {
     let settings = settings(args, engine);
+    let pairs: Result<_, _> = settings.iter().map(|setting| parse_pair(setting)).collect();
     let options = EngineOptions {
         directory: directory.path().join(engine.name()),
         durability: args.durability,
-        settings: settings.iter().filter_map(|setting| parse_pair(setting).ok()).collect(),
+        settings: pairs.map_err(|error| CliError::usage(error, "give engine.option=value"))?,
         ..EngineOptions::default()
     };
     let tried = engines::open(engine, &[], &options).and_then(|opened| Ok(opened.close()?));
     // What is left of it goes with the directory around it.
     let _ = fs::remove_dir_all(&options.directory);
-    tried.map_err(|error| {
-        CliError::usage(
+    tried.map_err(|error| match CliError::from(error) {
+        error if error.code() == "usage" => CliError::usage(
             format!("{} cannot be measured so: {error}", engine.name()),
             format!(
                 "mend --cache, --durability or what --set says of it; it is given {}",
                 settings.join(", ")
             ),
-        )
+        ),
+        error => error,
     })
 }
 

@@ -264,16 +264,16 @@ impl Campaign<'_> {
                 _ => self.on_a_faulty_disk(*class, share)?,
             };
             report.expect_faults();
-            if report.found.has_checked_nothing() {
-                return Err(nothing_checked(class.name(), report.rounds, "give it more --seconds"));
-            }
             report.seconds = begun.elapsed().as_secs_f64();
             reports.push(report);
             if !reports.iter().all(ClassReport::passed) {
-                break;
+                return Ok(reports);
             }
         }
-        Ok(reports)
+        match reports.iter().find(|report| report.found.has_checked_nothing()) {
+            Some(idle) => Err(nothing_checked(idle.class.name(), idle.rounds, "give it more --seconds")),
+            None => Ok(reports),
+        }
     }
 
     fn referee(&self, length: Duration) -> Referee<'_> {
