@@ -87,7 +87,7 @@ impl Builder {
     }
 
     /// Opens the database in this directory. A relative path is used as it is for as long as the database is open: a process that changes its
-    /// working directory meanwhile gives an absolute one. If the path leads elsewhere, the database stops ([`Error::Poisoned`](crate::Error::Poisoned))
+    /// working directory meanwhile gives an absolute one. If the path leads elsewhere, the database stops ([`Error::Poisoned`])
     /// when its log next needs a file, as it does when somebody moves or replaces its directory.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
         let path = directory.as_ref().to_owned();
