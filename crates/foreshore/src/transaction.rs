@@ -140,11 +140,8 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(
-            &table,
-            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
-            &mut self.recent,
-        )?;
+        let table =
+            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
         self.txn
             .get(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -159,11 +156,8 @@ impl Transaction {
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(
-            &table,
-            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
-            &mut self.recent,
-        )?;
+        let table =
+            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
         self.txn
             .get_for_update(&table.info, &self.key, read)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -223,11 +217,8 @@ impl Transaction {
     ) -> Result<bool> {
         encode_key(key, &mut self.key)?;
         encode_value(value, &mut self.value)?;
-        let table = self.database.table_again(
-            &table,
-            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
-            &mut self.recent,
-        )?;
+        let table =
+            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
         operation(&mut self.txn, &table.info, &self.key, &self.value)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -236,11 +227,8 @@ impl Transaction {
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
-        let table = self.database.table_again(
-            &table,
-            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
-            &mut self.recent,
-        )?;
+        let table =
+            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
         self.txn.delete(&table.info, &self.key).map_err(|error| fail(&self.database, &mut self.victim, error))
     }
 
@@ -250,11 +238,8 @@ impl Transaction {
         table: TableDefinition<'_, K, V>,
         lock: TableLock,
     ) -> Result<()> {
-        let table = self.database.table_again(
-            &table,
-            Some(Asker { txn: &mut self.txn, victim: &mut self.victim }),
-            &mut self.recent,
-        )?;
+        let table =
+            self.database.table_again(&table, asker(&mut self.txn, &mut self.victim), &mut self.recent)?;
         self.txn
             .lock_table(&table.info, lock.mode())
             .map_err(|error| fail(&self.database, &mut self.victim, error))
@@ -321,6 +306,10 @@ pub(crate) struct Asker<'t> {
     pub(crate) txn: &'t mut Txn,
     /// The deadlock that it was the victim of.
     pub(crate) victim: &'t mut Option<Arc<Victim>>,
+}
+
+fn asker<'t>(txn: &'t mut Txn, victim: &'t mut Option<Arc<Victim>>) -> Option<Asker<'t>> {
+    Some(Asker { txn, victim })
 }
 
 /// Remembers a deadlock, and makes the caller's error of it.

@@ -6,7 +6,7 @@ use foreshore_base::key::Key;
 use foreshore_env::sync::Arc;
 use foreshore_txn::{Append, Position};
 
-use super::{Asker, Transaction, encode_key, encode_value};
+use super::{Transaction, asker, encode_key, encode_value};
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -79,8 +79,7 @@ impl Appending<'_> {
         mut entries: impl Iterator<Item = (K, E)>,
     ) -> Result<()> {
         let database = Arc::clone(&self.tx.database);
-        let table =
-            database.table(&table, Some(Asker { txn: &mut self.tx.txn, victim: &mut self.tx.victim }))?;
+        let table = database.table(&table, asker(&mut self.tx.txn, &mut self.tx.victim))?;
         // Keys and values in one piece; of each pair, where its key ends and where its value does.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {

@@ -3,7 +3,7 @@
 use foreshore_base::{key::Key, limits::MAX_KEY_BYTES};
 use foreshore_txn::{KEYS_TOGETHER, LockKind};
 
-use super::{Asker, Transaction, fail};
+use super::{Transaction, asker, fail};
 use crate::{
     error::{Error, Result},
     table::TableDefinition,
@@ -88,8 +88,7 @@ impl Transaction {
         kind: LockKind,
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let table =
-            self.database.table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?;
+        let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
         let (mut keys, mut done) = (keys.into_iter().fuse(), 0);
         loop {
             self.key.clear();

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use foreshore_base::key::Key;
 use foreshore_txn::{Direction, LockKind};
 
-use super::{Asker, Transaction, encode_key, fail};
+use super::{Transaction, asker, encode_key, fail};
 use crate::{
     error::Result,
     range::{self, Cursor, Range},
@@ -75,11 +75,7 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Result<Range<'_, K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self
-            .database
-            .table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?
-            .info
-            .clone();
+        let info = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?.info.clone();
         Ok(Range::new(self, info, bounds))
     }
 
@@ -132,11 +128,7 @@ impl Transaction {
         lock: LockKind,
     ) -> Result<Cursor<K, V>> {
         let bounds = (encode_bound(range.start_bound())?, encode_bound(range.end_bound())?);
-        let info = self
-            .database
-            .table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?
-            .info
-            .clone();
+        let info = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?.info.clone();
         Cursor::new(self, info, &bounds, direction, lock)
     }
 
@@ -151,8 +143,7 @@ impl Transaction {
     ) -> Result<()> {
         let low = encode_bound_into(range.start_bound(), &mut self.key)?;
         let high = encode_bound_into(range.end_bound(), &mut self.value)?;
-        let table =
-            self.database.table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?;
+        let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
         range::visit(&mut self.txn, &table.info, (low, high), direction, visit)
             .map_err(|error| fail(&self.database, &mut self.victim, error))
     }
@@ -195,8 +186,7 @@ impl Transaction {
         let mut cursor = self.cursor_for_update(table, range, Direction::Ascending)?;
         let mut removed = 0;
         while let Some((key, _)) = cursor.next_encoded(self)? {
-            let table =
-                self.database.table(&table, Some(Asker { txn: &mut self.txn, victim: &mut self.victim }))?;
+            let table = self.database.table(&table, asker(&mut self.txn, &mut self.victim))?;
             let deleted = self.txn.delete(&table.info, key);
             removed += u64::from(deleted.map_err(|error| fail(&self.database, &mut self.victim, error))?);
         }

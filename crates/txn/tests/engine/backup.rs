@@ -244,15 +244,21 @@ fn a_cancelled_backup_is_none() {
     assert_sound(&engine, "afterwards");
 }
 
-/// A page that has rotted is not copied as if it were none.
-#[test]
-fn damage_is_told_and_not_copied() {
+/// A database that is closed; where its data file is, and what is in it.
+fn closed() -> (FaultyDisk, PathBuf, Vec<u8>) {
     let disk = FaultyDisk::new();
     let (engine, table) = made(&disk);
     (0..300).for_each(|number| write(&engine, &table, number));
     engine.close().unwrap();
     let data = directory().join("data");
     let bytes = disk.read_file(&data).unwrap();
+    (disk, data, bytes)
+}
+
+/// A page that has rotted is not copied as if it were none.
+#[test]
+fn damage_is_told_and_not_copied() {
+    let (disk, data, bytes) = closed();
     let mut damaged = 0;
     // The catalogue's pages come first; the others are not read by opening.
     for page in (10..bytes.len() / 8192).step_by(7).filter(|page| bytes[page * 8192 + 21] == 3) {
@@ -276,12 +282,7 @@ fn damage_is_told_and_not_copied() {
 /// Nor is a page in use of which the file has nothing but zeros, or that lies behind the end of a file that was cut.
 #[test]
 fn what_was_erased_is_told_and_not_copied() {
-    let disk = FaultyDisk::new();
-    let (engine, table) = made(&disk);
-    (0..300).for_each(|number| write(&engine, &table, number));
-    engine.close().unwrap();
-    let data = directory().join("data");
-    let bytes = disk.read_file(&data).unwrap();
+    let (disk, data, bytes) = closed();
     let kind = |page: usize| bytes[page * 8192 + 21];
     let in_use = (1..bytes.len() / 8192).filter(|&page| kind(page) != 0);
     let is_copied = |left: &FaultyDisk, what: &str| {
