@@ -60,6 +60,30 @@ fn the_whole_engine_runs_the_same_again() {
     assert_ne!(first, run("2", "short"));
 }
 
+/// Transactions that read without locks change no line of memory that others change, from their beginning to their end: hardly a line
+/// moves, of records that all cores have in their caches, and twice the cores do twice as much. What moves is the counter from which
+/// each thread takes a block of ids for some fifty of them.
+#[cfg(foreshore_sim)]
+#[test]
+fn reads_without_locks_have_no_line_in_common() {
+    let figures = |cores: &str| {
+        let reads = "bench ycsb --records 200 --read-percent 100 --set reads=unlocked --durability lazy --seconds 0.004 --json";
+        let args: Vec<&str> = reads.split(' ').chain(["--cores", cores, "--threads", cores]).collect();
+        let output = simulate(&args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let each = &report["simulation"]["per_transaction"];
+        let moved: f64 = ["lines_from_elsewhere", "lines_from_socket"]
+            .map(|lines| each[lines].as_f64().unwrap())
+            .iter()
+            .sum();
+        (moved, report["commits_per_s"].as_f64().unwrap())
+    };
+    let ((few, slower), (many, faster)) = (figures("6"), figures("12"));
+    assert!(few < 0.1 && many < 0.1, "{few} and {many} lines moved for a transaction");
+    assert!(faster > 1.9 * slower, "{slower} and {faster} commits a second");
+}
+
 /// Comparisons take place on simulated machines as on real ones, and come to the same again.
 #[cfg(foreshore_sim)]
 #[test]

@@ -26,9 +26,11 @@ pub mod random;
 pub mod sabotage;
 #[cfg(foreshore_sim)]
 pub mod sim;
+mod striped;
 pub mod words;
 
 pub use padded::CachePadded;
+pub use striped::{Handle, StripedArc};
 #[doc(inline)]
 pub use world::thread_local;
 pub use world::{cell, hint, sync, thread, time};

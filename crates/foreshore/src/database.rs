@@ -12,6 +12,7 @@ use std::{
 
 use foreshore_base::StorageError;
 use foreshore_env::{
+    StripedArc,
     sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
@@ -39,13 +40,13 @@ use builder::Builder;
 /// or pipelined commits. What is never closed is recovered by the next opening.
 #[derive(Clone)]
 pub struct Database {
-    inner: Arc<Inner>,
+    inner: Arc<StripedArc<Inner>>,
 }
 
 /// What all clones and transactions share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: StripedArc<Engine>,
     pub(crate) tables: TableCache,
     options: Options,
     /// Who lets transactions in, unless the options say that nobody does.
@@ -193,7 +194,8 @@ impl Database {
         let mut txn = begun.map_err(|error| Error::from_operation(error, inner))?;
         self.set_up(&mut txn, options, deadline);
         let durability = options.durability.unwrap_or(inner.options.durability);
-        Ok(Transaction::new(txn, Arc::clone(inner), durability))
+        let database = inner.handle(txn.place());
+        Ok(Transaction::new(txn, database, durability))
     }
 
     /// What a transaction can change of itself, as the options have it.
@@ -219,12 +221,12 @@ impl Database {
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.inner.engine
+        self.inner.engine.whole()
     }
 
     /// A session whose transactions do not wait for the disk: see [`Pipeline`].
     pub fn pipeline(&self) -> Pipeline {
-        Pipeline::new(self.clone(), self.inner.engine.pipeline())
+        Pipeline::new(self.clone(), self.engine().pipeline())
     }
 
     /// The tables, by name.
@@ -275,7 +277,7 @@ impl Database {
 
     /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
-        let report = self.inner.engine.verify_within(wait);
+        let report = self.engine().verify_within(wait);
         Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
     }
 

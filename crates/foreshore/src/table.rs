@@ -177,7 +177,8 @@ impl Inner {
                 made.map_err(|error| fail(self, victim, error))
             }
             None => {
-                let made = self.engine.create_table_within(name, meta.as_bytes(), nested::lock_timeout());
+                let made =
+                    self.engine.whole().create_table_within(name, meta.as_bytes(), nested::lock_timeout());
                 made.map_err(|error| Error::from_operation(error, self))
             }
         }

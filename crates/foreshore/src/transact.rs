@@ -125,9 +125,10 @@ impl<'a> Session<'a> {
         at: Option<&'static Location<'static>>,
     ) -> Result<Transaction> {
         let TransactOptions { priority, ref label, .. } = *options;
-        let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at };
+        let seldom_locks = self.read_mode(options) == ReadMode::Hybrid;
+        let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
         let (database, begun) = match self {
-            Session::Alone(database) => (*database, database.engine().begin(begin)),
+            Session::Alone(database) => (*database, Engine::begin_striped(&database.inner().engine, begin)),
             Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
         };
         database.begun(begun, options, deadline)

@@ -12,7 +12,7 @@ use foreshore_base::{
     key::Key,
     limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES},
 };
-use foreshore_env::sync::Arc;
+use foreshore_env::{Handle, sync::Arc};
 use foreshore_txn::{CancelToken, TableInfo, Txn, TxnError};
 
 use crate::{
@@ -48,7 +48,7 @@ pub use waiting::CancelHandle;
 pub struct Transaction {
     // Before `database`: rolled back while the database is surely there.
     txn: Txn,
-    database: Arc<Inner>,
+    database: Handle<Inner>,
     durability: Durability,
     /// Whoever asked for a [`CancelHandle`] may have used it.
     cancel: Option<CancelToken>,
@@ -93,7 +93,7 @@ impl Transaction {
         self.durability == Durability::Sync
     }
 
-    pub(crate) fn new(txn: Txn, database: Arc<Inner>, durability: Durability) -> Transaction {
+    pub(crate) fn new(txn: Txn, database: Handle<Inner>, durability: Durability) -> Transaction {
         Transaction {
             txn,
             database,

@@ -13,6 +13,7 @@ use foreshore_env::sync::OnceLock;
 use foreshore_env::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use foreshore_env::thread::available_parallelism;
 use foreshore_env::time::Duration;
+use foreshore_env::{Handle, StripedArc};
 
 use crate::age::Age;
 use crate::deadlock::{self, DeadlockEdge, DeadlockReport, Detector};
@@ -142,9 +143,33 @@ impl LockManager {
         label: Option<Arc<str>>,
         begun_at: &'static Location<'static>,
     ) -> Result<LockOwner, LockError> {
-        let claimed = self.slots.claim(Identity { begun_at, ..Identity::new(txn, age, label) });
-        let (slot, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
-        Ok(LockOwner::new(Arc::clone(self), slot, txn, state))
+        self.begin_with(|_| (txn, age), |_| Arc::clone(self).into(), label, begun_at)
+    }
+
+    /// As [`LockManager::begin_at`] of `manager`, for many threads: the owner's reference to it is counted where its slot is, so that
+    /// threads that begin at one time have no line of memory in common. `identify` is told the slot.
+    pub fn begin_striped(
+        manager: &StripedArc<LockManager>,
+        identify: impl FnOnce(usize) -> (TxnId, Age),
+        label: Option<Arc<str>>,
+        begun_at: &'static Location<'static>,
+    ) -> Result<LockOwner, LockError> {
+        manager.begin_with(identify, |place| manager.handle(place), label, begun_at)
+    }
+
+    fn begin_with(
+        &self,
+        identify: impl FnOnce(usize) -> (TxnId, Age),
+        handle: impl FnOnce(usize) -> Handle<LockManager>,
+        label: Option<Arc<str>>,
+        begun_at: &'static Location<'static>,
+    ) -> Result<LockOwner, LockError> {
+        let claimed = self.slots.claim(|slot| {
+            let (txn, age) = identify(slot.index());
+            Identity { begun_at, ..Identity::new(txn, age, label) }
+        });
+        let (slot, txn, state) = claimed.ok_or(LockError::TooManyTransactions { limit: MAX_TRANSACTIONS })?;
+        Ok(LockOwner::new(handle(slot.index()), slot, txn, state))
     }
 
     /// Whether anybody holds, or waits for, a lock on this name. A key of which this is false, and of which nobody can

@@ -8,8 +8,7 @@ mod pipeline;
 mod wish;
 
 use foreshore_base::{Lsn, TableId, TxnId};
-use foreshore_env::sync::Arc;
-use foreshore_env::sync::atomic::Ordering::Relaxed;
+use foreshore_env::{Handle, sync::atomic::Ordering::Relaxed};
 
 use crate::deadlock::KeyBytes;
 use crate::error::LockError;
@@ -60,7 +59,7 @@ impl OwnerState {
 /// everything.
 #[derive(Debug)]
 pub struct LockOwner {
-    manager: Arc<LockManager>,
+    manager: Handle<LockManager>,
     slot: SlotId,
     txn: TxnId,
     /// `None` while it is dropped, and after it was handed over.
@@ -71,7 +70,7 @@ pub struct LockOwner {
 
 impl LockOwner {
     pub(crate) fn new(
-        manager: Arc<LockManager>,
+        manager: Handle<LockManager>,
         slot: SlotId,
         txn: TxnId,
         mut state: Box<OwnerState>,
@@ -93,6 +92,11 @@ impl LockOwner {
     #[inline]
     fn state_mut(&mut self) -> &mut OwnerState {
         self.state.as_mut().expect("an owner has its state until it is dropped or handed over")
+    }
+
+    /// Which of the 1,024 places it has: most often that of the owner which its thread had before.
+    pub fn place(&self) -> usize {
+        self.slot.index()
     }
 
     /// The transaction.

@@ -333,9 +333,11 @@ impl Slots {
         self.used().filter(move |(_, slot)| runs(slot)).map(|(id, _)| id)
     }
 
-    /// Takes a free slot for a transaction.
-    pub(crate) fn claim(&self, identity: Identity) -> Option<(SlotId, Box<OwnerState>)> {
-        let (txn, age) = (identity.txn, identity.age);
+    /// Takes a free slot for a transaction, which is told where it is.
+    pub(crate) fn claim(
+        &self,
+        identify: impl FnOnce(SlotId) -> Identity,
+    ) -> Option<(SlotId, TxnId, Box<OwnerState>)> {
         let found_last = hint::get();
         let hint = if found_last == usize::MAX { self.next_hint.fetch_add(1, Relaxed) } else { found_last };
         for offset in 0..SLOTS {
@@ -349,6 +351,8 @@ impl Slots {
             if matches!(*parked, Parked::Away(_)) {
                 continue;
             }
+            let identity = identify(id);
+            let (txn, age) = (identity.txn, identity.age);
             let state = match std::mem::replace(&mut *parked, Parked::Away(identity)) {
                 Parked::Idle(state) => state,
                 Parked::Fresh | Parked::Away(_) => Box::new(OwnerState::new(id)),
@@ -363,7 +367,7 @@ impl Slots {
             if found_last == usize::MAX || offset > NEAR {
                 hint::set(index);
             }
-            return Some((id, state));
+            return Some((id, txn, state));
         }
         None
     }

@@ -20,6 +20,7 @@ use foreshore_base::{
     limits::{MAX_INLINE_VALUE_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLE_TYPES_BYTES, MAX_TABLES},
 };
 use foreshore_btree::{BTree, Direction, Isolation, LockKind, NoLocks, Session, TreeEnv, TreeError};
+use foreshore_env::Handle;
 use foreshore_env::sync::{
     Arc, Mutex,
     atomic::{AtomicBool, AtomicU32, Ordering},
@@ -206,7 +207,7 @@ impl TableInfo {
 /// anybody else. `has_volume`: who needs the table has locked the volume as a writer, and keeps that meanwhile; `waiting`: how this one
 /// waits for locks.
 pub(crate) fn create_table(
-    engine: &Arc<Engine>,
+    engine: &Handle<Engine>,
     name: &str,
     meta: &[u8],
     has_volume: bool,
@@ -228,15 +229,15 @@ pub(crate) fn create_table(
 }
 
 fn try_create_table(
-    engine: &Arc<Engine>,
+    engine: &Handle<Engine>,
     name: &str,
     meta: &[u8],
     has_volume: bool,
     waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
     let core = engine.core();
-    let mut txn =
-        engine.begin(BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() })?;
+    let options = BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() };
+    let mut txn = engine.begin_with(options, |_| engine.clone())?;
     txn.session.waiting = waiting.clone();
     if has_volume {
         txn.session.intent(TableId::CATALOG, IntentMode::IX)?;

@@ -71,7 +71,7 @@ impl Txn {
 
     /// Commits without waiting for the disk: its flush has been asked for, and the ticket tells when it is through.
     pub fn commit_pipelined(self) -> Result<CommitTicket, TxnError> {
-        let core = self.session.engine.share_core();
+        let core = self.session.share_core();
         let lsn = self.commit(Durability::Pipelined)?;
         Ok(CommitTicket::new(core, lsn))
     }

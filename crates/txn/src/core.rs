@@ -2,6 +2,7 @@
 
 use foreshore_base::{Lsn, Result, StorageError, TableId};
 use foreshore_btree::{BTree, TreeEnv};
+use foreshore_env::StripedArc;
 use foreshore_env::sync::{Arc, Mutex, atomic::AtomicUsize};
 use foreshore_lock::LockManager;
 use foreshore_pages::BufferPool;
@@ -33,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) log: Arc<Log>,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) trees: Arc<TreeEnv>,
-    pub(crate) locks: Arc<LockManager>,
+    pub(crate) locks: StripedArc<LockManager>,
     pub(crate) transactions: TxnTable,
     pub(crate) catalog: Catalog,
     /// Also held for the length of a checkpoint: there is one at a time.

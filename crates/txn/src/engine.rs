@@ -4,6 +4,7 @@ mod open;
 
 use foreshore_base::{Lsn, Result, StorageError, limits::MAX_TABLE_NAME_BYTES};
 use foreshore_env::{
+    Handle, StripedArc,
     disk::{Disk, Overlay},
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
@@ -45,7 +46,7 @@ pub const DROP_WAIT: Duration = Duration::from_secs(60);
 
 /// An open database. Transactions keep it open; when the last user lets it go, it closes itself.
 pub struct Engine {
-    core: Arc<Core>,
+    core: StripedArc<Core>,
     /// What closing has to end. Guarded by the mutex, which is held for the length of a close: a second one waits for the
     /// first.
     running: Mutex<Option<Running>>,
@@ -95,6 +96,7 @@ impl Engine {
             Ok((checkpointer, committer)) => {
                 let running = Running { checkpointer, committer, _lock: opened.lock };
                 let directory = directory.to_owned();
+                let core = StripedArc::new(core);
                 Ok(Arc::new(Engine { core, running: Mutex::new(Some(running)), disk, directory }))
             }
             Err(error) => {
@@ -112,25 +114,46 @@ impl Engine {
         &self.core
     }
 
-    /// For what outlives transactions, without keeping the database open.
-    pub(crate) fn share_core(&self) -> Arc<Core> {
-        Arc::clone(&self.core)
+    /// For what outlives transactions, without keeping the database open; counted at this place.
+    pub(crate) fn share_core(&self, place: usize) -> Handle<Core> {
+        self.core.handle(place)
     }
 
     /// A pipeline: a session whose transactions do not wait for their flushes.
     pub fn pipeline(self: &Arc<Engine>) -> Pipeline {
-        Pipeline::new(Arc::clone(self))
+        Pipeline::new(Handle::alone(self))
     }
 
     /// Begins a transaction. Reports name the caller.
     #[track_caller]
     pub fn begin(self: &Arc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
+        self.begin_with(options, |_| Arc::clone(self).into())
+    }
+
+    /// As [`Engine::begin`] of `engine`, for many threads: the transaction's reference to it is counted where its slot is.
+    #[track_caller]
+    pub fn begin_striped(engine: &StripedArc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
+        engine.begin_with(options, |place| engine.handle(place))
+    }
+
+    /// `handle` gives the reference to this engine for a transaction at that place.
+    #[track_caller]
+    pub(crate) fn begin_with(
+        &self,
+        options: BeginOptions,
+        handle: impl FnOnce(usize) -> Handle<Engine>,
+    ) -> Result<Txn, TxnError> {
         self.core.check_open()?;
-        let txn = self.core.transactions.draw();
-        let age = options.age.unwrap_or(txn.0);
-        let at = options.wanted_at.unwrap_or(Location::caller());
-        let owner = self.core.locks.begin_at(txn, Age::new(age, options.priority), options.label, at)?;
-        Ok(Txn::new(Arc::clone(self), owner, age))
+        let BeginOptions { age, priority, label, wanted_at, seldom_locks } = options;
+        let transactions = &self.core.transactions;
+        let identify = |place| {
+            let txn = if seldom_locks { transactions.draw_at(place) } else { transactions.draw() };
+            (txn, Age::new(age.unwrap_or(txn.0), priority))
+        };
+        let at = wanted_at.unwrap_or(Location::caller());
+        let owner = LockManager::begin_striped(&self.core.locks, identify, label, at)?;
+        let age = age.unwrap_or(owner.txn().0);
+        Ok(Txn::new(handle(owner.place()), owner, age))
     }
 
     /// The table of this name. Costs a look into a map: keep what it gives.
@@ -153,7 +176,8 @@ impl Engine {
         timeout: Option<Duration>,
     ) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
-        catalog::create_table(self, name, meta, false, &Waiting { timeout, ..Waiting::default() })
+        let engine = Handle::from(Arc::clone(self));
+        catalog::create_table(&engine, name, meta, false, &Waiting { timeout, ..Waiting::default() })
     }
 
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most
@@ -251,7 +275,7 @@ impl Engine {
 
     /// The lock manager.
     pub fn locks(&self) -> &Arc<LockManager> {
-        &self.core.locks
+        self.core.locks.whole()
     }
 
     /// The log.
@@ -299,7 +323,7 @@ impl Engine {
     /// for it: another thread closes the database, unless somebody does it already.
     fn close_later(&self) {
         if let Some(running) = self.running.try_lock().and_then(|mut running| running.take()) {
-            let core = Arc::clone(&self.core);
+            let core = Arc::clone(self.core.whole());
             // If there is no thread to be had, the next opening recovers what there is.
             let _ =
                 thread::Builder::new().name("foreshore-close".to_owned()).spawn(move || end(&core, running));
@@ -323,7 +347,7 @@ impl Drop for Engine {
         if self.is_forked() {
             // The threads and what ends with them are the other process's. The lock file is closed here: while it is open, it is locked,
             // though that process may have died.
-            mem::forget(Arc::clone(&self.core));
+            mem::forget(Arc::clone(self.core.whole()));
             let running = self.running.try_lock().and_then(|mut running| running.take());
             if let Some(Running { checkpointer, committer, _lock }) = running {
                 mem::forget((checkpointer, committer));

@@ -140,6 +140,9 @@ pub struct BeginOptions {
     pub label: Option<Arc<str>>,
     /// The call that reports name, in the place of the one that begins it: of a transaction that one thread wants and another begins.
     pub wanted_at: Option<&'static Location<'static>>,
+    /// Whether it is expected to lock nothing, and to write nothing: its id, and so its age, then come from a block of its slot's, and
+    /// beginning it changes no memory that others change.
+    pub seldom_locks: bool,
 }
 
 /// The longest pipeline (Kimura et al. 2012, §6).

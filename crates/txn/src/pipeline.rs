@@ -13,9 +13,12 @@
 //! TXN-14: the locks of a pipeline go all at once, between two of its transactions or at a deadlock, and only when all of its
 //! commits are durable.
 
+use std::panic::Location;
+
 use foreshore_base::Lsn;
+use foreshore_env::Handle;
 use foreshore_env::sync::{Arc, Mutex, MutexGuard};
-use foreshore_lock::{Age, LockOwner};
+use foreshore_lock::{Age, LockManager, LockOwner};
 
 use crate::{
     committer::Waiter, core::Core, engine::Engine, error::TxnError, options::BeginOptions, transaction::Txn,
@@ -27,7 +30,7 @@ use crate::{
 /// Dropping it changes nothing for the transactions that it has run: their locks go when they are durable.
 #[derive(Debug)]
 pub struct Pipeline {
-    engine: Arc<Engine>,
+    engine: Handle<Engine>,
     shared: Arc<Shared>,
 }
 
@@ -53,7 +56,7 @@ struct State {
 }
 
 impl Pipeline {
-    pub(crate) fn new(engine: Arc<Engine>) -> Pipeline {
+    pub(crate) fn new(engine: Handle<Engine>) -> Pipeline {
         Pipeline { engine, shared: Arc::default() }
     }
 
@@ -78,14 +81,17 @@ impl Pipeline {
         let inherits = owner.is_some();
         let owner = match owner {
             Some(owner) => Ok(owner),
-            None => core.locks.begin(txn, lock_age, options.label.clone()),
+            None => {
+                let at = Location::caller();
+                LockManager::begin_striped(&core.locks, |_| (txn, lock_age), options.label.clone(), at)
+            }
         };
         let mut owner = owner.inspect_err(|_| self.shared.lock().open = false)?;
         if completed > 0 || inherits {
             owner.renew(txn, lock_age, options.label, completed);
         }
         let place = Place { shared: Arc::clone(&self.shared), inherits };
-        Ok(Txn::in_pipeline(Arc::clone(&self.engine), owner, age, place))
+        Ok(Txn::in_pipeline(self.engine.clone(), owner, age, place))
     }
 
     /// Waits until everything that it has committed is durable, and gives back the locks that waited for that.

@@ -154,7 +154,7 @@ impl Txn {
         self.check_usable()?;
         self.session.check_has_run()?;
         self.validate_reads()?;
-        let engine = Arc::clone(&self.session.engine);
+        let engine = self.session.engine.clone();
         let core = engine.core();
         core.check_writable()?;
         core.prepared.reserve(global_id)?;
@@ -231,7 +231,7 @@ impl TxnSession {
     }
 
     fn resume(engine: &Arc<Engine>, prepared: &mut Prepared, owner: LockOwner) -> TxnSession {
-        let mut session = TxnSession::new(Arc::clone(engine), owner);
+        let mut session = TxnSession::new(Arc::clone(engine).into(), owner);
         session.chain = prepared.chain;
         session.slot = Some(prepared.slot);
         session.discarded = mem::take(&mut prepared.discarded);

@@ -83,7 +83,8 @@ fn slice(core: &Core, table: TableId, root: PageId) -> Result<bool> {
 /// The volume, as a writer has it; given back on drop.
 fn enter(core: &Core, txn: TxnId) -> Option<LockOwner> {
     // Nobody gives way to housekeeping.
-    let mut owner = core.locks.begin(txn, Age::new(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
+    let mut owner =
+        core.locks.whole().begin(txn, Age::new(txn.0, i8::MIN), Some(Arc::from("reaper"))).ok()?;
     let wait = WaitPolicy { timeout: Some(LOCK_WAIT), ..WaitPolicy::default() };
     owner.intent(VOLUME, IntentMode::IX, &wait).ok()?;
     Some(owner)
@@ -204,7 +205,7 @@ mod tests {
             let core = engine.core();
             let begin = |priority| {
                 let txn = core.transactions.draw();
-                core.locks.begin(txn, Age::new(txn.0, priority), None).unwrap()
+                core.locks.whole().begin(txn, Age::new(txn.0, priority), None).unwrap()
             };
             // Who wants the volume for itself while the reaper works waits for it.
             let reaper = enter(core, core.transactions.draw()).expect("nobody is in its way");

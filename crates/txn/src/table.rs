@@ -52,6 +52,11 @@ const RESTING: u64 = 1 << 63;
 /// [`Slot::txn`]: nobody's.
 const FREE: u64 = 0;
 
+/// Places with blocks of ids.
+const BLOCKS: usize = 256;
+/// Ids of a block.
+const BLOCK_IDS: u64 = 64;
+
 thread_local! {
     /// Where this thread looks for a free slot first: the one it had last, whose line is in its cache.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
@@ -87,6 +92,8 @@ pub(crate) struct TxnTable {
     next_txn: CachePadded<AtomicU64>,
     /// Spreads the threads over the slots.
     next_home: AtomicU64,
+    /// The next id of a block of them, by place, unless that is the end of the block. As `next_txn`.
+    blocks: Box<[CachePadded<AtomicU64>]>,
 }
 
 /// An open transaction as a checkpoint saw it.
@@ -125,6 +132,7 @@ impl TxnTable {
             slots,
             next_txn: CachePadded::new(AtomicU64::new(next_txn.max(1))),
             next_home: AtomicU64::new(0),
+            blocks: (0..BLOCKS).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
         }
     }
 
@@ -138,6 +146,26 @@ impl TxnTable {
     #[inline]
     pub(crate) fn draw(&self) -> TxnId {
         TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A new transaction id, of a block that those at this place use up: most draws change no line that others change.
+    #[inline]
+    pub(crate) fn draw_at(&self, place: usize) -> TxnId {
+        let block = &self.blocks[place % BLOCKS];
+        let next = |id| (id % BLOCK_IDS != 0).then_some(id + 1);
+        match block.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(id) => TxnId(id),
+            Err(_) => self.draw_block(block),
+        }
+    }
+
+    /// The first id of a new block, whose others are left there. Blocks end where ids are multiples of their length; what is left of one
+    /// that somebody else has left there at the same time is lost.
+    #[cold]
+    fn draw_block(&self, block: &AtomicU64) -> TxnId {
+        let id = self.next_txn.fetch_add(BLOCK_IDS, Ordering::Relaxed);
+        block.store(id + 1, Ordering::Relaxed);
+        TxnId(id)
     }
 
     /// The id that the next transaction gets, or a later one.

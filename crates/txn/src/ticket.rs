@@ -7,7 +7,7 @@ use std::{
 };
 
 use foreshore_base::{Lsn, StorageError};
-use foreshore_env::{sync::Arc, time::Instant};
+use foreshore_env::{Handle, sync::Arc, time::Instant};
 
 use crate::{
     committer::{Waiter, WakerCell},
@@ -20,14 +20,14 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "the commit is on its way to the disk, not there"]
 pub struct CommitTicket {
-    core: Arc<Core>,
+    core: Handle<Core>,
     lsn: Lsn,
     /// Known to the committer, from the first poll on.
     waker: Option<Arc<WakerCell>>,
 }
 
 impl CommitTicket {
-    pub(crate) fn new(core: Arc<Core>, lsn: Lsn) -> CommitTicket {
+    pub(crate) fn new(core: Handle<Core>, lsn: Lsn) -> CommitTicket {
         CommitTicket { core, lsn, waker: None }
     }
 

@@ -17,7 +17,7 @@ mod unlocked;
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_btree::{BTree, Isolation, TreeError};
 use foreshore_env::{
-    sync::Arc,
+    Handle,
     time::{Duration, Instant},
 };
 use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
@@ -62,7 +62,7 @@ pub struct Txn {
 }
 
 impl Txn {
-    pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner, age: u64) -> Txn {
+    pub(crate) fn new(engine: Handle<Engine>, owner: LockOwner, age: u64) -> Txn {
         Txn {
             session: TxnSession::new(engine, owner),
             age,
@@ -78,15 +78,22 @@ impl Txn {
         }
     }
 
-    pub(crate) fn in_pipeline(engine: Arc<Engine>, owner: LockOwner, age: u64, place: Place) -> Txn {
+    pub(crate) fn in_pipeline(engine: Handle<Engine>, owner: LockOwner, age: u64, place: Place) -> Txn {
         let mut txn = Txn::new(engine, owner, age);
         txn.pipeline = Some(place);
         txn
     }
 
-    /// Its id: ids grow in the order of `begin`.
+    /// Its id: ids grow in the order of `begin`, but for those of [`crate::BeginOptions::seldom_locks`].
     pub fn id(&self) -> TxnId {
         self.session.txn()
+    }
+
+    /// Its place among the transactions that are open, for handles that are counted there: most often that of the one which its thread
+    /// had before.
+    #[inline]
+    pub fn place(&self) -> usize {
+        self.session.owner.place()
     }
 
     /// Its age for the choice of deadlock victims: to be handed to [`crate::BeginOptions::age`] when it is run again.

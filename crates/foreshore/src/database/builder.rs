@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use foreshore_env::{
+    StripedArc,
     disk::{Disk, RealDisk},
     sync::{Arc, Mutex, OnceLock},
 };
@@ -99,7 +100,7 @@ impl Builder {
         let engine =
             Engine::open(self.disk, &path, &options).map_err(|error| Error::from_storage(error, &path))?;
         let inner = Inner {
-            engine,
+            engine: StripedArc::new(engine),
             tables: TableCache::new(),
             admission: (self.options.admission_control).then(|| Admission::new(self.options.deadlock_policy)),
             log_turns: LogTurns::default(),
@@ -108,6 +109,6 @@ impl Builder {
             partitions: OnceLock::new(),
             starts_partitions: Mutex::new(()),
         };
-        Ok(Database { inner: Arc::new(inner) })
+        Ok(Database { inner: Arc::new(StripedArc::new(Arc::new(inner))) })
     }
 }

@@ -18,13 +18,13 @@ impl Database {
     /// [`Error::UnknownGlobalId`], also when somebody has decided about it already. After [`Error::OutcomeUnknown`] it is
     /// committed or still prepared, which shows when the database is opened again.
     pub fn commit_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
-        let decided = self.inner.engine.commit_prepared(global_id.as_ref());
+        let decided = self.engine().commit_prepared(global_id.as_ref());
         decided.map_err(|error| Error::from_txn(error, &self.inner.path))
     }
 
     /// Rolls a prepared transaction back, durably. Errors as for [`Database::commit_prepared`].
     pub fn rollback_prepared(&self, global_id: impl AsRef<[u8]>) -> Result<()> {
-        let decided = self.inner.engine.rollback_prepared(global_id.as_ref());
+        let decided = self.engine().rollback_prepared(global_id.as_ref());
         decided.map_err(|error| Error::from_txn(error, &self.inner.path))
     }
 }

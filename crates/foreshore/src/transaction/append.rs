@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 
 use foreshore_base::key::Key;
-use foreshore_env::sync::Arc;
 use foreshore_txn::{Append, Position};
 
 use super::{Transaction, asker, encode_key, encode_value};
@@ -78,7 +77,7 @@ impl Appending<'_> {
         table: TableDefinition<'_, K, V>,
         mut entries: impl Iterator<Item = (K, E)>,
     ) -> Result<()> {
-        let database = Arc::clone(&self.tx.database);
+        let database = self.tx.database.clone();
         let table = database.table(&table, asker(&mut self.tx.txn, &mut self.tx.victim))?;
         // Keys and values in one piece; of each pair, where its key ends and where its value does.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! How a transaction ends.
 
-use foreshore_env::sync::Arc;
+use foreshore_env::Handle;
 use foreshore_txn::{Parted, Txn};
 
 use super::Transaction;
@@ -80,7 +80,7 @@ impl Transaction {
     }
 
     /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.
-    fn unless_cancelled(self) -> Result<(Txn, Arc<Inner>)> {
+    fn unless_cancelled(self) -> Result<(Txn, Handle<Inner>)> {
         let Transaction { txn, database, cancel, .. } = self;
         if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
             txn.rollback().map_err(|error| Error::from_txn(error, &database.path))?;

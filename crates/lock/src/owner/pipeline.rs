@@ -17,7 +17,7 @@ impl LockOwner {
     #[must_use]
     pub fn hand_over(&mut self) -> LockOwner {
         LockOwner {
-            manager: Arc::clone(&self.manager),
+            manager: self.manager.clone(),
             slot: self.slot,
             txn: self.txn,
             state: self.state.take(),

@@ -324,7 +324,7 @@ fn more_waiters_than_one_step_wakes_are_all_granted() {
         let name = names()[0];
         let mut requests = Vec::new();
         for txn in 0..100 {
-            let (slot, _state) = slots.claim(Identity::new(TxnId(txn), Age::new(0, 0), None)).unwrap();
+            let (slot, _, _state) = slots.claim(|_| Identity::new(TxnId(txn), Age::new(0, 0), None)).unwrap();
             let request = table.take_request(&mut FreeRequests::new(slot), 0).unwrap();
             let mode = if txn == 0 { Mode::X } else { Mode::S };
             assert_eq!(table.request(&slots, name, slot, request, mode).is_ok(), txn == 0);

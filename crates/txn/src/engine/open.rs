@@ -21,6 +21,7 @@ use std::{
 use foreshore_base::{Result, StorageError, TableId, limits::MAX_TRANSACTIONS};
 use foreshore_btree::{BTree, TreeEnv};
 use foreshore_env::{
+    StripedArc,
     disk::Disk,
     random,
     sync::{Arc, Mutex, atomic::AtomicUsize},
@@ -308,7 +309,7 @@ impl Place<'_> {
             log: Arc::clone(&below.log),
             pool: Arc::clone(&below.pool),
             trees,
-            locks: LockManager::new(&locks),
+            locks: StripedArc::new(LockManager::new(&locks)),
             transactions: TxnTable::new(MAX_TRANSACTIONS, next_txn),
             catalog: Catalog::new(catalog, content.overflow_root),
             growth: Growth::new(self.target(&below.log, &recovery), content.redo),

@@ -39,7 +39,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     // A partitioner may be another one than it was.
     let names_hold = prepare.known_name != NO_NAME && known_name(core) == prepare.known_name;
     let label = if names_hold { label(&prepare.global_id) } else { Arc::from("prepared transactions") };
-    let begun = core.locks.begin(txn, Age::new(txn.0, 0), Some(label));
+    let begun = core.locks.whole().begin(txn, Age::new(txn.0, 0), Some(label));
     let mut owner = Some(begun.map_err(|error| not_restored(&id, 0, 0, &error))?);
     let mut nameless = core.prepared.nameless.lock();
     if !names_hold {

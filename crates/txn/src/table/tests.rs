@@ -87,3 +87,23 @@ fn a_slot_is_read_as_it_was_under_one_owner() {
         worker.join().unwrap();
     }
 }
+
+/// Threads that draw at one place, where only one does as a rule, draw each id once all the same.
+#[test]
+fn ids_of_blocks_are_drawn_once() {
+    const THREADS: usize = 4;
+    const DRAWS: usize = 20_000;
+    let table = TxnTable::new(4, 1);
+    let mut ids: Vec<u64> = thread::scope(|scope| {
+        let table = &table;
+        let draw = |thread| move || (0..DRAWS).map(|_| table.draw_at(thread % 2).0).collect::<Vec<_>>();
+        let drawing: Vec<_> = (0..THREADS).map(|thread| scope.spawn(draw(thread))).collect();
+        drawing.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    ids.push(table.draw().0);
+    ids.sort_unstable();
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]) && ids[0] > 0);
+    assert!(*ids.last().unwrap() < table.next_txn());
+    // One draw in 64 goes to the common counter, few more.
+    assert!(table.next_txn() < 2 * (THREADS * DRAWS) as u64, "{}", table.next_txn());
+}

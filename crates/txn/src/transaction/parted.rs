@@ -186,7 +186,7 @@ impl Txn {
         mut self,
         durability: Durability,
     ) -> Result<(CommitTicket, Option<Box<Parted>>), TxnError> {
-        let core = self.session.engine.share_core();
+        let core = self.session.share_core();
         self.session.parts = true;
         let lsn = self.end_by_commit(durability)?;
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))

@@ -4,8 +4,8 @@
 use foreshore_base::{Lsn, PageId, Result, TableId, TxnId};
 use foreshore_btree::{Finger, Patience, Session, TxnChain};
 use foreshore_env::{
+    Handle,
     sabotage::{Fault, planted},
-    sync::Arc,
     time::{Duration, Instant},
 };
 use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
@@ -49,7 +49,7 @@ impl Waiting {
 pub(crate) struct TxnSession {
     pub(crate) owner: LockOwner,
     /// After the owner: dropping the last use of an engine closes it.
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Handle<Engine>,
     pub(crate) chain: TxnChain,
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
@@ -86,7 +86,7 @@ pub(crate) struct TxnSession {
 }
 
 impl TxnSession {
-    pub(crate) fn new(engine: Arc<Engine>, owner: LockOwner) -> TxnSession {
+    pub(crate) fn new(engine: Handle<Engine>, owner: LockOwner) -> TxnSession {
         let chain = TxnChain::new(owner.txn());
         let waiting = Waiting::default();
         let core = engine.core();
@@ -119,6 +119,10 @@ impl TxnSession {
     #[inline]
     pub(crate) fn core(&self) -> &Core {
         self.engine.core()
+    }
+
+    pub(crate) fn share_core(&self) -> Handle<Core> {
+        self.engine.share_core(self.owner.place())
     }
 
     pub(crate) fn txn(&self) -> TxnId {
@@ -398,7 +402,7 @@ pub(super) fn intent_above(mode: IntentMode) -> IntentMode {
 mod tests {
     use std::path::Path;
 
-    use foreshore_env::{disk::Disk, thread};
+    use foreshore_env::{disk::Disk, sync::Arc, thread};
     use foreshore_testkit::FaultyDisk;
 
     use super::*;

@@ -33,7 +33,7 @@ impl Scene {
         let slots = Slots::new();
         // All of them are used, so that an absolute lock looks at all.
         for txn in 0..SLOTS as u64 {
-            drop(slots.claim(Identity::new(TxnId(txn), Age::new(txn, 0), None)));
+            drop(slots.claim(|_| Identity::new(TxnId(txn), Age::new(txn, 0), None)));
         }
         let (intents, absolutes) = (AtomicU32::new(0), AtomicU32::new(0));
         let locks = Private::new();
