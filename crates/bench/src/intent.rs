@@ -4,7 +4,7 @@
 //! As in the paper, a transaction locks the volume and the four tables of TPC-B, half of them with IX and half with IS: those of every
 //! second thread, because what is inherited is a lock of one mode, and a thread that changed its mode would inherit nothing. So
 //! many times during the run a transaction takes an absolute lock instead: X on one of the tables under IX on the
-//! volume, and one in four X on the volume. Everybody locks from the top and then by table, so that no circle closes.
+//! volume, and one in four X on the volume. Everybody locks from the top and then by table, so that no cycle closes.
 //!
 //! Whoever holds a table exclusively counts that beside it, by a load and a store; whoever announces something looks at all
 //! counts when it has its locks and before it gives them back. So an intent beside an absolute lock shows.

@@ -1,7 +1,7 @@
 //! The lock manager alone, no engine around it: how many locks in a second, and what each costs.
 //!
 //! A transaction takes some locks on keys, one after another in the order of the keys, so that no two can wait for each
-//! other in a circle, and gives them all back. *Hot*: all threads use the same few keys. *Cold*: every thread has keys
+//! other in a cycle, and gives them all back. *Hot*: all threads use the same few keys. *Cold*: every thread has keys
 //! of its own, and each is used once in a million times. Combinations take turns, in several rounds; the median counts.
 //!
 //! Whoever holds a hot key exclusively counts that beside it, by a load and a store; whoever shares one looks at the

@@ -1,5 +1,5 @@
 //! The microbenchmark of Jung et al., SIGMOD 2013, §5.1.2: transactions that read ranges, and some that also update a few
-//! rows of another table than the one they have read, so that reads and writes conflict in circles.
+//! rows of another table than the one they have read, so that reads and writes conflict in cycles.
 //!
 //! Three tables. A reading transaction aggregates an integer column over consecutive keys of one of them. An updating one
 //! does the same, and then rewrites a text in a fifth as many rows of the next table: distinct ones, in ascending

@@ -1,7 +1,7 @@
 //! Transactions that are run within the bodies of others.
 //!
 //! A thread goes on with the body of the outer transaction when the inner one has ended. So one that waits for a lock of the outer one
-//! waits for ever, and nobody sees that: the outer one waits for no lock, so there is no circle (DB-11).
+//! waits for ever, and nobody sees that: the outer one waits for no lock, so there is no cycle (DB-11).
 
 use std::cell::Cell;
 

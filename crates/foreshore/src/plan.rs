@@ -39,11 +39,11 @@ pub enum Execution {
 ///
 /// All locks are granted before the transaction runs: the tables first, then keys and the gaps between them, in one order
 /// for all plans. So planned transactions never deadlock with each other. With others
-/// ([`Database::begin`], [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, one of a circle gives way, and is
+/// ([`Database::begin`], [`Execution::Dynamic`]) they may, while they wait for their locks; as ever, one of a cycle gives way, and is
 /// run again.
 ///
 /// A plan need not be exact. What is in it and not touched was locked in vain. What is touched and not in it is locked when
-/// it is touched, if it is free; if it is not, the transaction does not wait (it might close a circle): it is undone and
+/// it is touched, if it is free; if it is not, the transaction does not wait (it might close a cycle): it is undone and
 /// runs again with a larger plan, and after a few such misses with exclusive locks on whole tables, so that it comes to an
 /// end. [`Stats::plan_misses`](crate::Stats::plan_misses) and [`Stats::plan_fallbacks`](crate::Stats::plan_fallbacks) count
 /// both. Serializable it is in any case.

@@ -41,7 +41,7 @@ use crate::{
 pub struct TransactOptions {
     /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several large
     /// transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to say, as often as it
-    /// takes: a victim keeps its age, the youngest of a circle gives way, so only transactions that began before
+    /// takes: a victim keeps its age, the youngest of a cycle gives way, so only transactions that began before
     /// this one, or have a higher priority, can make it give way.
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change or are just reading from
@@ -73,7 +73,7 @@ pub struct TransactOptions {
     /// expensive to run again. It moves nobody forward in a queue, and has no effect under
     /// [`DeadlockPolicy::Timeout`](crate::DeadlockPolicy::Timeout) and [`DeadlockPolicy::NoWait`](crate::DeadlockPolicy::NoWait),
     /// where nobody is chosen, nor where [`deadlock_confirmation`](crate::Options::deadlock_confirmation) is off: there whoever
-    /// suspects a circle gives way. A stream of more important ones may keep a transaction from its end. Default: 0.
+    /// suspects a cycle gives way. A stream of more important ones may keep a transaction from its end. Default: 0.
     pub priority: i8,
 }
 

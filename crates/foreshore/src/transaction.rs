@@ -40,7 +40,7 @@ pub use waiting::CancelHandle;
 ///
 /// # Waiting
 /// Every operation that reads or writes may wait for a lock. The wait ends when the lock is granted, with
-/// [`Error::Deadlock`] if this transaction was chosen to break a circle, at the deadline
+/// [`Error::Deadlock`] if this transaction was chosen to break a cycle, at the deadline
 /// ([`Transaction::set_deadline`]) with [`Error::LockTimeout`], or with [`Error::Cancelled`]. An operation that fails has
 /// changed nothing, and the transaction may go on; but a deadlock's victim can only be rolled back (later operations
 /// give [`Error::TransactionFailed`]).

@@ -158,7 +158,7 @@ pub struct BlockerView {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitGraph {
-    /// The waiters. An edge was true at one moment, two edges not necessarily at the same: a circle seen here is a deadlock
+    /// The waiters. An edge was true at one moment, two edges not necessarily at the same: a cycle seen here is a deadlock
     /// only if it is in [`Database::deadlocks`] afterwards.
     pub waits: Vec<WaitView>,
 }

@@ -144,7 +144,7 @@ fn transfer(random: &Xorshift, keys: u64) -> impl FnMut(&mut Transaction) -> Res
     }
 }
 
-/// No circle closes, of locks or of full rings; over every lock table, and with early lock release and without.
+/// No cycle closes, of locks or of full rings; over every lock table, and with early lock release and without.
 #[test]
 fn many_transactions_on_few_records_all_end() {
     const KEYS: u64 = 5;
@@ -380,7 +380,7 @@ fn writers_without_end_do_not_keep_a_whole_table_from_a_submitted_one() {
     }
 }
 
-/// Two tables, a submitted transaction and a dynamic one, in opposite orders: the circle through the queue of a table is found.
+/// Two tables, a submitted transaction and a dynamic one, in opposite orders: the cycle through the queue of a table is found.
 #[test]
 fn a_deadlock_through_the_queue_of_a_table_is_resolved() {
     const OTHERS: TableDefinition<u32, u64> = TableDefinition::new("others");
@@ -412,7 +412,7 @@ fn a_deadlock_through_the_queue_of_a_table_is_resolved() {
     assert_at_rest(&db);
 }
 
-/// A circle of a dynamic transaction and a submitted one is found, and both end.
+/// A cycle of a dynamic transaction and a submitted one is found, and both end.
 #[test]
 fn a_deadlock_with_a_dynamic_transaction_is_resolved() {
     let db = filled([2, 1, 4, 1], &[], 40);

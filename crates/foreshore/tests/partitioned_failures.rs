@@ -375,7 +375,7 @@ fn a_wait_for_a_table_says_which_limit_ended_it() {
 }
 
 /// An execution thread waited for locks to make a table, behind a check of the database, which waited for a transaction whose locks
-/// were away: for this thread, to which its answer had come. No detector saw that circle. Now a table is made at once, or a
+/// were away: for this thread, to which its answer had come. No detector saw that cycle. Now a table is made at once, or a
 /// little later, whether the first run of a body finds it missing or the second.
 #[test]
 fn a_table_that_cannot_be_made_yet_holds_up_nobody() {

@@ -511,7 +511,7 @@ fn lazily(execution: Execution) -> TransactOptions {
     }
 }
 
-/// TXN-17: no circle closes, under any policy against deadlocks, in either table. The same storm without plans has them.
+/// TXN-17: no cycle closes, under any policy against deadlocks, in either table. The same storm without plans has them.
 #[test]
 fn planned_transactions_do_not_deadlock() {
     const KEYS: u64 = 4;

@@ -159,7 +159,7 @@ impl Procedure for Transfers {
     }
 }
 
-/// Every transaction that is drawn runs once, no circle closes, and the procedures come back; whatever the shape, in fewer places
+/// Every transaction that is drawn runs once, no cycle closes, and the procedures come back; whatever the shape, in fewer places
 /// than there are procedures, and with roles that change.
 #[test]
 fn all_that_is_drawn_is_run() {

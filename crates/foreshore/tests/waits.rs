@@ -318,7 +318,7 @@ fn clash(db: &Database) -> [Result<()>; 2] {
 }
 
 #[test]
-fn with_a_deadlock_that_names_its_circle() {
+fn with_a_deadlock_that_names_its_cycle() {
     let (_directory, db) = open();
     let results = clash(&db);
     let ([Ok(()), Err(error)] | [Err(error), Ok(())]) = results else { panic!("{results:?}") };

@@ -1,6 +1,6 @@
 //! The latch order, checked in debug builds.
 //!
-//! A thread that holds a latch may wait only for one of higher rank; then no circle of waiting threads can close. The
+//! A thread that holds a latch may wait only for one of higher rank; then no cycle of waiting threads can close. The
 //! crates that own latches give them ranks and [`enter`] a rank before they wait. Attempts that cannot wait (`try_…`,
 //! `upgrade`) need not. In release builds all of this is nothing.
 

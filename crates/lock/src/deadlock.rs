@@ -2,7 +2,7 @@
 //! compare that with.
 
 mod baseline;
-mod circle;
+mod cycle;
 mod detector;
 mod digest;
 mod dreadlocks;
@@ -10,7 +10,7 @@ mod history;
 mod report;
 
 pub use baseline::{BLOOM_BITS, BLOOM_FINGERPRINT};
-pub(crate) use circle::{edge, waiting};
+pub(crate) use cycle::{edge, waiting};
 pub(crate) use detector::{Detector, Pause};
 pub(crate) use digest::{Digest, SlotSet};
 pub(crate) use report::write_transaction;

@@ -155,7 +155,7 @@ impl DeadlockPolicy {
         DeadlockPolicy::NoWait,
     ];
 
-    /// Whether circles are looked for. The other policies make transactions give way before there is one, or without
+    /// Whether cycles are looked for. The other policies make transactions give way before there is one, or without
     /// knowing of one.
     pub fn detects(self) -> bool {
         match self {

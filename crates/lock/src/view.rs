@@ -7,7 +7,7 @@
 //!   a transaction with a lock that it got while the view was made and without one that it gave back meanwhile, and even
 //!   locks on two names that were never held at the same time.
 //! - An edge of [`LockManager::waits`] was true at one moment, and its waiter was in that one wait all the while. Two edges
-//!   may be of different moments: a circle in them is not for that reason a deadlock.
+//!   may be of different moments: a cycle in them is not for that reason a deadlock.
 //! - Intent locks are what their holders have published.
 
 mod known;

@@ -1,7 +1,7 @@
 //! What a transaction is expected to touch: the locks that are asked for before it runs.
 //!
 //! Ren, Faleiro, Abadi 2016 (ORTHRUS), §3.2 and §4.1: locks that are known in advance are granted in one order for all
-//! transactions, so that no circle can close. Where this departs: the paper leaves ranges out; here a gap is a name like a
+//! transactions, so that no cycle can close. Where this departs: the paper leaves ranges out; here a gap is a name like a
 //! key's (the key below it), so a footprint has gaps, and what appears in a range after it was recorded is met as a lock
 //! that the footprint does not have.
 //!

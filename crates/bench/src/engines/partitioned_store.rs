@@ -42,7 +42,7 @@ impl PartitionedStore {
         PartitionedStore { partitioning, latches }
     }
 
-    /// Takes what the transaction that a worker has drawn will touch; everything, if it cannot tell. Nobody waits in a circle:
+    /// Takes what the transaction that a worker has drawn will touch; everything, if it cannot tell. Nobody waits in a cycle:
     /// all ascend.
     pub(super) fn take(&self, worker: &dyn Worker) -> Taken<'_> {
         let of = self.partitioning.of;

@@ -8,7 +8,7 @@ use crate::random::Random;
 /// Lines that are visited in no order which the processor could foresee.
 pub(super) struct Lines {
     lines: Box<[Line]>,
-    /// All of them, in the order of their circle.
+    /// All of them, in the order of their cycle.
     order: Box<[u32]>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Line {
 }
 
 impl Lines {
-    /// So many KiB of them, each of which has been accessed. They stand in one circle.
+    /// So many KiB of them, each of which has been accessed. They stand in one cycle.
     pub(super) fn new(kib: usize) -> Lines {
         let count = kib * 1024 / size_of::<Line>();
         let mut order: Vec<u32> = (0..count as u32).collect();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_lines_stand_in_one_circle() {
+    fn all_lines_stand_in_one_cycle() {
         let lines = Lines::new(64);
         let (mut at, mut seen) = (0, vec![false; lines.lines.len()]);
         while !std::mem::replace(&mut seen[at as usize], true) {

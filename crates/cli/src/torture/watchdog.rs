@@ -194,7 +194,7 @@ impl Watchdog {
 fn chain(number: u64, waits: &[WaitView]) -> Chain {
     let mut chain = Chain::new();
     let mut next = Some(number);
-    // A circle ends where it began.
+    // A cycle ends where it began.
     while let Some(id) = next.filter(|next| chain.iter().all(|(id, _)| id != next)) {
         let wait = waits.iter().find(|wait| wait.transaction.id == id);
         chain.push((id, wait.map(|wait| wait.number)));

@@ -1,4 +1,4 @@
-//! How a specification goes under the policies that do not look for circles. It says who waits for whom, and from that and
+//! How a specification goes under the policies that do not look for cycles. It says who waits for whom, and from that and
 //! the order of ages it follows who gives way instead.
 
 use std::collections::BTreeMap;

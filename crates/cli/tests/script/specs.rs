@@ -12,7 +12,7 @@
 //! Outcomes: `ok`, a value or `none`, `key=value …` or `empty`, `inserted` or `exists`, `deleted` or `absent`, `blocked by
 //! SESSION …`, or the word of an error. `await` takes no step, but waits for what others come to.
 //!
-//! That is how it goes where circles are looked for. Under the other policies a permutation is run as far as it goes the same
+//! That is how it goes where cycles are looked for. Under the other policies a permutation is run as far as it goes the same
 //! way, and it is known how it ends there (`course.rs`).
 
 use std::{collections::BTreeMap, fs, path::Path, thread};
@@ -181,7 +181,7 @@ fn run(
             player.send(&command);
         }
         answers.extend(player.settled());
-        // Nor is it known when a circle is seen: until then all its members wait.
+        // Nor is it known when a cycle is seen: until then all its members wait.
         if expected.contains(" deadlock") && !answers.iter().any(|answer| answer["error"] == "deadlock") {
             answers.push(player.next());
             answers.extend(player.settled());

@@ -8,7 +8,7 @@ use foreshore_env::time::{Duration, Instant, unix_seconds};
 use foreshore_latch::parking;
 
 use super::baseline::{Ages, Propagated, WaitForGraph, Wound};
-use super::circle::{self, Member};
+use super::cycle::{self, Member};
 use super::history::History;
 use super::{DeadlockReport, VictimReason, dreadlocks};
 use crate::error::LockMode;
@@ -25,13 +25,13 @@ pub(crate) struct Detector {
     /// Whether a suspicion has to be confirmed.
     confirms: bool,
     victims: VictimPolicy,
-    /// Held while a circle is confirmed and resolved, so that one circle has one victim. Queue latches are taken under it.
+    /// Held while a cycle is confirmed and resolved, so that one cycle has one victim. Queue latches are taken under it.
     resolving: Mutex<()>,
     /// Of everybody who gave way, for whatever reason.
     history: History,
 }
 
-/// How many of those in the way of somebody who gives way without a circle its report names.
+/// How many of those in the way of somebody who gives way without a cycle its report names.
 const BLOCKERS: usize = 8;
 
 /// How deadlocks are found or prevented.
@@ -48,7 +48,7 @@ enum Strategy {
 /// What a waiter does between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// It sleeps until it is woken. It has seen all that there is to see, and whoever closes a circle looks itself.
+    /// It sleeps until it is woken. It has seen all that there is to see, and whoever closes a cycle looks itself.
     Sleep,
     /// It sleeps until it is woken, or for a nap.
     Nap,
@@ -123,7 +123,7 @@ impl Detector {
         let (suspects, pause) = match &self.strategy {
             Strategy::Dreadlocks => {
                 let suspects = dreadlocks::suspects(manager, me, again);
-                // It may be in several circles, of which one is broken now.
+                // It may be in several cycles, of which one is broken now.
                 let naps =
                     suspects || manager.intents.shows_passers_by(manager.slots.wait_of(slot).subject());
                 (suspects, if naps { Pause::Nap } else { Pause::Sleep })
@@ -166,12 +166,12 @@ impl Detector {
         }
     }
 
-    /// Walks the graph of who waits for whom, and if that shows a circle through `me`, makes one of it a victim.
+    /// Walks the graph of who waits for whom, and if that shows a cycle through `me`, makes one of it a victim.
     #[cold]
     fn confirm(&self, manager: &LockManager, me: Member) {
         let _resolving = self.resolving.lock();
-        let confirmed = circle::find(manager, me).filter(|circle| circle::stands(manager, circle));
-        let resolved = confirmed.is_some_and(|circle| self.resolve(manager, &circle));
+        let confirmed = cycle::find(manager, me).filter(|cycle| cycle::stands(manager, cycle));
+        let resolved = confirmed.is_some_and(|cycle| self.resolve(manager, &cycle));
         if !resolved {
             WaitCounters::add(&manager.counters.suspicions_refuted);
         }
@@ -179,15 +179,15 @@ impl Detector {
 
     /// Makes a member the victim, one of the lowest priority (LOCK-18). `false` if its wait has ended meanwhile, and with it
     /// the deadlock.
-    fn resolve(&self, manager: &LockManager, circle: &[Member]) -> bool {
+    fn resolve(&self, manager: &LockManager, cycle: &[Member]) -> bool {
         let age = |member: &Member| {
             let slot = manager.slots.get(member.slot);
             (slot.age(), slot.txn())
         };
         let completed = |member: &Member| manager.slots.get(member.slot).completed();
         let priority = |member: &Member| manager.slots.get(member.slot).age().priority();
-        let lowest = circle.iter().map(priority).min();
-        let members = circle.iter().filter(|member| Some(priority(member)) == lowest);
+        let lowest = cycle.iter().map(priority).min();
+        let members = cycle.iter().filter(|member| Some(priority(member)) == lowest);
         let victim = match self.victims {
             VictimPolicy::Youngest => members.max_by_key(|member| age(member)),
             VictimPolicy::ShortestPipeline => {
@@ -197,7 +197,7 @@ impl Detector {
         };
         let Some(&victim) = victim else { return false };
         let report = Arc::new(DeadlockReport {
-            cycle: circle.iter().filter_map(|member| circle::edge(manager, member.slot)).collect(),
+            cycle: cycle.iter().filter_map(|member| cycle::edge(manager, member.slot)).collect(),
             victim: manager.slots.get(victim.slot).txn(),
             reason: VictimReason::Deadlock,
             older: None,
@@ -212,7 +212,7 @@ impl Detector {
         made
     }
 
-    /// Makes a waiter a victim without a confirmed circle.
+    /// Makes a waiter a victim without a confirmed cycle.
     #[cold]
     fn wound(&self, manager: &LockManager, wound: Wound) {
         let Wound { member, reason } = wound;
@@ -234,7 +234,7 @@ fn end(manager: &LockManager, victim: Member, report: &Arc<DeadlockReport>) -> b
     made
 }
 
-/// A report about somebody who gives way although nobody knows of a circle.
+/// A report about somebody who gives way although nobody knows of a cycle.
 fn precaution(
     manager: &LockManager,
     slot: SlotId,
@@ -242,7 +242,7 @@ fn precaution(
     blockers: Vec<BlockerView>,
 ) -> DeadlockReport {
     DeadlockReport {
-        cycle: circle::edge(manager, slot).into_iter().collect(),
+        cycle: cycle::edge(manager, slot).into_iter().collect(),
         victim: manager.slots.get(slot).txn(),
         reason,
         older: reason.older().map(|older| manager.view_of_transaction(older)),

@@ -54,7 +54,7 @@ impl fmt::Debug for KeyBytes {
     }
 }
 
-/// A transaction that waits, and what for. In a deadlock the next one in the circle is in its way.
+/// A transaction that waits, and what for. In a deadlock the next one in the cycle is in its way.
 #[derive(Clone, Debug)]
 pub struct DeadlockEdge {
     /// The transaction.
@@ -126,9 +126,9 @@ pub(crate) fn write_transaction(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VictimReason {
-    /// It was in a circle of transactions that waited for each other, and was chosen to break it.
+    /// It was in a cycle of transactions that waited for each other, and was chosen to break it.
     Deadlock,
-    /// It seemed to be in a circle, and the option `deadlock_confirmation` is off.
+    /// It seemed to be in a cycle, and the option `deadlock_confirmation` is off.
     Suspicion,
     /// Wait-die: it would have had to wait for this transaction, which is older or of higher priority.
     YoungerThan(TxnId),
@@ -153,12 +153,12 @@ impl VictimReason {
     }
 }
 
-/// A deadlock: a circle of transactions each of which waits for the next, and the last for the first. Or a wait that was
+/// A deadlock: a cycle of transactions each of which waits for the next, and the last for the first. Or a wait that was
 /// ended because it could have become part of one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadlockReport {
-    /// The circle; the wait of the victim alone if [`DeadlockReport::reason`] is not a deadlock.
+    /// The cycle; the wait of the victim alone if [`DeadlockReport::reason`] is not a deadlock.
     pub cycle: Vec<DeadlockEdge>,
     /// Who gave way.
     pub victim: TxnId,
@@ -166,7 +166,7 @@ pub struct DeadlockReport {
     pub reason: VictimReason,
     /// The transaction that the reason names.
     pub older: Option<TxnView>,
-    /// Who was in the way of the victim, the first eight of them, unless the circle says so.
+    /// Who was in the way of the victim, the first eight of them, unless the cycle says so.
     pub blockers: Vec<BlockerView>,
     /// When it was found, in seconds since 1970.
     pub at_unix_seconds: u64,

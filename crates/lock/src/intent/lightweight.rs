@@ -7,7 +7,7 @@
 //!   announcement: a new request is not granted past an earlier waiter that it conflicts with. The paper prefers absolute
 //!   locks instead, and so a stream of those starves intent locks; here neither starves the other.
 //! - Who releases grants to the waiters and wakes those alone, so there is no version, no broadcast, and no timed wait.
-//! - Waits are edges for the search for deadlocks (holders are found in what slots publish), so a circle through intent
+//! - Waits are edges for the search for deadlocks (holders are found in what slots publish), so a cycle through intent
 //!   locks is resolved at once, not after a time-out.
 
 use foreshore_base::Lsn;

@@ -14,7 +14,7 @@ use super::{
     Gate, TABLE, WAIT, begin, intent_kinds, key, over_all_tables, policies, until_waiting, wait_for,
 };
 
-/// How a member of a circle holds what the one before it wants, and wants what the next one holds.
+/// How a member of a cycle holds what the one before it wants, and wants what the next one holds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Link {
     Key,
@@ -49,8 +49,8 @@ impl Link {
     }
 }
 
-/// Runs one circle and returns how long it took to be resolved.
-fn circle(options: &LockOptions, links: &[Link]) -> Duration {
+/// Runs one cycle and returns how long it took to be resolved.
+fn cycle(options: &LockOptions, links: &[Link]) -> Duration {
     let length = links.len();
     let manager = LockManager::new(options);
     let ready = Gate::new(length);
@@ -96,18 +96,18 @@ fn circle(options: &LockOptions, links: &[Link]) -> Duration {
 }
 
 #[test]
-fn circles_of_every_length_have_one_victim_the_youngest() {
+fn cycles_of_every_length_have_one_victim_the_youngest() {
     over_all_tables(|options| {
         let mut random = Xorshift::new(11);
         let mut times = Vec::new();
         for length in 2..=8 {
             for kind in [Link::Key, Link::Gap, Link::Table] {
-                circle(&options, &vec![kind; length]);
+                cycle(&options, &vec![kind; length]);
             }
             for _ in 0..6 {
                 let kinds = [Link::Key, Link::Gap, Link::Table];
                 let links: Vec<Link> = (0..length).map(|_| kinds[random.below(3) as usize]).collect();
-                times.push(circle(&options, &links));
+                times.push(cycle(&options, &links));
             }
         }
         // The machine may have had better things to do for once.
@@ -115,7 +115,7 @@ fn circles_of_every_length_have_one_victim_the_youngest() {
         assert!(times[times.len() / 2] < Duration::from_secs(1), "{times:?}");
         // Each shares one key with the one before it and one with the next, and wants the latter for itself.
         for length in 3..=8 {
-            circle(&options, &vec![Link::Conversion; length]);
+            cycle(&options, &vec![Link::Conversion; length]);
         }
     });
 }
@@ -125,26 +125,26 @@ fn circles_of_every_length_have_one_victim_the_youngest() {
 fn every_policy_that_detects_finds_one_victim_the_youngest() {
     for options in policies().filter(|options| options.deadlock.detects()) {
         for length in [2, 3, 6] {
-            circle(&options, &vec![Link::Key; length]);
+            cycle(&options, &vec![Link::Key; length]);
             let mixed: Vec<Link> =
                 [Link::Gap, Link::Table, Link::Key].into_iter().cycle().take(length).collect();
-            circle(&options, &mixed);
+            cycle(&options, &mixed);
             if length > 2 {
-                circle(&options, &vec![Link::Conversion; length]);
+                cycle(&options, &vec![Link::Conversion; length]);
             }
         }
     }
 }
 
-/// Circles through tables, of every kind of intent locks.
+/// Cycles through tables, of every kind of intent locks.
 #[test]
-fn circles_through_tables_are_found_whatever_the_intent_locks() {
+fn cycles_through_tables_are_found_whatever_the_intent_locks() {
     for options in intent_kinds() {
         for length in 2..=5 {
-            circle(&options, &vec![Link::Table; length]);
+            cycle(&options, &vec![Link::Table; length]);
             let mixed: Vec<Link> =
                 [Link::Table, Link::Gap, Link::Key].into_iter().cycle().take(length).collect();
-            circle(&options, &mixed);
+            cycle(&options, &mixed);
         }
     }
 }
@@ -183,7 +183,7 @@ fn all_but_one_of_converting_sharers_give_way() {
     });
 }
 
-/// The waiter that closes the circle is not the victim: the other one is woken.
+/// The waiter that closes the cycle is not the victim: the other one is woken.
 #[test]
 fn a_sleeping_member_is_made_the_victim() {
     over_all_tables(|options| {
@@ -215,7 +215,7 @@ fn sleeping_victim(options: &LockOptions) -> Duration {
     took
 }
 
-/// With the search switched off the same circle lasts until the deadline: the tests above can fail.
+/// With the search switched off the same cycle lasts until the deadline: the tests above can fail.
 #[test]
 fn without_detection_a_deadlock_lasts_until_the_deadline() {
     over_all_tables(|options| {
@@ -274,7 +274,7 @@ fn canonical_order_has_no_deadlocks() {
 }
 
 /// RELIABILITY C4, 51: three bits of 512 for each of 300 who wait in one queue are not told apart. Who sees itself among those
-/// before it is in no circle, and gives way only if nobody looks more closely.
+/// before it is in no cycle, and gives way only if nobody looks more closely.
 #[test]
 fn bloom_filters_clash_and_confirmation_refutes_that() {
     for confirm_deadlocks in [true, false] {

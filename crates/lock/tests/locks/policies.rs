@@ -1,5 +1,5 @@
 //! The contract of the policies against deadlocks, over all of them: whoever is run again until it succeeds succeeds, and
-//! nobody is harmed without need by those that look for circles.
+//! nobody is harmed without need by those that look for cycles.
 
 use foreshore_base::{TableId, TxnId};
 use foreshore_env::random::Xorshift;
@@ -44,16 +44,16 @@ fn again_and_again(
 }
 
 #[test]
-fn circles_are_resolved_and_everybody_gets_through() {
+fn cycles_are_resolved_and_everybody_gets_through() {
     side_by_side(&product(), |options| {
-        circle(options, 2);
-        circle(options, 3);
+        cycle(options, 2);
+        cycle(options, 3);
     });
-    policies().for_each(|options| circle(&options, 5));
+    policies().for_each(|options| cycle(&options, 5));
 }
 
 /// Each waits for the next: through a key or, every other one, through a table.
-fn circle(options: &LockOptions, length: usize) {
+fn cycle(options: &LockOptions, length: usize) {
     let manager = LockManager::new(options);
     let ready = Gate::new(length);
     let victims = AtomicU64::new(0);
@@ -87,7 +87,7 @@ fn circle(options: &LockOptions, length: usize) {
     assert!(manager.is_empty() && manager.waiting().is_empty(), "{options:?}");
 }
 
-/// Kimura et al. 2012, Fig. 6: in canonical order there is no deadlock, and who looks for circles finds none.
+/// Kimura et al. 2012, Fig. 6: in canonical order there is no deadlock, and who looks for cycles finds none.
 #[test]
 fn canonical_order_has_no_victims_under_policies_that_detect() {
     side_by_side(&tables_and_policies(), canonical_order);

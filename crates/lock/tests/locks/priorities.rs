@@ -9,7 +9,7 @@ use foreshore_lock::{
 
 use super::{Gate, TABLE, WAIT, key, side_by_side, tables_and_policies};
 
-/// A transaction of a circle; the first is the oldest.
+/// A transaction of a cycle; the first is the oldest.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     priority: i8,
@@ -32,7 +32,7 @@ fn begin(manager: &Arc<LockManager>, place: usize, member: Member) -> LockOwner 
 }
 
 /// Each locks a key and then wants that of the next; the places of those who have to give way.
-fn circle(options: &LockOptions, members: &[Member]) -> Vec<usize> {
+fn cycle(options: &LockOptions, members: &[Member]) -> Vec<usize> {
     let manager = LockManager::new(options);
     let gate = Gate::new(members.len());
     let gave_way = thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn detecting() -> Vec<LockOptions> {
 }
 
 #[test]
-fn of_a_circle_the_least_important_gives_way() {
+fn of_a_cycle_the_least_important_gives_way() {
     side_by_side(&detecting(), |options| {
         for (priorities, victim) in [
             // Among equals the youngest.
@@ -79,13 +79,13 @@ fn of_a_circle_the_least_important_gives_way() {
             ([127, -128, 0], 1),
             ([3, 2, 2], 2),
         ] {
-            let gave_way = circle(options, &priorities.map(of));
+            let gave_way = cycle(options, &priorities.map(of));
             assert_eq!(gave_way, [victim], "{priorities:?}, {options:?}");
         }
     });
 }
 
-/// Nobody looks for a circle, but the order of ages is one of priorities first.
+/// Nobody looks for a cycle, but the order of ages is one of priorities first.
 #[test]
 fn the_important_neither_die_nor_are_wounded() {
     let by_age = [DeadlockPolicy::WaitDie, DeadlockPolicy::WoundWait];
@@ -94,7 +94,7 @@ fn the_important_neither_die_nor_are_wounded() {
     assert_eq!(settings.len(), 2 * LockTableKind::ALL.len());
     side_by_side(&settings, |options| {
         for (priorities, victim) in [([0, 0], 1), ([0, 1], 0), ([-1, 0], 0), ([1, 0], 1)] {
-            let gave_way = circle(options, &priorities.map(of));
+            let gave_way = cycle(options, &priorities.map(of));
             assert_eq!(gave_way, [victim], "{priorities:?}, {options:?}");
         }
     });
@@ -109,8 +109,8 @@ fn priority_goes_before_the_length_of_pipelines() {
             let member = |priority, completed| Member { priority, completed };
             // The policy would take the first.
             let first = member(0, chosen);
-            assert_eq!(circle(&options, &[first, member(0, 3)]), [0], "{options:?}");
-            assert_eq!(circle(&options, &[first, member(-1, 3)]), [1], "{options:?}");
+            assert_eq!(cycle(&options, &[first, member(0, 3)]), [0], "{options:?}");
+            assert_eq!(cycle(&options, &[first, member(-1, 3)]), [1], "{options:?}");
         }
     }
 }

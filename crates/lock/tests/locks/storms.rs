@@ -109,7 +109,7 @@ fn with_waiters_that_leave() {
     });
 }
 
-/// RELIABILITY C4, 52: circles through tables and keys.
+/// RELIABILITY C4, 52: cycles through tables and keys.
 #[test]
 fn with_tables() {
     intent_kinds().for_each(|options| {

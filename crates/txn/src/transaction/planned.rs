@@ -2,7 +2,7 @@
 //!
 //! The footprint is either declared or found out by reconnaissance: the transaction runs once without locks and without
 //! effect (`reconnaissance.rs`). The paper aborts when a run leaves its footprint. Here a lock that the footprint does not
-//! have is *tried* first: a try never waits, so it closes no circle, and most of what appeared between reconnaissance and run
+//! have is *tried* first: a try never waits, so it closes no cycle, and most of what appeared between reconnaissance and run
 //! is free. If it is not, that is a plan miss: everything is undone and released, the footprint has grown by what was met,
 //! and the transaction runs again; after [`PLAN_MISSES`](crate::PLAN_MISSES) with exclusive locks on whole tables, so that it
 //! ends.

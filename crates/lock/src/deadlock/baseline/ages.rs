@@ -1,17 +1,17 @@
-//! Wait-die and wound-wait (Rosenkrantz, Stearns and Lewis 1978): nobody looks for a circle, because none can last.
+//! Wait-die and wound-wait (Rosenkrantz, Stearns and Lewis 1978): nobody looks for a cycle, because none can last.
 //!
 //! | policy | who is older than somebody in its way | who is younger |
 //! | --- | --- | --- |
 //! | wait-die | waits | gives way |
 //! | wound-wait | wounds the younger | waits |
 //!
-//! Under wait-die everybody waits for younger ones, under wound-wait for older ones; around a circle neither is possible.
+//! Under wait-die everybody waits for younger ones, under wound-wait for older ones; around a cycle neither is possible.
 //! Who stands before a waiter in a queue counts like a holder. Somebody may get into the way of a waiter later (a
-//! conversion that is granted past it): that is seen at its next look, after a nap at most, and so a circle lasts no
+//! conversion that is granted past it): that is seen at its next look, after a nap at most, and so a cycle lasts no
 //! longer. A transaction that is run again keeps its age, so it is the oldest in the end, and nobody makes it give way.
 //!
 //! Here a wound takes effect when the wounded one waits, at once if it does already. One that never waits again is in no
-//! circle and ends soon; killing it at its next step, as the paper has it, would cost its work and a look at shared
+//! cycle and ends soon; killing it at its next step, as the paper has it, would cost its work and a look at shared
 //! memory with every lock.
 
 use foreshore_base::TxnId;
@@ -23,7 +23,7 @@ use foreshore_env::sync::atomic::{
 };
 
 use super::super::VictimReason;
-use super::super::circle::Member;
+use super::super::cycle::Member;
 use crate::age::Age;
 use crate::manager::LockManager;
 use crate::slot::SlotId;

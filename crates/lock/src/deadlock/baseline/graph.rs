@@ -1,7 +1,7 @@
 //! A wait-for graph in partitions, one for each slot, as Ren et al. 2016, §4.1, keep it: the edges that go out from a
-//! slot stand in its own partition under its own mutex, and who looks for a circle takes one mutex after another.
+//! slot stand in its own partition under its own mutex, and who looks for a cycle takes one mutex after another.
 //!
-//! Edges are taken anew with every look of their owner. In between they may be out of date in both directions: a circle
+//! Edges are taken anew with every look of their owner. In between they may be out of date in both directions: a cycle
 //! of stale edges is refuted when it is confirmed, and an edge that came to a sleeper is seen after its nap.
 
 use foreshore_base::limits::MAX_TRANSACTIONS;
@@ -9,7 +9,7 @@ use foreshore_env::CachePadded;
 use foreshore_env::sync::Mutex;
 
 use super::super::SlotSet;
-use super::super::circle::Member;
+use super::super::cycle::Member;
 use crate::manager::LockManager;
 use crate::slot::SlotId;
 
@@ -25,7 +25,7 @@ impl WaitForGraph {
         WaitForGraph { partitions: (0..MAX_TRANSACTIONS).map(|_| CachePadded::default()).collect() }
     }
 
-    /// Whether the graph shows a circle through `me`, after `me` has published its edges.
+    /// Whether the graph shows a cycle through `me`, after `me` has published its edges.
     ///
     /// Of two that publish and then read each other's partition, the later to take a mutex sees the other.
     pub(in crate::deadlock) fn suspects(&self, manager: &LockManager, me: Member) -> bool {

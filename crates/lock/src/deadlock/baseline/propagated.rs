@@ -22,7 +22,7 @@ use foreshore_env::sync::atomic::{
     fence,
 };
 
-use super::super::circle::Member;
+use super::super::cycle::Member;
 use super::super::{Digest, Pause, SlotSet};
 use crate::manager::LockManager;
 use crate::options::{DeadlockPolicy, DigestKind};

@@ -1,7 +1,7 @@
-//! Circles of those who wait for each other: the exact walk that confirms a suspicion.
+//! Cycles of those who wait for each other: the exact walk that confirms a suspicion.
 //!
-//! # Why a confirmed circle is one
-//! LOCK-7. A transaction that waits releases nothing (LOCK-10). Let the walk find a circle, then note nothing but its members' wait
+//! # Why a confirmed cycle is one
+//! LOCK-7. A transaction that waits releases nothing (LOCK-10). Let the walk find a cycle, then note nothing but its members' wait
 //! words, then check every edge under its latch, then find the words unchanged. Each member has been in one and the same
 //! wait from before the first check to after the last, since words never repeat (LOCK-4); so it has neither released nor
 //! asked for anything, its request has not been granted, and two requests of one queue do not change places. Every edge
@@ -53,7 +53,7 @@ impl Member {
     }
 }
 
-/// A shortest circle through `me`, first seen edge by edge: `me`, whom it waits for, and so on.
+/// A shortest cycle through `me`, first seen edge by edge: `me`, whom it waits for, and so on.
 pub(super) fn find(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
     let mut seen = SlotSet::default();
     seen.insert(me.slot);
@@ -63,15 +63,15 @@ pub(super) fn find(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
     while let Some(&(member, _)) = members.get(next) {
         let blockers = member.blockers(manager).unwrap_or_default();
         if blockers.contains(me.slot) {
-            let mut circle = Vec::with_capacity(members.len());
+            let mut cycle = Vec::with_capacity(members.len());
             let mut place = next;
             while place != 0 {
-                circle.push(members[place].0);
+                cycle.push(members[place].0);
                 place = members[place].1;
             }
-            circle.push(me);
-            circle.reverse();
-            return Some(circle);
+            cycle.push(me);
+            cycle.reverse();
+            return Some(cycle);
         }
         while let Some(slot) = blockers.first_not_in(&seen) {
             seen.insert(slot);
@@ -83,14 +83,14 @@ pub(super) fn find(manager: &LockManager, me: Member) -> Option<Vec<Member>> {
     None
 }
 
-/// Whether all edges of a circle are true at one moment: see the head of this file.
-pub(super) fn stands(manager: &LockManager, circle: &[Member]) -> bool {
-    let successors = circle.iter().cycle().skip(1);
-    let edges = circle.iter().zip(successors).all(|(&member, successor)| {
+/// Whether all edges of a cycle are true at one moment: see the head of this file.
+pub(super) fn stands(manager: &LockManager, cycle: &[Member]) -> bool {
+    let successors = cycle.iter().cycle().skip(1);
+    let edges = cycle.iter().zip(successors).all(|(&member, successor)| {
         member.blockers(manager).is_some_and(|blockers| blockers.contains(successor.slot))
     });
     fence(SeqCst);
-    edges && circle.iter().all(|member| manager.slots.wait_of(member.slot).word() == member.word)
+    edges && cycle.iter().all(|member| manager.slots.wait_of(member.slot).word() == member.word)
 }
 
 /// A slot's wait, as people see it.
