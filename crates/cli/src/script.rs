@@ -45,7 +45,7 @@ pub(crate) struct ScriptArgs {
 
 const HELP: &str = r#"Commands have an "op", an "id" (a number or a string, given back with each answer) and a "session" [default: "main"]:
   begin         [label] [isolation: serializable, repeatable_read, read_committed] [read_only] [no_wait]
-                [deadline_ms] [durability: sync, lazy] [priority: -128 to 127; the lowest of a circle gives way]
+                [deadline_ms] [durability: sync, lazy] [priority: -128 to 127; the lowest of a cycle gives way]
   get, get_for_update, delete             key [table]
   put, insert, update                     key value [table]
   scan          [lo] [hi] [lo_inclusive: true] [hi_inclusive: false] [reverse] [limit: 1000] [for_update] [table]

@@ -176,11 +176,11 @@ fn clash(db: &Database, meets: bool) -> Vec<Error> {
 
 /// The policy, whether the younger one must be waited for by the older, the kind of the report, and words of its reason.
 const POLICIES: [(&str, bool, &str, &str); 9] = [
-    ("dreadlocks", true, "deadlock", "chosen to break the circle"),
-    ("dreadlocks_spin", true, "deadlock", "chosen to break the circle"),
-    ("dreadlocks_sleep", true, "deadlock", "chosen to break the circle"),
-    ("dreadlocks_hybrid", true, "deadlock", "chosen to break the circle"),
-    ("wait_for_graph", true, "deadlock", "chosen to break the circle"),
+    ("dreadlocks", true, "deadlock", "chosen to break the cycle"),
+    ("dreadlocks_spin", true, "deadlock", "chosen to break the cycle"),
+    ("dreadlocks_sleep", true, "deadlock", "chosen to break the cycle"),
+    ("dreadlocks_hybrid", true, "deadlock", "chosen to break the cycle"),
+    ("wait_for_graph", true, "deadlock", "chosen to break the cycle"),
     ("wait_die", false, "wait_die", "died: younger than transaction"),
     ("wound_wait", true, "wound_wait", "wounded by older transaction"),
     ("timeout", false, "timeout", "timed out after"),

@@ -296,7 +296,7 @@ fn a_deadlock_is_remembered_with_names_and_reason() {
         assert_eq!((view.victim, view.reason, view.cycle.len()), (victim, VictimReason::Deadlock, 2));
         let text = view.to_string();
         assert!(text.contains("for XN on key \"a\" of accounts, to change the key"), "{text}");
-        assert!(text.contains("gave way (chosen to break the circle)"), "{text}");
+        assert!(text.contains("gave way (chosen to break the cycle)"), "{text}");
         let json: Json = serde_json::from_str(&view.to_json()).unwrap();
         assert_eq!(json["victim"], victim);
         assert!(json["cycle"].as_array().unwrap().iter().all(|member| {
@@ -392,7 +392,7 @@ fn an_unusual_priority_is_shown_and_a_usual_one_is_not() {
     let refused = db.begin_with(&hasty).unwrap().get(ACCOUNTS, "b").unwrap_err();
     assert!(refused.to_string().contains(&format!("; in its way: {named} in mode XN")), "{refused}");
     assert!(refused.to_string().contains("(hasty, priority -1) would have to wait"), "{refused}");
-    // Of a circle, in the error and in what is kept.
+    // Of a cycle, in the error and in what is kept.
     let mut cheap = nameless;
     let id = cheap.id();
     cheap.put(ACCOUNTS, "a", 2).unwrap();

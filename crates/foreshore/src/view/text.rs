@@ -144,8 +144,8 @@ pub(super) fn reason(view: &DeadlockView) -> String {
         (None, None) => String::new(),
     };
     match view.reason {
-        VictimReason::Deadlock => "chosen to break the circle".to_owned(),
-        VictimReason::Suspicion => "digest hit, not confirmed: it seemed to be in a circle".to_owned(),
+        VictimReason::Deadlock => "chosen to break the cycle".to_owned(),
+        VictimReason::Suspicion => "digest hit, not confirmed: it seemed to be in a cycle".to_owned(),
         VictimReason::YoungerThan(_) => {
             format!("died: younger than {older} (or of lower priority), which was in its way")
         }
