@@ -91,7 +91,15 @@ impl LockOwner {
 
     #[inline]
     fn state_mut(&mut self) -> &mut OwnerState {
-        self.state.as_mut().expect("an owner has its state until it is dropped or handed over")
+        self.parts().2
+    }
+
+    /// What it asks, in whose name, and what that changes.
+    #[inline]
+    fn parts(&mut self) -> (&LockManager, SlotId, &mut OwnerState) {
+        let LockOwner { manager, slot, state, .. } = self;
+        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        (manager, *slot, state)
     }
 
     /// Which of the 1,024 places it has: most often that of the owner which its thread had before.
@@ -196,9 +204,7 @@ impl LockOwner {
         name: LockName,
         mode: Mode,
     ) -> Result<Attempt, LockError> {
-        let slot = self.slot;
-        let LockOwner { manager, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let (manager, slot, state) = self.parts();
         if let Some(place) = state.held.find(name) {
             let lock = state.held.get(place);
             if lock.mode.covers(mode) {
@@ -230,21 +236,17 @@ impl LockOwner {
     /// A request that was taken for an attempt and is in no queue.
     fn give_back(&mut self, request: Option<RequestIndex>) {
         if let Some(request) = request {
-            let LockOwner { manager, state, .. } = self;
-            let state = state.as_mut().expect("an owner has its state until it is dropped");
+            let (manager, _, state) = self.parts();
             state.free.give(manager.table.requests(), request);
         }
     }
 
     /// The request of a failed attempt, or another if that was used up.
     fn usable(&mut self, request: RequestIndex) -> Result<RequestIndex, LockError> {
-        let LockOwner { manager, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let (manager, _, state) = self.parts();
         state.free.give(manager.table.requests(), request);
-        {
-            let held = state.requests_in_use();
-            manager.table.take_request(&mut state.free, held)
-        }
+        let held = state.requests_in_use();
+        manager.table.take_request(&mut state.free, held)
     }
 
     /// The rest of [`LockOwner::acquire`], after an attempt. `request`: for a new lock; none for a conversion.
@@ -322,9 +324,8 @@ impl LockOwner {
         if self.asked.is_some() {
             self.stop_asking();
         }
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
-        let published = manager.slots.get(*slot);
+        let (manager, slot, state) = self.parts();
+        let published = manager.slots.get(slot);
         if state.held.len() > 0 {
             let reuses = manager.table.reuses_requests();
             for lock in state.held.as_slice().iter().rev() {
@@ -338,10 +339,10 @@ impl LockOwner {
             published.released.store(released, Relaxed);
             state.held.clear();
             if let Some(notes) = &manager.notes {
-                notes.forget(*slot);
+                notes.forget(slot);
             }
         }
-        state.release_intents(manager, *slot, tag);
+        state.release_intents(manager, slot, tag);
         state.free.settle(manager.table.requests());
         state.released = true;
     }

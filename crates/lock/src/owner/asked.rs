@@ -153,9 +153,7 @@ impl LockOwner {
         tag: Option<Lsn>,
         mut passed: impl FnMut(LockName),
     ) {
-        let LockOwner { manager, slot, state, .. } = self;
-        let OwnerState { held, free, .. } =
-            &mut **state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let (manager, slot, OwnerState { held, free, .. }) = self.parts();
         let reuses = manager.table.reuses_requests();
         let before = held.len();
         held.take_out(from, which, |lock| {
@@ -169,12 +167,12 @@ impl LockOwner {
             }
         });
         let released = (before - held.len()) as u64;
-        let published = manager.slots.get(*slot);
+        let published = manager.slots.get(slot);
         published.released.store(published.released.load(Relaxed) + released, Relaxed);
         if held.len() == 0
             && let Some(notes) = &manager.notes
         {
-            notes.forget(*slot);
+            notes.forget(slot);
         }
     }
 }

@@ -76,11 +76,10 @@ impl LockOwner {
         }
         let wanted = held.map_or(mode, |held| held.join(mode));
         let coarse = Coarse { entry, place, wanted };
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let (manager, slot, state) = self.parts();
         let blocked = match &manager.intents {
             IntentLocks::Lightweight(_) | IntentLocks::Private(_) => {
-                let hold = IntentHold { slot: *slot, place: place.unwrap_or(state.intents.len()), held };
+                let hold = IntentHold { slot, place: place.unwrap_or(state.intents.len()), held };
                 match manager.intents.try_request(&manager.slots, entry, hold, wanted) {
                     Some(tag) => {
                         state.enter(coarse, RequestIndex::NONE, tag);
@@ -89,8 +88,8 @@ impl LockOwner {
                     None => Some(Wish::Table { entry, hold, wanted }),
                 }
             }
-            IntentLocks::InTable(_) => state.attempt_in_table(manager, *slot, coarse)?,
-            IntentLocks::Inherited(inherited) => state.inherit(manager, inherited, *slot, coarse)?,
+            IntentLocks::InTable(_) => state.attempt_in_table(manager, slot, coarse)?,
+            IntentLocks::Inherited(inherited) => state.inherit(manager, inherited, slot, coarse)?,
         };
         Ok(blocked.map(|wish| (coarse, wish)))
     }
@@ -103,15 +102,14 @@ impl LockOwner {
         wish: Wish,
         outcome: Result<Lsn, LockError>,
     ) -> Result<(), LockError> {
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped");
+        let (manager, slot, state) = self.parts();
         if let (IntentLocks::Inherited(inherited), true) = (&manager.intents, coarse.wanted.is_absolute()) {
             inherited.renounce(coarse.entry);
         }
         match (wish, outcome) {
             (Wish::Table { .. }, Ok(tag)) => state.enter(coarse, RequestIndex::NONE, tag),
             (Wish::New { request, .. } | Wish::More { request, .. }, Ok(_)) => {
-                state.enter_in_table(manager, *slot, coarse, request);
+                state.enter_in_table(manager, slot, coarse, request);
             }
             (Wish::New { request, .. }, Err(error)) => {
                 state.end_of_intent(manager, request);

@@ -61,14 +61,13 @@ impl LockOwner {
     /// # Errors
     /// `TooManyLocks`; `WouldBlock` if somebody is in the way all the same.
     pub fn restore(&mut self, name: LockName, mode: Mode) -> Result<(), LockError> {
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let (manager, slot, state) = self.parts();
         if state.held.len() >= manager.max_locks_per_transaction {
             return Err(LockError::TooManyLocks { limit: manager.max_locks_per_transaction });
         }
         let held = state.requests_in_use();
         let request = manager.table.take_request(&mut state.free, held)?;
-        match manager.table.try_request(&manager.slots, name, *slot, request, mode) {
+        match manager.table.try_request(&manager.slots, name, slot, request, mode) {
             Some(_) => {
                 state.held.push(HeldLock::new(name, request, mode));
                 Ok(())
@@ -87,9 +86,8 @@ impl LockOwner {
         if self.state().held.as_slice()[kept..].iter().any(|lock| !lock.mode.is_exclusive()) {
             self.release_chosen(kept, |lock| !lock.mode.is_exclusive(), None, |_| {});
         }
-        let LockOwner { manager, slot, state, .. } = self;
-        let state = state.as_mut().expect("an owner has its state until it is dropped or handed over");
+        let (manager, slot, state) = self.parts();
         state.held.keep();
-        state.release_reading_intents(manager, *slot);
+        state.release_reading_intents(manager, slot);
     }
 }
