@@ -161,12 +161,7 @@ impl Bucket {
         let list = &self.queue.list;
         if list.is_first(request) {
             let released = view.requests.get(request);
-            if let Some(tag) = tag
-                && released.modes().granted.is_exclusive()
-            {
-                // LOCK-9: before anybody can come.
-                self.queue.raise_tag(tag);
-            }
+            self.queue.leave_tag(released, tag);
             if list.leave(released, request) {
                 return;
             }

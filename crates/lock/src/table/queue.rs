@@ -90,8 +90,29 @@ impl<L: List> Queue<L> {
         self.waiting.load(Relaxed)
     }
 
-    /// Leaves a tag; others may do so at the same time, beside the latch. Release: partner is the Acquire in `tag`.
-    pub(super) fn raise_tag(&self, tag: Lsn) {
+    /// Under the latch, before who is in the way is looked at.
+    fn one_more_waits(&self) {
+        self.waiting.store(self.waiting.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Under the latch: a request is granted, or withdrawn.
+    fn one_less_waits(&self) {
+        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+    }
+
+    /// LOCK-9: an exclusive request that goes before its commit is durable leaves the commit's LSN. Called before anybody can be
+    /// granted what is released: under the latch, or beside it before the request is seen to be gone.
+    #[inline]
+    pub(super) fn leave_tag(&self, released: &Request, tag: Option<Lsn>) {
+        if let Some(tag) = tag
+            && released.modes().granted.is_exclusive()
+        {
+            self.raise_tag(tag);
+        }
+    }
+
+    /// Others may do so at the same time, beside the latch. Release: partner is the Acquire in `tag`.
+    fn raise_tag(&self, tag: Lsn) {
         if self.tag.load(Relaxed) < tag.0 {
             #[cfg(all(test, foreshore_loom))]
             if models::has(models::Fault::Tag) {
@@ -197,7 +218,7 @@ impl<L: List> Queue<L> {
 
     /// Begins the wait of a request that is in the queue, unless nobody is in its way: then it is granted.
     fn begin_wait(&self, view: &View<'_>, request: RequestIndex) -> Result<Lsn, WaitWord> {
-        self.waiting.store(self.waiting.load(Relaxed) + 1, Relaxed);
+        self.one_more_waits();
         // S4: who releases beside the latch sees the waiter, or is seen here to have released.
         self.announce_first();
         let waiter = view.requests.get(request);
@@ -205,7 +226,7 @@ impl<L: List> Queue<L> {
         if blockers == SlotSet::default() {
             let before = waiter.modes();
             waiter.set_modes(Modes::held(before.requested));
-            self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+            self.one_less_waits();
             if before.granted != Mode::N {
                 self.announce(view, waiter);
             }
@@ -250,7 +271,7 @@ impl<L: List> Queue<L> {
         if word.is_granted() {
             return Withdrawn::Granted;
         }
-        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+        self.one_less_waits();
         let granted = withdrawn.modes().granted;
         if granted == Mode::N {
             // Before it may be recycled.
@@ -320,7 +341,7 @@ impl<L: List> Queue<L> {
             *holds = holds.without(modes.granted);
             holds.add(modes.requested);
             request.set_modes(Modes::held(modes.requested));
-            self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
+            self.one_less_waits();
             if modes.granted != Mode::N {
                 self.announce(view, request);
             }
@@ -373,12 +394,7 @@ impl Queue<Linked> {
     ) {
         let released = view.requests.get(request);
         self.list.remove(view.requests, request);
-        if let Some(tag) = tag
-            && released.modes().granted.is_exclusive()
-        {
-            // LOCK-9: before anybody is granted what is released here.
-            self.raise_tag(tag);
-        }
+        self.leave_tag(released, tag);
         if self.waiting.load(Relaxed) > 0 {
             self.pass(view, Change::Left(released.slot()), wakes);
         }

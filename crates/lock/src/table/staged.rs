@@ -215,12 +215,7 @@ impl Bucket {
     fn release(&self, view: &View<'_>, request: RequestIndex, tag: Option<Lsn>, wakes: &mut Wakes) {
         let released = view.requests.get(request);
         let slot = released.slot();
-        if let Some(tag) = tag
-            && released.modes().granted.is_exclusive()
-        {
-            // LOCK-9: before anybody can see that it is free.
-            self.queue.raise_tag(tag);
-        }
+        self.queue.leave_tag(released, tag);
         released.make_obsolete();
         // S6. Partner is the fence of `Queue::begin_wait`.
         order();
