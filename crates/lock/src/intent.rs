@@ -12,6 +12,7 @@
 
 mod baseline;
 mod entries;
+mod holders;
 mod lightweight;
 mod mode;
 mod private;

@@ -11,10 +11,10 @@
 //!   locks is resolved at once, not after a time-out.
 
 use foreshore_base::Lsn;
-use foreshore_env::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use foreshore_latch::{HybridLatch, rank};
 
 use super::entries::{Entries, Tags};
+use super::holders::Holders;
 use super::waiters::Waiters;
 use super::{EntryIndex, IntentHold, IntentMode};
 use crate::slot::{SlotId, Slots, WaitWord};
@@ -25,8 +25,7 @@ use crate::table::{QUEUE_RANK, Wakes, Withdrawn};
 struct Entry {
     /// Guards all fields but the tags.
     latch: HybridLatch,
-    /// How many hold each mode.
-    granted: [AtomicU32; 5],
+    holders: Holders,
     waiters: Waiters,
     tags: Tags,
 }
@@ -97,7 +96,7 @@ impl Lightweight {
         for (index, mode) in held {
             let mut wakes = Wakes::default();
             self.alone(index, |entry| {
-                entry.count(mode, u32::wrapping_sub);
+                entry.holders.remove(mode);
                 if let Some(tag) = tag {
                     entry.tags.leave(mode, tag);
                 }
@@ -129,31 +128,12 @@ impl Lightweight {
         self.entries.iter().all(|entry| {
             let _rank = rank::enter(QUEUE_RANK);
             let _guard = entry.latch.shared();
-            entry.waiters.count() == 0 && entry.granted.iter().all(|count| count.load(Relaxed) == 0)
+            entry.waiters.count() == 0 && entry.holders.count() == 0
         })
     }
 }
 
 impl Entry {
-    /// Adds or takes away one holder.
-    #[inline]
-    fn count(&self, mode: IntentMode, change: fn(u32, u32) -> u32) {
-        let count = &self.granted[mode as usize];
-        let changed = change(count.load(Relaxed), 1);
-        debug_assert!(changed < u32::MAX / 2, "more locks released than held");
-        count.store(changed, Relaxed);
-    }
-
-    /// Whether the holders allow `wanted` to one of them that holds `held`, or to a newcomer.
-    #[inline]
-    fn holders_allow(&self, held: Option<IntentMode>, wanted: IntentMode) -> bool {
-        let conflicts = wanted.conflicts();
-        self.granted.iter().enumerate().all(|(mode, count)| {
-            let own = u32::from(held.is_some_and(|held| held as usize == mode));
-            conflicts & (1 << mode) == 0 || count.load(Relaxed) == own
-        })
-    }
-
     #[inline]
     fn try_request(
         &self,
@@ -162,7 +142,7 @@ impl Entry {
         hold: IntentHold,
         wanted: IntentMode,
     ) -> Option<Lsn> {
-        let free = self.holders_allow(hold.held, wanted)
+        let free = self.holders.allow(hold.held, wanted)
             && (hold.held.is_some() || self.waiters.count() == 0 || self.waiters.allow(wanted));
         free.then(|| {
             self.grant(slots, index, hold, wanted);
@@ -176,9 +156,9 @@ impl Entry {
     #[inline]
     fn grant(&self, slots: &Slots, index: EntryIndex, hold: IntentHold, wanted: IntentMode) {
         if let Some(held) = hold.held {
-            self.count(held, u32::wrapping_sub);
+            self.holders.remove(held);
         }
-        self.count(wanted, u32::wrapping_add);
+        self.holders.add(wanted);
         slots.get(hold.slot).intents.set(hold.place, index, wanted);
     }
 
@@ -188,7 +168,7 @@ impl Entry {
             slots,
             left,
             wakes,
-            |hold, wanted| self.holders_allow(hold.held, wanted),
+            |hold, wanted| self.holders.allow(hold.held, wanted),
             |hold, wanted| self.grant(slots, index, hold, wanted),
         );
     }

@@ -38,6 +38,7 @@ use foreshore_env::sync::atomic::{
 use foreshore_latch::{HybridLatch, rank};
 
 use super::entries::{Entries, Tags};
+use super::holders::Holders;
 use super::waiters::{self, Waiters};
 use super::{EntryIndex, IntentHold, IntentMode, VOLUME};
 use crate::slot::{SLOTS, SlotId, Slots, WaitWord};
@@ -51,8 +52,8 @@ struct Entry {
     flag: AtomicU32,
     /// Guards what follows, but for the tags.
     latch: HybridLatch,
-    /// How many hold each absolute mode.
-    absolute: [AtomicU32; 5],
+    /// Of absolute locks.
+    absolute: Holders,
     waiters: Waiters,
     /// Of X, which leaves it here; changes below leave theirs in `OwnTags`.
     tags: Tags,
@@ -233,7 +234,7 @@ impl Private {
     fn release_announced(&self, slots: &Slots, slot: SlotId, index: EntryIndex, mode: IntentMode) {
         let mut wakes = Wakes::default();
         self.alone(index, |entry| {
-            entry.count(mode, u32::wrapping_sub);
+            entry.remove(mode);
             entry.pass(slots, index, Some(slot), &mut wakes);
         });
         self.wake(slots, index, wakes);
@@ -269,7 +270,7 @@ impl Private {
 impl Entry {
     /// Why the flag is up: absolute locks, and those who wait.
     fn reasons(&self) -> u32 {
-        self.absolute.iter().map(|count| count.load(Relaxed)).sum::<u32>() + self.waiters.count()
+        self.absolute.count() + self.waiters.count()
     }
 
     /// From now on, intents come for the latch; those that did not are in their lines.
@@ -279,25 +280,17 @@ impl Entry {
         fence(SeqCst);
     }
 
-    /// Adds or takes away one holder, if the mode is absolute.
-    fn count(&self, mode: IntentMode, change: fn(u32, u32) -> u32) {
+    /// Counts one holder less, if its mode is absolute.
+    fn remove(&self, mode: IntentMode) {
         if mode.is_absolute() {
-            let count = &self.absolute[mode as usize];
-            let changed = change(count.load(Relaxed), 1);
-            debug_assert!(changed < u32::MAX / 2, "more locks released than held");
-            count.store(changed, Relaxed);
+            self.absolute.remove(mode);
         }
     }
 
     /// Whether the holders allow `wanted` to one of them or to a newcomer.
     fn holders_allow(&self, slots: &Slots, index: EntryIndex, hold: IntentHold, wanted: IntentMode) -> bool {
-        let conflicts = wanted.conflicts();
-        let counted = self.absolute.iter().enumerate().all(|(mode, count)| {
-            let own = u32::from(hold.held.is_some_and(|held| held as usize == mode && held.is_absolute()));
-            conflicts & (1 << mode) == 0 || count.load(Relaxed) == own
-        });
-        let mut free = counted;
-        if counted && wanted.is_absolute() && !planted(Fault::TableLockBlind) {
+        let mut free = self.absolute.allow(hold.held.filter(|held| held.is_absolute()), wanted);
+        if free && wanted.is_absolute() && !planted(Fault::TableLockBlind) {
             waiters::holders(slots, index, hold.slot, wanted, |_, _| free = false);
         }
         free
@@ -318,9 +311,11 @@ impl Entry {
 
     fn grant(&self, slots: &Slots, index: EntryIndex, hold: IntentHold, wanted: IntentMode) {
         if let Some(held) = hold.held {
-            self.count(held, u32::wrapping_sub);
+            self.remove(held);
         }
-        self.count(wanted, u32::wrapping_add);
+        if wanted.is_absolute() {
+            self.absolute.add(wanted);
+        }
         slots.get(hold.slot).intents.set(hold.place, index, wanted);
     }
 
