@@ -95,7 +95,7 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         read: impl FnMut(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        session.expect(self.table, KeyRef::Key(key), mode);
+        session.prefetch_lock(self.table, KeyRef::Key(key), mode);
         self.get_from(session, key, mode, isolation, None, read)
     }
 
@@ -166,7 +166,7 @@ impl<'a> Tree<'a> {
         isolation: Isolation,
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<bool> {
-        session.expect(self.table, KeyRef::Key(key), mode);
+        session.prefetch_lock(self.table, KeyRef::Key(key), mode);
         self.look_afresh(session, key, mode, isolation, copy)
     }
 
@@ -201,7 +201,7 @@ impl<'a> Tree<'a> {
         copy: &mut impl FnMut(SlottedView<'_>, SlotIndex),
     ) -> Result<Option<bool>> {
         let (page, view) = (landing.page, landing.page.view());
-        session.point(self.table, place.finger(page));
+        session.set_finger(self.table, place.finger(page));
         let mut gap = None;
         if let Place::Absent(slot) = place
             && mode == Mode::SN
@@ -302,7 +302,7 @@ impl<'a> Tree<'a> {
                 copy(view, slot);
             }
             drop(page);
-            session.unlatched(self.table);
+            session.after_unlatch(self.table);
             self.adopt_on_the_way(session.patience(), foster, Target::Key(key));
             return Ok(matches!(place, Place::Live(_)));
         }

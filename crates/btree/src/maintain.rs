@@ -32,7 +32,7 @@ impl<'a> Tree<'a> {
     pub(crate) fn purge_leaf(&self, session: &impl Session, target: Target<'_>) -> Result<bool> {
         let landing = self.leaf(session.patience(), target)?;
         let Some(mut page) = landing.page.upgrade() else { return Ok(false) };
-        if session.remembers(page.id()) {
+        if session.is_remembered(page.id()) {
             return Ok(false);
         }
         self.purge(session, &mut page)?;

@@ -33,7 +33,7 @@ impl<'a> Tree<'a> {
             let (mut leaves, mut places) = ([PageId::NONE; KEYS_TOGETHER], [None; KEYS_TOGETHER]);
             let mut all_there = true;
             for (leaf, key) in leaves.iter_mut().zip(keys) {
-                session.expect(self.table, KeyRef::Key(key.as_ref()), mode);
+                session.prefetch_lock(self.table, KeyRef::Key(key.as_ref()), mode);
                 *leaf = self.leaf_ahead(session.patience(), key.as_ref());
                 all_there &= self.env.pool.prefetch(*leaf);
             }

@@ -62,7 +62,7 @@ impl<'a> Tree<'a> {
             let separators = parent.view().slot_count();
             if separators == 0 {
                 if parent.id() == self.root {
-                    if level == 0 && session.remembers(parent.view().leftmost_child()) {
+                    if level == 0 && session.is_remembered(parent.view().leftmost_child()) {
                         return Ok(merged);
                     }
                     self.shrink(session.patience(), parent, level)?;
@@ -115,7 +115,7 @@ impl<'a> Tree<'a> {
         if left == right {
             return Err(damaged(parent.id(), "it points to a child twice"));
         }
-        if level == 0 && (session.remembers(left) || session.remembers(right)) {
+        if level == 0 && (session.is_remembered(left) || session.is_remembered(right)) {
             return Ok(false);
         }
         let mut left = self.child(session.patience(), parent, left, level)?;

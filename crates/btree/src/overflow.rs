@@ -108,14 +108,14 @@ impl<S: Session> Session for Covered<'_, S> {
         self.0.chain()
     }
 
-    fn logged(&mut self, lsn: Lsn, bytes: usize) {
-        self.0.logged(lsn, bytes);
+    fn note_logged(&mut self, lsn: Lsn, bytes: usize) {
+        self.0.note_logged(lsn, bytes);
     }
 }
 
 impl BTree {
     /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has deleted
-    /// ([`Session::discards`]): after its commit is in the log, so that nobody takes the deletes back (BTREE-14), and before it gives its
+    /// ([`Session::note_discarded`]): after its commit is in the log, so that nobody takes the deletes back (BTREE-14), and before it gives its
     /// locks back, so that no check of the tree is under way. It is nobody's duty, so failure is nobody's failure: a compaction purges what
     /// was left.
     #[cold]
@@ -195,7 +195,7 @@ impl<'a> Tree<'a> {
         reference: Reference,
     ) -> error::Result<()> {
         let overflow = self.overflow()?;
-        session.discards(reference.id);
+        session.note_discarded(reference.id);
         let mut session = Covered(session);
         for index in 0..reference.chunks() {
             let nothing = Value { bytes: &[], overflow: false };

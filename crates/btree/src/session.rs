@@ -23,7 +23,7 @@ pub trait Session {
 
     /// Tells that this lock will be asked for as soon as the key is found: what is needed for it can come from memory meanwhile.
     #[inline]
-    fn expect(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
         let _ = (table, key, mode);
     }
 
@@ -33,7 +33,7 @@ pub trait Session {
     /// Locks on keys of this table were granted by [`Session::try_acquire`] under a latch, and the latch is gone: the time
     /// for what follows from them and must not happen under one.
     #[inline]
-    fn unlatched(&mut self, table: TableId) {
+    fn after_unlatch(&mut self, table: TableId) {
         let _ = table;
     }
 
@@ -59,13 +59,13 @@ pub trait Session {
 
     /// This transaction has deleted a record of `table`, by the log record at `lsn`.
     #[inline]
-    fn deleted(&mut self, table: TableId, lsn: Lsn) {
+    fn note_deleted(&mut self, table: TableId, lsn: Lsn) {
         let _ = (table, lsn);
     }
 
     /// This transaction has deleted the chunks of a long value: their ghosts are for [`BTree::purge_long_values`](crate::BTree::purge_long_values)
     /// once it has committed.
-    fn discards(&mut self, long_value: u64) {
+    fn note_discarded(&mut self, long_value: u64) {
         let _ = long_value;
     }
 
@@ -75,7 +75,7 @@ pub trait Session {
         Patience::ENDLESS
     }
 
-    /// The place that [`Session::point`] named last, if that was of this table: finger search, for those who read a key
+    /// The place that [`Session::set_finger`] named last, if that was of this table: finger search, for those who read a key
     /// before they write it.
     #[inline]
     fn finger(&self, table: TableId) -> Option<Finger> {
@@ -85,7 +85,7 @@ pub trait Session {
 
     /// Takes note of where an operation on `table` found its key.
     #[inline]
-    fn point(&mut self, table: TableId, finger: Finger) {
+    fn set_finger(&mut self, table: TableId, finger: Finger) {
         let _ = (table, finger);
     }
 
@@ -131,14 +131,14 @@ pub trait Session {
 
     /// Whether it has remembered this leaf: then a tidying hand would change what has to stay as it is.
     #[inline]
-    fn remembers(&self, leaf: PageId) -> bool {
+    fn is_remembered(&self, leaf: PageId) -> bool {
         let _ = leaf;
         false
     }
 
     /// The transaction changes a leaf that it has latched, by the record at `lsn`. Called under the latch.
     #[inline]
-    fn changes(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
+    fn note_change(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
         let _ = (leaf, lsn);
     }
 
@@ -148,7 +148,7 @@ pub trait Session {
     /// Takes note of a record that was appended for the transaction, with so many bytes of payload. Called while the changed
     /// page is still latched, so that a checkpoint, which visits every page after it has taken its redo point, finds either the
     /// record behind that point or the transaction in the table (BTREE-9).
-    fn logged(&mut self, lsn: Lsn, bytes: usize) {
+    fn note_logged(&mut self, lsn: Lsn, bytes: usize) {
         let _ = bytes;
         self.chain().note(lsn);
     }

@@ -79,12 +79,12 @@ impl<'a> Tree<'a> {
             let (landing, seen) = match self.place_at_finger(session, key, verb) {
                 Some(found) => found,
                 None => {
-                    session.expect(self.table, KeyRef::Key(key), Mode::XN);
+                    session.prefetch_lock(self.table, KeyRef::Key(key), Mode::XN);
                     let landing = self.leaf(session.patience(), target)?;
                     (landing, Place::of(landing.page.view(), key))
                 }
             };
-            session.point(self.table, seen.finger(landing.page));
+            session.set_finger(self.table, seen.finger(landing.page));
             if verb.is_answered_by(matches!(seen, Place::Live(_))) {
                 // Should the key be gone when it is locked, an insert goes on, and must not have locked the gap for
                 // reading: two that did would wait for each other.
@@ -307,7 +307,7 @@ impl<'a> Tree<'a> {
         let before = page.lsn();
         page.prepare()?;
         let lsn = self.log_change(session, &page, record::DELETE, &[&change.head(), key, old.as_slice()])?;
-        session.deleted(self.table, lsn);
+        session.note_deleted(self.table, lsn);
         page.edit().set_ghost(slot, true);
         page.applied(lsn);
         self.tidy_after_delete(session, page, before, key);
@@ -337,8 +337,8 @@ impl<'a> Tree<'a> {
     ) -> Result<Lsn> {
         let chain = session.chain();
         let lsn = self.env.append(Urgency::Forward, chain.txn, chain.last, kind, payload)?;
-        session.logged(lsn, payload.iter().map(|piece| piece.len()).sum());
-        session.changes(page, lsn);
+        session.note_logged(lsn, payload.iter().map(|piece| piece.len()).sum());
+        session.note_change(page, lsn);
         Ok(lsn)
     }
 

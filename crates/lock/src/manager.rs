@@ -103,9 +103,9 @@ impl LockManager {
         }
     }
 
-    /// See [`LockOwner::expect`].
+    /// See [`LockOwner::prefetch_lock`].
     #[inline]
-    pub(crate) fn expect(&self, table: TableId, key: KeyRef<'_>) {
+    pub(crate) fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>) {
         if self.partitioner.is_none() {
             self.table.prefetch(name::name(self.seed, table, key));
         }

@@ -156,8 +156,8 @@ impl LockOwner {
     /// Has the place of a key's lock come from memory, if it is not near: the lock will be asked for soon. Does nothing with a
     /// partitioner, whose answers may take long.
     #[inline]
-    pub fn expect(&self, table: TableId, key: KeyRef<'_>) {
-        self.manager.expect(table, key);
+    pub fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>) {
+        self.manager.prefetch_lock(table, key);
     }
 
     /// Locks a key, the gap above it, or both, waiting as long as `wait` allows. What is held already is added to; a lock

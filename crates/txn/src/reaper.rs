@@ -159,7 +159,7 @@ impl Session for Alone {
         false
     }
 
-    fn discards(&mut self, long_value: u64) {
+    fn note_discarded(&mut self, long_value: u64) {
         self.discarded.push(long_value);
     }
 

@@ -150,7 +150,7 @@ impl Batch {
             let leaf = page.id();
             drop(page);
             let Some(refused) = refused else {
-                session.unlatched(tree.table);
+                session.after_unlatch(tree.table);
                 tree.adopt_on_the_way(session.patience(), foster, target);
                 return Ok((leaf, plan.limit));
             };
@@ -185,7 +185,7 @@ impl Batch {
         plan: &Plan<'_>,
     ) -> bool {
         let suspicious = self.has_ghosts() || plan.barren && self.records().is_empty();
-        suspicious && !session.remembers(leaf) && is_littered(tree, session, view, plan)
+        suspicious && !session.is_remembered(leaf) && is_littered(tree, session, view, plan)
     }
 }
 

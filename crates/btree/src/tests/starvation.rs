@@ -74,7 +74,7 @@ impl Session for Harassed<'_> {
         Ok(granted)
     }
 
-    fn unlatched(&mut self, _: TableId) {
+    fn after_unlatch(&mut self, _: TableId) {
         self.granted += std::mem::take(&mut self.tried);
     }
 

@@ -257,8 +257,8 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn expect(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
-        self.expect_lock(table, key, mode);
+    fn prefetch_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+        self.prefetch_lock_if_needed(table, key, mode);
     }
 
     #[inline]
@@ -276,7 +276,7 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn unlatched(&mut self, table: TableId) {
+    fn after_unlatch(&mut self, table: TableId) {
         if self.escalation.is_due(&self.owner, &self.intents, table) {
             self.escalate(table);
         }
@@ -317,13 +317,13 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn deleted(&mut self, table: TableId, lsn: Lsn) {
+    fn note_deleted(&mut self, table: TableId, lsn: Lsn) {
         if self.first_unnamed_delete == Lsn::ZERO && self.covered(table, Mode::XN) {
             self.first_unnamed_delete = lsn;
         }
     }
 
-    fn discards(&mut self, long_value: u64) {
+    fn note_discarded(&mut self, long_value: u64) {
         self.discarded.push(long_value);
     }
 
@@ -340,7 +340,7 @@ impl Session for TxnSession {
     }
 
     #[inline]
-    fn point(&mut self, table: TableId, finger: Finger) {
+    fn set_finger(&mut self, table: TableId, finger: Finger) {
         self.finger = Some((table, finger));
     }
 
@@ -369,18 +369,18 @@ impl Session for TxnSession {
         self.reads.has_leaves()
     }
 
-    fn remembers(&self, leaf: PageId) -> bool {
+    fn is_remembered(&self, leaf: PageId) -> bool {
         self.reads.has_leaf(leaf)
     }
 
     #[inline]
-    fn logged(&mut self, lsn: Lsn, bytes: usize) {
+    fn note_logged(&mut self, lsn: Lsn, bytes: usize) {
         self.chain.note(lsn);
         self.company.note(bytes);
     }
 
     #[inline]
-    fn changes(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
+    fn note_change(&mut self, leaf: &ExclusivePage<'_>, lsn: Lsn) {
         self.follow_change(leaf, lsn);
     }
 

@@ -139,12 +139,12 @@ impl TxnSession {
         self.reads_without_locks() && self.may_read_unlocked_now(table)
     }
 
-    /// See [`foreshore_btree::Session::expect`].
+    /// See [`foreshore_btree::Session::prefetch_lock`].
     #[inline]
-    pub(super) fn expect_lock(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
+    pub(super) fn prefetch_lock_if_needed(&self, table: TableId, key: KeyRef<'_>, mode: Mode) {
         let unlocked = self.reads_without_locks() && Mode::S.covers(mode);
         if !unlocked && !self.covered(table, mode) {
-            self.owner.expect(table, key);
+            self.owner.prefetch_lock(table, key);
         }
     }
 
@@ -212,7 +212,7 @@ impl TxnSession {
         self.validate_reads()
     }
 
-    /// See [`foreshore_btree::Session::changes`]: what it has read stays as it is but for its own changes.
+    /// See [`foreshore_btree::Session::note_change`]: what it has read stays as it is but for its own changes.
     #[inline]
     pub(super) fn follow_change(&mut self, page: &ExclusivePage<'_>, lsn: Lsn) {
         let UnlockedReads { leaves, changed, .. } = &mut self.reads;
