@@ -35,27 +35,20 @@ impl Cursor {
         let Scratch { low, high, batch, read_ahead, .. } = &mut *self.scratch;
         // The leaf before had nothing of the range.
         let barren = batch.ends_leaf() && batch.records().is_empty();
-        let plan = Plan {
-            direction,
-            kind,
-            isolation,
-            low: as_slice(low),
-            high: as_slice(high),
-            limit: ahead,
-            locks: true,
-            barren,
-        };
+        let (low, high) = (as_slice(low), as_slice(high));
         let far = match direction {
-            Direction::Ascending => plan.high,
-            Direction::Descending => plan.low,
+            Direction::Ascending => high,
+            Direction::Descending => low,
         };
         let unlocked_limit = match far {
             Bound::Unbounded if ahead == 1 => UNLOCKED_AHEAD,
             _ => usize::MAX,
         };
+        let plan =
+            Plan { direction, kind, isolation, low, high, limit: ahead, unlocked_limit, locks: true, barren };
         let hint = if batch.ends_leaf() { read_ahead.enter() } else { self.leaf };
         let tree = tree.tree();
-        let (leaf, limit) = batch.fill(&tree, session, &plan, unlocked_limit, hint, read_ahead)?;
+        let (leaf, limit) = batch.fill(&tree, session, &plan, hint, read_ahead)?;
         if self.leaf != leaf && self.leaf.is_some() && batch.goes_on() {
             // The cursor has come from one leaf to another and goes on: it is a scan.
             tree.look_ahead(session.patience(), &plan, read_ahead);
@@ -73,20 +66,37 @@ impl Cursor {
 }
 
 impl Batch {
-    /// Reads by the plan, and locks what it reads if that has to be; if not, at most `unlocked_limit` keys. Gives the leaf, and
-    /// how many keys were asked for.
+    /// Reads by the plan, and locks what it reads if that has to be. Gives the leaf, and how many keys were asked for.
     fn fill(
         &mut self,
         tree: &Tree<'_>,
         session: &mut impl Session,
         plan: &Plan<'_>,
-        unlocked_limit: usize,
         hint: PageId,
         ahead: &mut Ahead,
     ) -> Result<(PageId, usize)> {
-        let target = plan.target();
         let mut tidied = false;
-        for attempt in 0..if tree.is_optimistic() { RESTARTS } else { 0 } {
+        if tree.is_optimistic()
+            && let Some(filled) = self.fill_optimistically(tree, session, plan, hint, ahead, &mut tidied)?
+        {
+            return Ok(filled);
+        }
+        self.fill_latched(tree, session, plan, tidied)
+    }
+
+    /// Without a latch, under a version that is validated afterwards; `None` when that has failed too often.
+    #[inline]
+    fn fill_optimistically(
+        &mut self,
+        tree: &Tree<'_>,
+        session: &mut impl Session,
+        plan: &Plan<'_>,
+        hint: PageId,
+        ahead: &mut Ahead,
+        tidied: &mut bool,
+    ) -> Result<Option<(PageId, usize)>> {
+        let target = plan.target();
+        for attempt in 0..RESTARTS {
             let hint = if attempt == 0 { tree.leaf_by_hint(hint, target) } else { None };
             let landing = match hint {
                 Some(page) => Landing { page, foster: None },
@@ -96,10 +106,10 @@ impl Batch {
             let stamp = page.stamp();
             let reads_unlocked = plan.kind == LockKind::Shared && session.reads_unlocked(tree.table);
             let mut unlocked = reads_unlocked && session.is_settled(stamp.lsn());
-            let limit = if unlocked { unlocked_limit } else { plan.limit };
+            let limit = if unlocked { plan.unlocked_limit } else { plan.limit };
             self.collect(page.view(), &Plan { locks: !unlocked, limit, ..*plan });
-            if !tidied && self.is_littered(tree, session, page.id(), page.view(), plan) {
-                tidied = true;
+            if !*tidied && self.is_littered(tree, session, page.id(), page.view(), plan) {
+                *tidied = true;
                 tree.tidy_before_scan(session, target);
                 continue;
             }
@@ -114,10 +124,7 @@ impl Batch {
             self.check_order(page.id())?;
             unlocked = unlocked || (reads_unlocked && self.is_free(tree, session));
             if !unlocked {
-                for index in 0..self.lock_count() {
-                    let (key, mode) = self.lock(index);
-                    session.acquire(tree.table, key, mode)?;
-                }
+                self.acquire_locks(tree, session)?;
             }
             if page.validate() {
                 let foster = landing.foster.filter(|_| !session.has_remembered());
@@ -125,10 +132,22 @@ impl Batch {
                     session.remember(tree.table, stamp)?;
                 }
                 tree.adopt_on_the_way(session.patience(), foster, target);
-                return Ok((page.id(), limit));
+                return Ok(Some((page.id(), limit)));
             }
         }
-        // Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+        Ok(None)
+    }
+
+    /// Under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+    #[cold]
+    fn fill_latched(
+        &mut self,
+        tree: &Tree<'_>,
+        session: &mut impl Session,
+        plan: &Plan<'_>,
+        mut tidied: bool,
+    ) -> Result<(PageId, usize)> {
+        let target = plan.target();
         loop {
             let HeldNode { page, foster } = tree.leaf_held(session.patience(), target)?;
             self.collect(page.view(), plan);
@@ -139,14 +158,7 @@ impl Batch {
                 continue;
             }
             self.check_order(page.id())?;
-            let mut refused = None;
-            for index in 0..self.lock_count() {
-                let (key, mode) = self.lock(index);
-                if !session.try_acquire(tree.table, key, mode)? {
-                    refused = Some(index);
-                    break;
-                }
-            }
+            let refused = self.try_acquire_locks(tree, session)?;
             let leaf = page.id();
             drop(page);
             let Some(refused) = refused else {
@@ -157,6 +169,27 @@ impl Batch {
             let (key, mode) = self.lock(refused);
             session.acquire(tree.table, key, mode)?;
         }
+    }
+
+    /// Locks what it has read; may wait.
+    #[inline]
+    fn acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<()> {
+        for index in 0..self.lock_count() {
+            let (key, mode) = self.lock(index);
+            session.acquire(tree.table, key, mode)?;
+        }
+        Ok(())
+    }
+
+    /// Locks what it has read, in its order, up to the first lock that is not free, and says which that is.
+    fn try_acquire_locks(&mut self, tree: &Tree<'_>, session: &mut impl Session) -> Result<Option<usize>> {
+        for index in 0..self.lock_count() {
+            let (key, mode) = self.lock(index);
+            if !session.try_acquire(tree.table, key, mode)? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether no lock stands on anything that the batch has read, so that it is committed and needs no locks (READ-2). Long values

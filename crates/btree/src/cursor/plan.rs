@@ -17,6 +17,8 @@ pub(super) struct Plan<'c> {
     pub(super) high: Bound<&'c [u8]>,
     /// Keys at most, ghosts among them.
     pub(super) limit: usize,
+    /// The same, where nothing has to be locked.
+    pub(super) unlocked_limit: usize,
     /// Whether to note which locks keep it true.
     pub(super) locks: bool,
     /// In the leaf before there was nothing to be read.
