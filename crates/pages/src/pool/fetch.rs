@@ -4,7 +4,7 @@ use foreshore_base::{Lsn, PageId, Result, StorageError, limits::PAGE_BYTES};
 use foreshore_env::{hint, time::Instant};
 use foreshore_latch::{ExclusiveGuard, Patience, SharedGuard, WaitEnded};
 
-use super::{BufferPool, ExclusivePage, FEWEST_LOOKS, FrameRef, OptimisticPage, SharedPage, transit::Leave};
+use super::{BufferPool, ExclusivePage, FEWEST_LOOKS, FrameRef, OptimisticPage, SharedPage, transit::Permit};
 use crate::words::PageBuffer;
 
 impl BufferPool {
@@ -150,7 +150,7 @@ impl BufferPool {
             if let Some(page) = self.exclusive_resident(id, deadline, patience)? {
                 return Ok((page, true));
             }
-            if let Some(_leave) = self.enter_transit(id)?
+            if let Some(_permit) = self.enter_transit(id)?
                 && let Some(page) = self.claim(id, patience)?.place(id)
             {
                 return Ok((page, false));
@@ -158,13 +158,15 @@ impl BufferPool {
         }
     }
 
-    /// Leave to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever has waited for a
-    /// latch before may have passed while this process was stopped (PAGE-17).
-    fn enter_transit(&self, id: PageId) -> Result<Option<Leave<'_>>> {
+    /// Permission to bring in a page; `None`: it has come meanwhile, or may have. With time of its own: that of whoever has
+    /// waited for a latch before may have passed while this process was stopped (PAGE-17).
+    fn enter_transit(&self, id: PageId) -> Result<Option<Permit<'_>>> {
         let deadline = BufferPool::latch_deadline();
         match self.transit.enter(id, deadline) {
             // In a list: whoever was there before may have placed it.
-            Some(leave) => Ok(Some(leave).filter(|leave| !leave.is_listed() || self.resident(id).is_none())),
+            Some(permit) => {
+                Ok(Some(permit).filter(|permit| !permit.is_listed() || self.resident(id).is_none()))
+            }
             None if Instant::now() >= deadline => Err(self.stuck(id)),
             None => Ok(None),
         }
@@ -230,12 +232,12 @@ impl BufferPool {
         if !self.is_in_file(id) {
             return Err(self.not_in_file(id));
         }
-        let Some(leave) = self.enter_transit(id)? else {
+        let Some(permit) = self.enter_transit(id)? else {
             return Ok(None);
         };
         let frame = self.claim(id, patience)?;
         let mut buffer = PageBuffer::zeroed();
-        if leave.is_listed() {
+        if permit.is_listed() {
             self.counters.loads.add(1);
             self.read(id, &mut buffer).map_err(|error| self.unless_cut_off(id, error))?;
             frame.load_from(&buffer);

@@ -16,7 +16,7 @@ use foreshore_env::{
     thread::{self, JoinHandle},
 };
 
-use super::{BufferPool, ExclusivePage, transit::Leave};
+use super::{BufferPool, ExclusivePage, transit::Permit};
 
 /// Pages read in one call, at most.
 const RUN_PAGES: usize = 16;
@@ -58,7 +58,7 @@ struct Orders {
 struct Arriving<'p> {
     page: ExclusivePage<'p>,
     /// Held until the page is there.
-    _leave: Leave<'p>,
+    _permit: Permit<'p>,
 }
 
 impl Readers {
@@ -180,9 +180,9 @@ impl BufferPool {
         if u64::from(id.0) >= self.page_count() || self.resident(id).is_some() {
             return None;
         }
-        let leave = self.transit.try_enter(id)?;
+        let permit = self.transit.try_enter(id)?;
         let page = self.claim_cold()?.place_unused(id)?;
-        Some(Arriving { page, _leave: leave })
+        Some(Arriving { page, _permit: permit })
     }
 
     fn read_arriving(&self, arriving: &mut Vec<Arriving<'_>>) {

@@ -34,9 +34,9 @@ pub(super) enum Transit {
     Lists(Lists),
 }
 
-/// Leave to bring a page into a frame.
+/// Permission to bring a page into a frame.
 #[derive(Debug)]
-pub(super) enum Leave<'p> {
+pub(super) enum Permit<'p> {
     /// It may be placed, and is announced by being placed.
     InFrame,
     /// It is in its list as long as this lives.
@@ -46,10 +46,10 @@ pub(super) enum Leave<'p> {
     },
 }
 
-impl Leave<'_> {
+impl Permit<'_> {
     /// Whether the page is announced already, so that it may be read before it is placed.
     pub(super) fn is_listed(&self) -> bool {
-        matches!(self, Leave::Listed { .. })
+        matches!(self, Permit::Listed { .. })
     }
 }
 
@@ -62,30 +62,32 @@ impl Transit {
         }
     }
 
-    /// Leave to bring in a page that is in no frame; `None` when it was on its way, and no longer is, or when `deadline`
+    /// Permission to bring in a page that is in no frame; `None` when it was on its way, and no longer is, or when `deadline`
     /// has passed. The caller holds nothing that somebody who loads a page could wait for.
-    pub(super) fn enter(&self, page: PageId, deadline: Instant) -> Option<Leave<'_>> {
+    pub(super) fn enter(&self, page: PageId, deadline: Instant) -> Option<Permit<'_>> {
         match self {
-            Transit::InFrame => Some(Leave::InFrame),
+            Transit::InFrame => Some(Permit::InFrame),
             Transit::Lists(lists) => {
-                lists.enter(page, deadline).map(|passage| Leave::Listed { _passage: passage })
+                lists.enter(page, deadline).map(|passage| Permit::Listed { _passage: passage })
             }
         }
     }
 
-    /// Leave to bring in a page, unless it is on its way. Waits for nobody.
-    pub(super) fn try_enter(&self, page: PageId) -> Option<Leave<'_>> {
+    /// Permission to bring in a page, unless it is on its way. Waits for nobody.
+    pub(super) fn try_enter(&self, page: PageId) -> Option<Permit<'_>> {
         match self {
-            Transit::InFrame => Some(Leave::InFrame),
+            Transit::InFrame => Some(Permit::InFrame),
             Transit::Lists(_) => self.try_leave(page),
         }
     }
 
     /// Announces that a page is on its way out, if that is how it is done and the page is not on its way yet.
-    pub(super) fn try_leave(&self, page: PageId) -> Option<Leave<'_>> {
+    pub(super) fn try_leave(&self, page: PageId) -> Option<Permit<'_>> {
         match self {
             Transit::InFrame => None,
-            Transit::Lists(lists) => lists.try_enter(page).map(|passage| Leave::Listed { _passage: passage }),
+            Transit::Lists(lists) => {
+                lists.try_enter(page).map(|passage| Permit::Listed { _passage: passage })
+            }
         }
     }
 }
