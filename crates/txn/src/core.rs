@@ -22,7 +22,7 @@ use crate::{
     settled::Settled,
     stats::Counters,
     table::TxnTable,
-    transaction::Heats,
+    transaction::StaleReadCounters,
 };
 
 /// So often in a segment the log is told what it need not keep space for.
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// How far readers may trust pages without asking for locks.
     pub(crate) settled: Settled,
     /// Where reads without locks fail.
-    pub(crate) heats: Heats,
+    pub(crate) stale_reads: StaleReadCounters,
     /// Whether reads without locks are validated; off only in tests that prove that they would notice.
     pub(crate) read_validation: bool,
     pub(crate) early_lock_release: EarlyLockRelease,

@@ -29,7 +29,7 @@ pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
 pub(crate) use session::{TxnSession, VOLUME, Waiting};
-pub(crate) use unlocked::Heats;
+pub(crate) use unlocked::StaleReadCounters;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
 pub(crate) const LOG_FULL_RETRIES: usize = 4;

@@ -45,7 +45,7 @@ use crate::{
     settled::Settled,
     stats::Counters,
     table::TxnTable,
-    transaction::Heats,
+    transaction::StaleReadCounters,
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -324,7 +324,7 @@ impl Place<'_> {
             recovery,
             locking: self.options.locking,
             settled: Settled::new(),
-            heats: Heats::new(),
+            stale_reads: StaleReadCounters::new(),
             read_validation: self.options.read_validation,
             early_lock_release: self.options.early_lock_release,
             release_tags: self.options.release_tags,

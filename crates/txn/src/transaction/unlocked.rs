@@ -23,47 +23,50 @@ const MAX_LEAVES: usize = 256;
 /// Leaves of most transactions: more of them cost another allocation.
 const USUAL_LEAVES: usize = 16;
 
-/// Places for tables whose reads fail.
-const HEATS: usize = 64;
-/// What a failure adds to a table's heat, and from which heat on its reads lock at once: a table where more than one
-/// transaction in so many fails.
-const FAILURE: u32 = 16;
-const HOT: u32 = 32;
-const HOTTEST: u32 = 1024;
+/// Counters for tables whose reads fail.
+const COUNTERS: usize = 64;
+/// What a failure adds to a table's counter; a success takes one away. So a table's reads come to lock at once where more than
+/// one transaction in so many fails.
+const FAILURE_WEIGHT: u32 = 16;
+/// From which count on they do, and how far it goes.
+const LOCKS_FROM: u32 = 32;
+const HIGHEST_COUNT: u32 = 1024;
 
 /// How often reads without locks have failed lately, by table: each failure adds, each transaction that is done with the table
 /// takes one away. Tables that share a place share their luck. Written and read by everybody, relaxed; a lost update is of no
 /// consequence, and nothing is written while all is well.
 #[derive(Debug)]
-pub(crate) struct Heats([AtomicU32; HEATS]);
+pub(crate) struct StaleReadCounters([AtomicU32; COUNTERS]);
 
-impl Heats {
-    pub(crate) fn new() -> Heats {
-        Heats(std::array::from_fn(|_| AtomicU32::new(0)))
+impl StaleReadCounters {
+    pub(crate) fn new() -> StaleReadCounters {
+        StaleReadCounters(std::array::from_fn(|_| AtomicU32::new(0)))
     }
 
     #[inline]
     fn of(&self, table: TableId) -> &AtomicU32 {
-        &self.0[table.0 as usize % HEATS]
+        &self.0[table.0 as usize % COUNTERS]
     }
 
-    fn heat(&self, table: TableId) {
-        let heat = self.of(table);
-        heat.store((heat.load(Ordering::Relaxed) + FAILURE).min(HOTTEST), Ordering::Relaxed);
+    fn note_failure(&self, table: TableId) {
+        let counter = self.of(table);
+        let count = counter.load(Ordering::Relaxed);
+        counter.store((count + FAILURE_WEIGHT).min(HIGHEST_COUNT), Ordering::Relaxed);
     }
 
     #[inline]
-    fn cool(&self, table: TableId) {
-        let heat = self.of(table);
-        let now = heat.load(Ordering::Relaxed);
-        if now > 0 {
-            heat.store(now - 1, Ordering::Relaxed);
+    fn note_success(&self, table: TableId) {
+        let counter = self.of(table);
+        let count = counter.load(Ordering::Relaxed);
+        if count > 0 {
+            counter.store(count - 1, Ordering::Relaxed);
         }
     }
 
+    /// Whether reads of the table lock at once.
     #[inline]
-    fn is_hot(&self, table: TableId) -> bool {
-        self.of(table).load(Ordering::Relaxed) >= HOT
+    fn demands_locks(&self, table: TableId) -> bool {
+        self.of(table).load(Ordering::Relaxed) >= LOCKS_FROM
     }
 }
 
@@ -82,7 +85,7 @@ pub(crate) struct UnlockedReads {
     /// The newest commit that is perhaps not durable, and on which what it has read depends.
     tag: Lsn,
     /// A table that it locks, because reads without locks fail there too often.
-    hot: Option<TableId>,
+    locked_table: Option<TableId>,
 }
 
 impl UnlockedReads {
@@ -159,8 +162,8 @@ impl TxnSession {
         if self.has_records() || self.absolute || self.reads.leaves.len() >= MAX_LEAVES {
             return false;
         }
-        if self.core().heats.is_hot(table) {
-            self.reads.hot = Some(table);
+        if self.core().stale_reads.demands_locks(table) {
+            self.reads.locked_table = Some(table);
             return false;
         }
         matches!(self.protocol, Protocol::Dynamic)
@@ -260,19 +263,19 @@ impl TxnSession {
         if self.reads.mode == ReadMode::Locking {
             return;
         }
-        let heats = &self.engine.core().heats;
-        if let Some(table) = self.reads.hot {
-            heats.cool(table);
+        let counters = &self.engine.core().stale_reads;
+        if let Some(table) = self.reads.locked_table {
+            counters.note_success(table);
         }
         if let Some((table, _)) = self.reads.leaves.first() {
-            heats.cool(*table);
+            counters.note_success(*table);
         }
     }
 }
 
 #[cold]
 fn stale_reads(core: &Core, table: TableId) -> LockError {
-    core.heats.heat(table);
+    core.stale_reads.note_failure(table);
     core.stats.count(Event::StaleReads);
     LockError::StaleReads
 }
