@@ -16,6 +16,8 @@ use crate::{
 
 /// Bytes for slots and records in a node without fences.
 const NODE_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+/// More records than a page has room for.
+const MOST_RECORDS: usize = PAGE_BYTES;
 /// A node with less than this part of its bytes in use is merged if it can be.
 const LEAST_SHARE: usize = 5;
 
@@ -188,6 +190,3 @@ fn used_bytes(view: SlottedView<'_>) -> usize {
         node::low_fence(view).map_or(0, |key| key.len()) + node::high_key(view).map_or(0, |key| key.len());
     NODE_BYTES.saturating_sub(view.free_bytes() + fences)
 }
-
-/// More records than a page has room for.
-const MOST_RECORDS: usize = PAGE_BYTES;
