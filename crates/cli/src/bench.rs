@@ -21,6 +21,7 @@ mod parse;
 mod progress;
 mod rounds;
 pub(crate) mod summary;
+pub(crate) mod text;
 pub(crate) mod txbench;
 mod workload;
 

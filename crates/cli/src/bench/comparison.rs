@@ -1,6 +1,10 @@
 //! What the subcommands share that compare variants of the engine: their options, and the report for people.
 
-use std::{fmt::Write, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::Args;
 use foreshore_bench::{
@@ -10,7 +14,11 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{names, parse_measured, parse_seconds, parse_setting, progress::Progress},
+    bench::{
+        names, parse_measured, parse_seconds, parse_setting,
+        progress::Progress,
+        text::{write_failures, write_verdict, written},
+    },
     directory::Directory,
     output::{CliError, json_line, judged, line},
 };
@@ -165,13 +173,10 @@ pub(super) fn measure(
 
 /// The report for people: a line for each number of threads and variant.
 fn text(report: &ComparisonReport) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_report(&mut out, report);
-    out
+    written(|out| write_report(out, report))
 }
 
-fn write_report(out: &mut String, report: &ComparisonReport) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &ComparisonReport) -> fmt::Result {
     let options: Vec<String> = (report.options.iter())
         .map(|(name, value)| {
             format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
@@ -222,14 +227,8 @@ fn write_report(out: &mut String, report: &ComparisonReport) -> std::fmt::Result
     }
     out.push('\n');
     for variant in &report.checks {
-        for check in variant.checks.iter().filter(|check| !check.holds) {
-            let failure = check.first_failure.as_deref().unwrap_or_default();
-            writeln!(out, "FAILS  {}: {}: {} times; {failure}", variant.variant, check.name, check.failures)?;
-        }
+        write_failures(out, &format!("{}: ", variant.variant), &variant.checks)?;
     }
-    let checks: usize = report.checks.iter().map(|variant| variant.checks.len()).sum();
-    match report.consistent {
-        true => writeln!(out, "consistent: all {checks} checks hold"),
-        false => writeln!(out, "INCONSISTENT"),
-    }
+    let checks = report.checks.iter().map(|variant| variant.checks.len()).sum();
+    write_verdict(out, checks, report.consistent)
 }

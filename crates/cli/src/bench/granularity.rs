@@ -1,6 +1,9 @@
 //! `foreshore bench granularity`: latches that guard few tuples and many, under scans and updates.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 #[cfg(foreshore_sim)]
@@ -9,7 +12,11 @@ use foreshore_bench::{GranularityOptions, GranularityReport, LatchKind, Subject,
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{parse_measured, rounds::RoundsArgs},
+    bench::{
+        parse_measured,
+        rounds::RoundsArgs,
+        text::{write_failures, written},
+    },
     output::{CliError, judged},
 };
 
@@ -104,34 +111,33 @@ impl GranularityArgs {
 
 /// The report for people: a table for each share of writes, a line for each latch, a column for each granularity.
 fn text(report: &GranularityReport) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
+    written(|out| write_report(out, report))
+}
+
+fn write_report(out: &mut String, report: &GranularityReport) -> fmt::Result {
+    writeln!(
         out,
         "million tuples/s read or updated by {} threads on {} processors, of a table of {}",
         report.threads, report.processors, report.tuples
-    );
+    )?;
     let mut shares: Vec<u32> = report.results.iter().map(|result| result.writes).collect();
     shares.dedup();
     for writes in shares {
         let results: Vec<_> = report.results.iter().filter(|result| result.writes == writes).collect();
         let mut columns: Vec<usize> = results.iter().map(|result| result.per_latch).collect();
         columns.dedup();
-        let _ = write!(out, "\n  {:<24}", format!("{writes} % updates, tuples/latch"));
+        write!(out, "\n  {:<24}", format!("{writes} % updates, tuples/latch"))?;
         for per_latch in &columns {
-            let _ = write!(out, "{per_latch:>12}");
+            write!(out, "{per_latch:>12}")?;
         }
         out.push('\n');
         for first in results.iter().filter(|result| result.per_latch == columns[0]) {
-            let _ = write!(out, "  {:<24}", first.latch);
+            write!(out, "  {:<24}", first.latch)?;
             for result in results.iter().filter(|result| result.latch == first.latch) {
-                let _ = write!(out, "{:>12.1}", result.tuples_per_s / 1e6);
+                write!(out, "{:>12.1}", result.tuples_per_s / 1e6)?;
             }
             out.push('\n');
         }
     }
-    for check in report.checks.iter().filter(|check| !check.holds) {
-        let failure = check.first_failure.as_deref().unwrap_or_default();
-        let _ = writeln!(out, "FAILS  {}: {} times; {failure}", check.name, check.failures);
-    }
-    out
+    write_failures(out, "", &report.checks)
 }

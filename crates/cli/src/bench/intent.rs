@@ -1,6 +1,9 @@
 //! `foreshore bench intent`: intent locks alone, the kinds in turn.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 #[cfg(foreshore_sim)]
@@ -8,7 +11,10 @@ use foreshore_bench::BenchError;
 use foreshore_bench::{IntentOptions, IntentReport, IntentResult, count_intents, measure_intents};
 
 use crate::{
-    bench::rounds::RoundsArgs,
+    bench::{
+        rounds::RoundsArgs,
+        text::{write_failures, write_verdict, written},
+    },
     output::{CliError, judged, line},
 };
 
@@ -101,13 +107,10 @@ impl IntentArgs {
 
 /// The report for people: a line for each number of absolute locks and kind.
 fn text(report: &IntentReport) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_report(&mut out, report);
-    out
+    written(|out| write_report(out, report))
 }
 
-fn write_report(out: &mut String, report: &IntentReport) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &IntentReport) -> fmt::Result {
     writeln!(
         out,
         "{} transactions by {} threads on {} processors, {} rounds in turn",
@@ -128,12 +131,6 @@ fn write_report(out: &mut String, report: &IntentReport) -> std::fmt::Result {
         writeln!(out, "{waits:>10}")?;
     }
     out.push('\n');
-    for check in report.checks.iter().filter(|check| !check.holds) {
-        let failure = check.first_failure.as_deref().unwrap_or_default();
-        writeln!(out, "FAILS  {}: {} times; {failure}", check.name, check.failures)?;
-    }
-    match report.consistent {
-        true => writeln!(out, "consistent: all {} checks hold", report.checks.len()),
-        false => writeln!(out, "INCONSISTENT"),
-    }
+    write_failures(out, "", &report.checks)?;
+    write_verdict(out, report.checks.len(), report.consistent)
 }

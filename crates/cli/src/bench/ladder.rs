@@ -1,6 +1,9 @@
 //! `foreshore bench ladder`: the steps that made Shore-MT scale, each as a set of options, under record insertion.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 use foreshore_bench::{
@@ -10,7 +13,10 @@ use foreshore_bench::{
 use serde::Serialize;
 
 use crate::{
-    bench::comparison::{self, ComparisonArgs},
+    bench::{
+        comparison::{self, ComparisonArgs},
+        text::written,
+    },
     output::{CliError, json_line, judged, line},
 };
 
@@ -94,13 +100,10 @@ pub(crate) fn print(args: &LadderArgs, outcome: &Outcome) -> Result<ExitCode, Cl
 }
 
 fn text(report: &ComparisonReport, ladder: &[LadderRow]) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_report(&mut out, report, ladder);
-    out
+    written(|out| write_report(out, report, ladder))
 }
 
-fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow]) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &ComparisonReport, ladder: &[LadderRow]) -> fmt::Result {
     writeln!(
         out,
         "ladder: {} processors, {} s each, in {} rounds\n",

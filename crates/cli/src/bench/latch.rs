@@ -1,6 +1,9 @@
 //! `foreshore bench latch`: latches under load, the road's and the gallery's in turn.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 use foreshore_bench::{
@@ -10,7 +13,7 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{names, parse_measured, rounds::RoundsArgs},
+    bench::{names, parse_measured, rounds::RoundsArgs, text::written},
     output::{CliError, judged, line},
 };
 
@@ -118,15 +121,18 @@ pub(crate) fn measure(args: &LatchArgs) -> Result<LatchReport, BenchError> {
 
 /// The report for people: a table for each mix, a line for each latch, a column for each number of threads.
 pub(crate) fn text(report: &LatchReport) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
+    written(|out| write_report(out, report))
+}
+
+fn write_report(out: &mut String, report: &LatchReport) -> fmt::Result {
+    writeln!(
         out,
         "ns for an acquisition by a thread, waiting included (million acquisitions/s by all)\n\
          {} processors, {} rounds in turn, {} s each combination",
         report.processors, report.rounds, report.seconds
-    );
+    )?;
     if let Some(cycles) = report.cycles_per_ns {
-        let _ = writeln!(out, "a ns is {cycles:.2} cycles; instructions: scripts/latch-instructions");
+        writeln!(out, "a ns is {cycles:.2} cycles; instructions: scripts/latch-instructions")?;
     }
     let least = report.results.iter().filter_map(|result| result.least_message_ns).reduce(f64::min);
     let most = report.results.iter().filter_map(|result| result.message_ns).reduce(f64::max);
@@ -135,7 +141,7 @@ pub(crate) fn text(report: &LatchReport) -> String {
         let waited = waited.map_or(String::new(), |most| {
             format!("; one waited for its processor for {most:.1} % of the time")
         });
-        let _ = writeln!(out, "threads are bound, a message takes {least:.0} to {most:.0} ns{waited}");
+        writeln!(out, "threads are bound, a message takes {least:.0} to {most:.0} ns{waited}")?;
     }
     let mut mixes: Vec<&str> = report.results.iter().map(|result| result.mix).collect();
     mixes.dedup();
@@ -143,26 +149,25 @@ pub(crate) fn text(report: &LatchReport) -> String {
         let results: Vec<&LatchResult> = report.results.iter().filter(|result| result.mix == mix).collect();
         let mut threads: Vec<usize> = results.iter().map(|result| result.threads).collect();
         threads.dedup();
-        let _ = write!(out, "\n  {mix:<20}{:>6}", "bytes");
+        write!(out, "\n  {mix:<20}{:>6}", "bytes")?;
         for threads in &threads {
-            let _ =
-                write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }));
+            write!(out, "{:>22}", format!("{threads} thread{}", if *threads == 1 { "" } else { "s" }))?;
         }
         out.push('\n');
         for first in results.iter().filter(|result| result.threads == threads[0]) {
-            let _ = write!(out, "  {:<20}{:>6}", first.latch, first.size_bytes);
+            write!(out, "  {:<20}{:>6}", first.latch, first.size_bytes)?;
             for result in results.iter().filter(|result| result.latch == first.latch) {
                 let rate = result.acquisitions_per_s / 1e6;
-                let _ = write!(out, "{:>12.1} ({rate:>7.2})", result.ns);
+                write!(out, "{:>12.1} ({rate:>7.2})", result.ns)?;
             }
             out.push('\n');
         }
     }
     for check in report.checks.iter().filter(|check| !check.holds) {
         let failure = check.first_failure.as_deref().unwrap_or_default();
-        let _ = writeln!(out, "\nFAILS  {}: {} times; {failure}", check.name, check.failures);
+        writeln!(out, "\nFAILS  {}: {} times; {failure}", check.name, check.failures)?;
     }
-    out
+    Ok(())
 }
 
 #[cfg(test)]

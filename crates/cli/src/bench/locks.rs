@@ -1,6 +1,9 @@
 //! `foreshore bench locks`: the lock manager alone, lock tables and policies in turn.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 use foreshore_bench::{
@@ -9,7 +12,11 @@ use foreshore_bench::{
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{names, parse_measured, rounds::RoundsArgs},
+    bench::{
+        names, parse_measured,
+        rounds::RoundsArgs,
+        text::{write_failures, write_verdict, written},
+    },
     output::{CliError, judged, line},
 };
 
@@ -138,13 +145,10 @@ fn count(options: &LocksOptions, transactions: u64) -> Result<ExitCode, CliError
 
 /// The report for people: a table for each mix, kind of keys and number of locks; a line for each variant.
 fn text(report: &LocksReport) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_report(&mut out, report);
-    out
+    written(|out| write_report(out, report))
 }
 
-fn write_report(out: &mut String, report: &LocksReport) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &LocksReport) -> fmt::Result {
     writeln!(
         out,
         "ns computed for a lock, by all threads together (million locks/s by all)\n\
@@ -186,12 +190,6 @@ fn write_report(out: &mut String, report: &LocksReport) -> std::fmt::Result {
         }
     }
     out.push('\n');
-    for check in report.checks.iter().filter(|check| !check.holds) {
-        let failure = check.first_failure.as_deref().unwrap_or_default();
-        writeln!(out, "FAILS  {}: {} times; {failure}", check.name, check.failures)?;
-    }
-    match report.consistent {
-        true => writeln!(out, "consistent: all {} checks hold", report.checks.len()),
-        false => writeln!(out, "INCONSISTENT"),
-    }
+    write_failures(out, "", &report.checks)?;
+    write_verdict(out, report.checks.len(), report.consistent)
 }

@@ -1,11 +1,17 @@
 //! `foreshore bench memory`: what single accesses to memory take.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use clap::Args;
 use foreshore_bench::{BenchError, MemoryPlan, MemoryReport, measure_memory};
 
-use crate::{bench::rounds::RoundsArgs, output::CliError};
+use crate::{
+    bench::{rounds::RoundsArgs, text::written},
+    output::CliError,
+};
 
 #[derive(Args)]
 pub(crate) struct MemoryArgs {
@@ -54,12 +60,16 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<ExitCode, CliError> {
 
 /// The report for people: a line for each kind of access.
 fn text(report: &MemoryReport) -> String {
-    let mut out = format!("ns for an access; {} processors, {} rounds\n", report.processors, report.rounds);
-    let _ = writeln!(out, "{:<52}{:>12}{:>12}", "", "least", "median");
+    written(|out| write_report(out, report))
+}
+
+fn write_report(out: &mut String, report: &MemoryReport) -> fmt::Result {
+    writeln!(out, "ns for an access; {} processors, {} rounds", report.processors, report.rounds)?;
+    writeln!(out, "{:<52}{:>12}{:>12}", "", "least", "median")?;
     for result in &report.results {
         let among = result.kib.map_or(String::new(), |kib| format!(", among {kib} KiB"));
         let name = format!("{}{among}", result.access);
-        let _ = writeln!(out, "  {name:<50}{:>12.2}{:>12.2}", result.least_ns, result.ns);
+        writeln!(out, "  {name:<50}{:>12.2}{:>12.2}", result.least_ns, result.ns)?;
     }
-    out
+    Ok(())
 }

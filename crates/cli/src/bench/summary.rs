@@ -1,10 +1,16 @@
 //! The report for people.
 
-use std::{fmt::Write, path::Path};
+use std::{
+    fmt::{self, Write},
+    path::Path,
+};
 
 use foreshore_bench::{Latency, Report};
 
-use crate::output::{CliError, line};
+use crate::{
+    bench::text::written,
+    output::{CliError, line},
+};
 
 /// Prints the report; `kept` is where the database stays.
 pub(crate) fn print(report: &Report, kept: Option<&Path>) -> Result<(), CliError> {
@@ -12,13 +18,29 @@ pub(crate) fn print(report: &Report, kept: Option<&Path>) -> Result<(), CliError
 }
 
 fn text(report: &Report, kept: Option<&Path>) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_report(&mut out, report, kept);
-    out.trim_end().to_owned()
+    written(|out| write_report(out, report, kept)).trim_end().to_owned()
 }
 
-fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::fmt::Result {
+fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> fmt::Result {
+    write_head(out, report)?;
+    write_figures(out, report)?;
+    write_latencies(out, report)?;
+    write_partitions(out, report)?;
+    write_pool(out, report)?;
+    write_space(out, report)?;
+    write_checks(out, report)?;
+    if let Some(directory) = kept {
+        writeln!(
+            out,
+            "the database stays in {0}; look inside with: foreshore stat {0}",
+            directory.display()
+        )?;
+    }
+    Ok(())
+}
+
+/// What was run.
+fn write_head(out: &mut String, report: &Report) -> fmt::Result {
     let options: Vec<String> =
         report.options.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
     writeln!(
@@ -31,42 +53,44 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
         report.seconds,
         report.seed
     )?;
-    writeln!(out, "  {}", options.join(" "))?;
-    writeln!(out)?;
-    writeln!(out, "  {:<18}{:>14}", "commits/s", grouped(report.commits_per_s.round() as u64))?;
-    writeln!(out, "  {:<18}{:>14}", "commits", grouped(report.ended))?;
+    writeln!(out, "  {}\n", options.join(" "))
+}
+
+/// A line for each figure of the whole run.
+fn write_figures(out: &mut String, report: &Report) -> fmt::Result {
+    figure(out, "commits/s", &grouped(report.commits_per_s.round() as u64), None)?;
+    figure(out, "commits", &grouped(report.ended), None)?;
     if let Some(commits) = report.commits_per_flush {
-        writeln!(out, "  {:<18}{commits:>14.1}", "commits per flush")?;
+        figure(out, "commits per flush", &format!("{commits:.1}"), None)?;
     }
     if let Some(cpu) = report.cpu_us_per_commit {
-        writeln!(
-            out,
-            "  {:<18}{cpu:>14.1}  µs of all processors, background threads included",
-            "CPU per commit"
-        )?;
+        let remark = "µs of all processors, background threads included";
+        figure(out, "CPU per commit", &format!("{cpu:.1}"), Some(remark))?;
     }
     if let Some(bytes) = report.peak_memory_bytes {
-        writeln!(out, "  {:<18}{:>14}  MiB", "peak memory", grouped(bytes >> 20))?;
+        figure(out, "peak memory", &grouped(bytes >> 20), Some("MiB"))?;
     }
     if report.user_rollbacks > 0 {
-        writeln!(
-            out,
-            "  {:<18}{:>14}  as the workload demands",
-            "user rollbacks",
-            grouped(report.user_rollbacks)
-        )?;
+        figure(out, "user rollbacks", &grouped(report.user_rollbacks), Some("as the workload demands"))?;
     }
-    let aborts = &report.aborts;
-    writeln!(out, "  {:<18}{:>14}  {}", "aborts", grouped(aborts.total()), causes(report))?;
+    figure(out, "aborts", &grouped(report.aborts.total()), Some(&causes(report)))?;
     if report.given_up > 0 {
-        writeln!(
-            out,
-            "  {:<18}{:>14}  aborted as often as the engine retries",
-            "given up",
-            grouped(report.given_up)
-        )?;
+        let remark = "aborted as often as the engine retries";
+        figure(out, "given up", &grouped(report.given_up), Some(remark))?;
     }
-    writeln!(out)?;
+    writeln!(out)
+}
+
+fn figure(out: &mut String, name: &str, value: &str, remark: Option<&str>) -> fmt::Result {
+    write!(out, "  {name:<18}{value:>14}")?;
+    if let Some(remark) = remark {
+        write!(out, "  {remark}")?;
+    }
+    writeln!(out)
+}
+
+/// A table of latencies, a line for each kind of transaction if there are several, and one for all.
+fn write_latencies(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "  {:<18}{:>14}{:>12}{:>12}{:>12}", "latency, µs", "commits", "p50", "p99", "max")?;
     let mut row = |name: &str, commits: u64, latency: Option<&Latency>| {
         write!(out, "  {name:<18}{:>14}", grouped(commits))?;
@@ -81,10 +105,11 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
         }
     }
     row("all", report.commits, report.latency_us.as_ref())?;
-    writeln!(out)?;
-    write_partitions(out, report)?;
-    write_pool(out, report)?;
-    write_space(out, report)?;
+    writeln!(out)
+}
+
+/// What the checks have found, what the engine does not promise, and the verdict.
+fn write_checks(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "  loaded in {:.1} s, checked in {:.1} s", report.load_seconds, report.check_seconds)?;
     for check in &report.checks {
         let verdict = if check.holds { "holds" } else { "FAILS" };
@@ -98,17 +123,9 @@ fn write_report(out: &mut String, report: &Report, kept: Option<&Path>) -> std::
         writeln!(out, "note: {caveat}")?;
     }
     match report.checks.iter().filter(|check| !check.holds).count() {
-        0 => writeln!(out, "consistent: all {} checks hold", report.checks.len())?,
-        failed => writeln!(out, "INCONSISTENT: {failed} of {} checks fail", report.checks.len())?,
+        0 => writeln!(out, "consistent: all {} checks hold", report.checks.len()),
+        failed => writeln!(out, "INCONSISTENT: {failed} of {} checks fail", report.checks.len()),
     }
-    if let Some(directory) = kept {
-        writeln!(
-            out,
-            "the database stays in {0}; look inside with: foreshore stat {0}",
-            directory.display()
-        )?;
-    }
-    Ok(())
 }
 
 fn causes(report: &Report) -> String {
@@ -133,7 +150,7 @@ fn causes(report: &Report) -> String {
 }
 
 /// What the threads of partitioned execution did since the beginning, if they did anything.
-fn write_partitions(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_partitions(out: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let footprints = counter("partitioned_footprints");
     if footprints == 0 {
@@ -153,7 +170,7 @@ fn write_partitions(out: &mut String, report: &Report) -> std::fmt::Result {
 
 /// How often free space was looked for since the database was opened: rarely, because threads put pages aside (Shore-MT §7.7 has
 /// 95 % fewer checks).
-fn write_space(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_space(out: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let (allocations, searches) = (counter("page_allocations"), counter("page_searches"));
     if allocations == 0 {
@@ -169,7 +186,7 @@ fn write_space(out: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 /// What the buffer pool did since it was opened, if it was too small for everything: dirty pages should be evicted rarely.
-fn write_pool(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_pool(out: &mut String, report: &Report) -> fmt::Result {
     let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let (evictions, dirty) = (counter("pool_evictions"), counter("pool_dirty_evictions"));
     if evictions == 0 {

@@ -1,11 +1,17 @@
 //! `foreshore simulate locks`: what locks cost, counted.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
 
 use foreshore_bench::{LockCostReport, lock_costs};
 
 use super::SimulateLocksArgs;
-use crate::output::{CliError, json_line, line};
+use crate::{
+    bench::text::written,
+    output::{CliError, json_line, line},
+};
 
 pub(super) fn run(args: &SimulateLocksArgs) -> Result<ExitCode, CliError> {
     let report = lock_costs(&args.lock_tables, &args.intent_locks)?;
@@ -19,9 +25,13 @@ pub(super) fn run(args: &SimulateLocksArgs) -> Result<ExitCode, CliError> {
 
 /// A table for each lock table with each kind of intent locks, a line for each operation.
 fn text(report: &LockCostReport) -> String {
-    let mut out = "Counts of one operation in steady state, nobody in its way\n".to_owned();
+    written(|out| write_report(out, report))
+}
+
+fn write_report(out: &mut String, report: &LockCostReport) -> fmt::Result {
+    writeln!(out, "Counts of one operation in steady state, nobody in its way")?;
     for kind in &report.results {
-        let _ = writeln!(
+        writeln!(
             out,
             "\n{}, intent locks {}: {:.2} cache lines moved a transaction between two cores\n\
              {:28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12}",
@@ -35,9 +45,9 @@ fn text(report: &LockCostReport) -> String {
             "latches",
             "mutexes",
             "allocations"
-        );
+        )?;
         for cost in &kind.operations {
-            let _ = writeln!(
+            writeln!(
                 out,
                 "{:28} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>12.2}",
                 cost.operation,
@@ -47,8 +57,8 @@ fn text(report: &LockCostReport) -> String {
                 cost.latches,
                 cost.mutexes,
                 cost.allocations
-            );
+            )?;
         }
     }
-    out
+    Ok(())
 }

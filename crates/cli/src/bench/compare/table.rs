@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::result::{Comparison, EngineResult};
+use crate::bench::text::written;
 
 /// What all runs have in common.
 pub(super) fn head(comparison: &Comparison) -> String {
@@ -20,13 +21,10 @@ pub(super) fn newest(comparison: &Comparison, first: usize) -> String {
     let (before, newest) = comparison.results.split_at(first);
     let Some(EngineResult { workload, .. }) = newest.first() else { return String::new() };
     let begun = before.last().is_some_and(|result| result.workload == *workload);
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = if begun { writeln!(out) } else { write_heading(&mut out, comparison, workload) };
-    for result in newest {
-        let _ = write_row(&mut out, result);
-    }
-    out
+    written(|out| {
+        if begun { writeln!(out) } else { write_heading(out, comparison, workload) }?;
+        newest.iter().try_for_each(|result| write_row(out, result))
+    })
 }
 
 /// What the engines do not promise.
