@@ -29,7 +29,7 @@ pub mod sqlite;
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 pub use self::{btreemap::BTreeMapEngine, foreshore::ForeshoreEngine};
-use crate::{BenchError, engine::Engine, workload::PartitionOf};
+use crate::{BenchError, engine::Engine, named::Named, workload::PartitionOf};
 
 /// Which engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,24 +53,6 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// The names of all engines, also of those that this build leaves out.
-    pub const NAMES: [&str; 8] =
-        ["foreshore", "btreemap", "redb", "fjall", "lmdb", "sqlite", "rocksdb", "bdb"];
-
-    /// Its name on the command line; that of its feature, too, if it has one.
-    pub fn name(self) -> &'static str {
-        match self {
-            EngineKind::Foreshore => "foreshore",
-            EngineKind::BTreeMap => "btreemap",
-            EngineKind::Redb => "redb",
-            EngineKind::Fjall => "fjall",
-            EngineKind::Lmdb => "lmdb",
-            EngineKind::Sqlite => "sqlite",
-            EngineKind::Rocksdb => "rocksdb",
-            EngineKind::Bdb => "bdb",
-        }
-    }
-
     /// Whether this build has it.
     pub fn is_built(self) -> bool {
         match self {
@@ -86,7 +68,35 @@ impl EngineKind {
 
     /// The engines of this build.
     pub fn built() -> impl Iterator<Item = EngineKind> {
-        EngineKind::NAMES.iter().filter_map(|name| name.parse().ok())
+        EngineKind::ALL.iter().copied().filter(|kind| kind.is_built())
+    }
+}
+
+/// The names are those of the features, too.
+impl Named for EngineKind {
+    const WHAT: &'static str = "engine";
+    const ALL: &'static [EngineKind] = &[
+        EngineKind::Foreshore,
+        EngineKind::BTreeMap,
+        EngineKind::Redb,
+        EngineKind::Fjall,
+        EngineKind::Lmdb,
+        EngineKind::Sqlite,
+        EngineKind::Rocksdb,
+        EngineKind::Bdb,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            EngineKind::Foreshore => "foreshore",
+            EngineKind::BTreeMap => "btreemap",
+            EngineKind::Redb => "redb",
+            EngineKind::Fjall => "fjall",
+            EngineKind::Lmdb => "lmdb",
+            EngineKind::Sqlite => "sqlite",
+            EngineKind::Rocksdb => "rocksdb",
+            EngineKind::Bdb => "bdb",
+        }
     }
 }
 
@@ -95,23 +105,7 @@ impl FromStr for EngineKind {
 
     /// The engine of this name; an error that names its feature if this build leaves it out.
     fn from_str(name: &str) -> Result<EngineKind, BenchError> {
-        let kind = match name {
-            "foreshore" => EngineKind::Foreshore,
-            "btreemap" => EngineKind::BTreeMap,
-            "redb" => EngineKind::Redb,
-            "fjall" => EngineKind::Fjall,
-            "lmdb" => EngineKind::Lmdb,
-            "sqlite" => EngineKind::Sqlite,
-            "rocksdb" => EngineKind::Rocksdb,
-            "bdb" => EngineKind::Bdb,
-            _ => {
-                return Err(BenchError::unknown(
-                    "engine",
-                    name,
-                    "foreshore, btreemap, redb, fjall, lmdb, sqlite, rocksdb, bdb",
-                ));
-            }
-        };
+        let kind = EngineKind::named(name)?;
         if kind.is_built() {
             return Ok(kind);
         }
@@ -138,9 +132,11 @@ pub enum Durability {
     Lazy,
 }
 
-impl Durability {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+impl Named for Durability {
+    const WHAT: &'static str = "durability";
+    const ALL: &'static [Durability] = &[Durability::Sync, Durability::Pipelined, Durability::Lazy];
+
+    fn name(self) -> &'static str {
         match self {
             Durability::Sync => "sync",
             Durability::Pipelined => "pipelined",
@@ -153,12 +149,7 @@ impl FromStr for Durability {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<Durability, BenchError> {
-        match name {
-            "sync" => Ok(Durability::Sync),
-            "pipelined" => Ok(Durability::Pipelined),
-            "lazy" => Ok(Durability::Lazy),
-            _ => Err(BenchError::unknown("durability", name, "sync, pipelined, lazy")),
-        }
+        Durability::named(name)
     }
 }
 
@@ -174,9 +165,12 @@ pub enum Isolation {
     ReadCommitted,
 }
 
-impl Isolation {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+impl Named for Isolation {
+    const WHAT: &'static str = "isolation";
+    const ALL: &'static [Isolation] =
+        &[Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
+
+    fn name(self) -> &'static str {
         match self {
             Isolation::Serializable => "serializable",
             Isolation::RepeatableRead => "repeatable-read",
@@ -189,12 +183,7 @@ impl FromStr for Isolation {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<Isolation, BenchError> {
-        match name {
-            "serializable" => Ok(Isolation::Serializable),
-            "repeatable-read" => Ok(Isolation::RepeatableRead),
-            "read-committed" => Ok(Isolation::ReadCommitted),
-            _ => Err(BenchError::unknown("isolation", name, "serializable, repeatable-read, read-committed")),
-        }
+        Isolation::named(name)
     }
 }
 
@@ -214,9 +203,17 @@ pub enum Execution {
     PartitionedStore,
 }
 
-impl Execution {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+impl Named for Execution {
+    const WHAT: &'static str = "execution";
+    const ALL: &'static [Execution] = &[
+        Execution::Dynamic,
+        Execution::Planned,
+        Execution::Reconnaissance,
+        Execution::Partitioned,
+        Execution::PartitionedStore,
+    ];
+
+    fn name(self) -> &'static str {
         match self {
             Execution::Dynamic => "dynamic",
             Execution::Planned => "planned",
@@ -231,18 +228,7 @@ impl FromStr for Execution {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<Execution, BenchError> {
-        match name {
-            "dynamic" => Ok(Execution::Dynamic),
-            "planned" => Ok(Execution::Planned),
-            "reconnaissance" => Ok(Execution::Reconnaissance),
-            "partitioned" => Ok(Execution::Partitioned),
-            "partitioned-store" => Ok(Execution::PartitionedStore),
-            _ => Err(BenchError::unknown(
-                "execution",
-                name,
-                "dynamic, planned, reconnaissance, partitioned, partitioned-store",
-            )),
-        }
+        Execution::named(name)
     }
 }
 
@@ -256,9 +242,11 @@ pub enum DrawnBy {
     Engine,
 }
 
-impl DrawnBy {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+impl Named for DrawnBy {
+    const WHAT: &'static str = "drawn-by";
+    const ALL: &'static [DrawnBy] = &[DrawnBy::Clients, DrawnBy::Engine];
+
+    fn name(self) -> &'static str {
         match self {
             DrawnBy::Clients => "clients",
             DrawnBy::Engine => "engine",
@@ -270,11 +258,7 @@ impl FromStr for DrawnBy {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<DrawnBy, BenchError> {
-        match name {
-            "clients" => Ok(DrawnBy::Clients),
-            "engine" => Ok(DrawnBy::Engine),
-            _ => Err(BenchError::unknown("drawn-by", name, "clients, engine")),
-        }
+        DrawnBy::named(name)
     }
 }
 
@@ -391,7 +375,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_not_built_names_its_feature() {
-        for name in EngineKind::NAMES {
+        for name in EngineKind::ALL.iter().map(|kind| kind.name()) {
             match name.parse::<EngineKind>() {
                 Ok(kind) => assert!(kind.is_built() && kind.name() == name),
                 Err(error) => assert!(error.to_string().contains(&format!("--features {name}")), "{error}"),

@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::{
     BenchError,
     bound::{Seen, check_binding},
+    named::Named,
     rounds::{median, median_if_counted},
     usage,
     workload::Check,
@@ -88,20 +89,6 @@ pub enum LatchMix {
 }
 
 impl LatchMix {
-    /// All mixes.
-    pub const ALL: [LatchMix; 4] =
-        [LatchMix::ReadOnly, LatchMix::WriteOnly, LatchMix::Mixed, LatchMix::Contended];
-
-    /// The name by which it is chosen.
-    pub fn name(self) -> &'static str {
-        match self {
-            LatchMix::ReadOnly => "read-only",
-            LatchMix::WriteOnly => "write-only",
-            LatchMix::Mixed => "mixed",
-            LatchMix::Contended => "contended",
-        }
-    }
-
     /// What each acquisition adds to the first word, where all do.
     fn step(self) -> Option<u64> {
         match self {
@@ -120,14 +107,26 @@ impl LatchMix {
     }
 }
 
+impl Named for LatchMix {
+    const WHAT: &'static str = "mix";
+    const ALL: &'static [LatchMix] =
+        &[LatchMix::ReadOnly, LatchMix::WriteOnly, LatchMix::Mixed, LatchMix::Contended];
+
+    fn name(self) -> &'static str {
+        match self {
+            LatchMix::ReadOnly => "read-only",
+            LatchMix::WriteOnly => "write-only",
+            LatchMix::Mixed => "mixed",
+            LatchMix::Contended => "contended",
+        }
+    }
+}
+
 impl std::str::FromStr for LatchMix {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<LatchMix, BenchError> {
-        LatchMix::ALL
-            .into_iter()
-            .find(|mix| mix.name() == name)
-            .ok_or_else(|| BenchError::unknown("mix", name, "read-only, write-only, mixed, contended"))
+        LatchMix::named(name)
     }
 }
 
@@ -407,7 +406,7 @@ mod tests {
     fn what_cannot_be_measured_is_refused() {
         assert!(Subject::named("spinlock").unwrap_err().to_string().contains("queuing_rw"));
         assert!("writes".parse::<LatchMix>().is_err());
-        for mix in LatchMix::ALL {
+        for &mix in LatchMix::ALL {
             assert_eq!(mix.name().parse::<LatchMix>().unwrap(), mix);
         }
         let good = options("tas", Duration::from_millis(1));

@@ -19,6 +19,7 @@ mod lock_costs;
 mod locks;
 mod log;
 mod memory;
+mod named;
 mod observer;
 mod placed;
 mod random;
@@ -64,6 +65,7 @@ pub use locks::{
 };
 pub use log::{LogRow, LogRun, log_insert_name, run_log};
 pub use memory::{MemoryPlan, MemoryReport, MemoryResult, measure_memory};
+pub use named::Named;
 pub use observer::{Observer, Silent};
 pub use placed::Placed;
 pub use random::Distribution;
@@ -90,7 +92,7 @@ pub enum BenchError {
         /// The name.
         name: String,
         /// The names that there are.
-        known: &'static str,
+        known: String,
     },
     /// An option out of its range, or at odds with another.
     #[error("{0}")]
@@ -101,10 +103,6 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    pub(crate) fn unknown(what: &'static str, name: &str, known: &'static str) -> BenchError {
-        BenchError::Unknown { what, name: name.to_owned(), known }
-    }
-
     pub(crate) fn invalid(message: impl Into<String>) -> BenchError {
         BenchError::Invalid(message.into())
     }

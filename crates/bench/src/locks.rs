@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::{
     BenchError,
     engine::{AbortCause, Failure},
+    named::Named,
     rounds::{check_rounds, median, median_if_counted, run_together},
     workload::Check,
 };
@@ -43,18 +44,6 @@ pub enum LockMix {
 }
 
 impl LockMix {
-    /// All mixes.
-    pub const ALL: [LockMix; 3] = [LockMix::Shared, LockMix::Exclusive, LockMix::Mixed];
-
-    /// The name by which it is chosen.
-    pub fn name(self) -> &'static str {
-        match self {
-            LockMix::Shared => "s",
-            LockMix::Exclusive => "x",
-            LockMix::Mixed => "mixed",
-        }
-    }
-
     #[inline]
     fn is_exclusive(self, number: u64) -> bool {
         match self {
@@ -65,12 +54,24 @@ impl LockMix {
     }
 }
 
+impl Named for LockMix {
+    const WHAT: &'static str = "mix";
+    const ALL: &'static [LockMix] = &[LockMix::Shared, LockMix::Exclusive, LockMix::Mixed];
+
+    fn name(self) -> &'static str {
+        match self {
+            LockMix::Shared => "s",
+            LockMix::Exclusive => "x",
+            LockMix::Mixed => "mixed",
+        }
+    }
+}
+
 impl std::str::FromStr for LockMix {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<LockMix, BenchError> {
-        let found = LockMix::ALL.into_iter().find(|mix| mix.name() == name);
-        found.ok_or_else(|| BenchError::unknown("mix", name, "s, x, mixed"))
+        LockMix::named(name)
     }
 }
 
@@ -475,7 +476,7 @@ mod tests {
         for locks in [0, MAX_LOCKS_MEASURED + 1] {
             assert!(count_locks(&variant, (LockMix::Shared, true, locks), 1).is_err());
         }
-        for mix in LockMix::ALL {
+        for &mix in LockMix::ALL {
             assert_eq!(mix.name().parse::<LockMix>().unwrap(), mix);
         }
         assert!("y".parse::<LockMix>().is_err());

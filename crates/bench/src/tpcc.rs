@@ -29,6 +29,7 @@ use split::{Parts, Split};
 use crate::{
     BenchError,
     engine::{Engine, Failure},
+    named::Named,
     random::Random,
     workload::{Check, Loader, PartitionOf, Worker, Workload},
 };
@@ -51,16 +52,6 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mix::Full => "full",
-            Mix::NewOrderPayment => "neworder-payment",
-            Mix::NewOrder => "neworder",
-            Mix::Payment => "payment",
-        }
-    }
-
     fn draw(self, random: &mut Random) -> Kind {
         match self {
             Mix::Full => match random.below(100) {
@@ -77,14 +68,25 @@ impl Mix {
     }
 }
 
+impl Named for Mix {
+    const WHAT: &'static str = "mix";
+    const ALL: &'static [Mix] = &[Mix::Full, Mix::NewOrderPayment, Mix::NewOrder, Mix::Payment];
+
+    fn name(self) -> &'static str {
+        match self {
+            Mix::Full => "full",
+            Mix::NewOrderPayment => "neworder-payment",
+            Mix::NewOrder => "neworder",
+            Mix::Payment => "payment",
+        }
+    }
+}
+
 impl FromStr for Mix {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<Mix, BenchError> {
-        [Mix::Full, Mix::NewOrderPayment, Mix::NewOrder, Mix::Payment]
-            .into_iter()
-            .find(|mix| mix.name() == name)
-            .ok_or_else(|| BenchError::unknown("mix", name, "full, neworder-payment, neworder, payment"))
+        Mix::named(name)
     }
 }
 

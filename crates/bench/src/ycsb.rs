@@ -16,6 +16,7 @@ pub use self::hot::{HotPosition, HotRecords};
 use crate::{
     BenchError,
     engine::{Engine, EngineTxn, Failure, Foresee, Stop, TableIndex},
+    named::Named,
     random::{Chooser, Distribution, Random},
     row::{Field, KeyBytes, TableSpec},
     workload::{Check, Loader, PartitionOf, Worker, Workload, visit_all},

@@ -34,7 +34,7 @@ use foreshore_bench::{
 };
 use foreshore_env::time::Duration;
 use parse::parse_measured;
-pub(crate) use parse::{names, parse_seconds, parse_setting};
+pub(crate) use parse::{any_name, names, parse_seconds, parse_setting};
 pub(crate) use workload::WorkloadArgs;
 
 use crate::{
@@ -98,7 +98,7 @@ const WARM_UP: Duration = if cfg!(foreshore_sim) { Duration::from_millis(5) } el
 pub(crate) struct CommonArgs {
     /// The engine that runs it; rivals are in builds with the feature of their name, or with the feature rivals; rocksdb and bdb,
     /// which link libraries of Debian (librocksdb-dev, libdb5.3-dev), with debian-rivals.
-    #[arg(long, default_value = "foreshore", value_parser = names::<EngineKind>(&EngineKind::NAMES))]
+    #[arg(long, default_value = "foreshore", value_parser = any_name::<EngineKind>())]
     pub(crate) engine: EngineKind,
     /// Threads that run transactions [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -115,11 +115,11 @@ pub(crate) struct CommonArgs {
     iterations: Option<u64>,
     /// When a commit counts: on the disk, or at once; pipelined: at once, but its flush is asked for, and locks that are not
     /// released early are kept until then.
-    #[arg(long, default_value = "sync", value_parser = names::<Durability>(&["sync", "pipelined", "lazy"]))]
+    #[arg(long, default_value = "sync", value_parser = any_name::<Durability>())]
     pub(crate) durability: Durability,
     /// The isolation of the transactions.
     #[arg(long, default_value = "serializable",
-          value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
+          value_parser = any_name::<Isolation>())]
     pub(crate) isolation: Isolation,
     /// How transactions come to their locks: each when it is needed; all before they run, as the workload foresees them or,
     /// where it cannot, by a first run without effect; or all before they run, always by such a run. Partitioned: as planned,
@@ -127,8 +127,7 @@ pub(crate) struct CommonArgs {
     /// `--set execution_threads=2`); the threads of `--threads` draw transactions, give them away and wait for results.
     /// Partitioned-store: no locks, one latch for each partition, to measure against.
     #[arg(long, default_value = "dynamic",
-          value_parser = names::<Execution>(
-              &["dynamic", "planned", "reconnaissance", "partitioned", "partitioned-store"]))]
+          value_parser = any_name::<Execution>())]
     pub(crate) execution: Execution,
     /// Divide the keys among so many partitions, as the workload says (YCSB by the number of the record, TPC-C by the
     /// warehouse): each has a control thread of its own [default: by hash, among control_threads].
@@ -136,7 +135,7 @@ pub(crate) struct CommonArgs {
     partitions: Option<u16>,
     /// Who draws transactions, for `--execution partitioned`: the threads of `--threads`, or the engine's own that run them, as in
     /// the paper; then the others have nothing to do.
-    #[arg(long, value_name = "WHO", default_value = "clients", value_parser = names::<DrawnBy>(&["clients", "engine"]))]
+    #[arg(long, value_name = "WHO", default_value = "clients", value_parser = any_name::<DrawnBy>())]
     pub(crate) drawn_by: DrawnBy,
     /// Transactions that each of those who draw has under way, at most; for `--execution partitioned` [default: 32].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]

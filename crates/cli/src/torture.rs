@@ -25,7 +25,7 @@ use std::{
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use foreshore::Options;
-use foreshore_bench::{Execution, Mix, Scale, Tpcb, Tpcc, Workload};
+use foreshore_bench::{Execution, Mix, Named, Scale, Tpcb, Tpcc, Workload};
 use foreshore_env::{
     random::{self, Xorshift},
     time::Duration,

@@ -12,6 +12,7 @@ use super::{Durability, EngineOptions, Execution, Isolation};
 use crate::{
     BenchError,
     engine::{AbortCause, Attempts, EngineTxn, Failure, Order, Outcome, Stop, TableIndex, Visit},
+    named::Named,
 };
 
 /// Memory for a rival's cache if nothing else is said: what Foreshore's buffer pool has.

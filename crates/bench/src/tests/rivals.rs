@@ -14,8 +14,8 @@ use foreshore_env::{
 
 use super::{contract, transact, workloads};
 use crate::{
-    Attempts, Durability, Engine, EngineKind, EngineOptions, EngineTxn, Failure, Length, Order, Outcome,
-    RunOptions, Silent, Stop, TableIndex, Tpcb, Workload, engines, run,
+    Attempts, Durability, Engine, EngineKind, EngineOptions, EngineTxn, Failure, Length, Named, Order,
+    Outcome, RunOptions, Silent, Stop, TableIndex, Tpcb, Workload, engines, run,
 };
 
 const SHORT: Length =

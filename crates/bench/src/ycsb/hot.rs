@@ -3,6 +3,7 @@
 use super::YcsbOptions;
 use crate::{
     BenchError,
+    named::Named,
     random::{Distribution, Random},
 };
 
@@ -26,9 +27,11 @@ pub enum HotPosition {
     Random,
 }
 
-impl HotPosition {
-    /// The name by which it is chosen.
-    pub fn name(self) -> &'static str {
+impl Named for HotPosition {
+    const WHAT: &'static str = "position";
+    const ALL: &'static [HotPosition] = &[HotPosition::First, HotPosition::Last, HotPosition::Random];
+
+    fn name(self) -> &'static str {
         match self {
             HotPosition::First => "first",
             HotPosition::Last => "last",
@@ -41,10 +44,7 @@ impl std::str::FromStr for HotPosition {
     type Err = BenchError;
 
     fn from_str(name: &str) -> Result<HotPosition, BenchError> {
-        [HotPosition::First, HotPosition::Last, HotPosition::Random]
-            .into_iter()
-            .find(|position| position.name() == name)
-            .ok_or_else(|| BenchError::unknown("position", name, "first, last, random"))
+        HotPosition::named(name)
     }
 }
 

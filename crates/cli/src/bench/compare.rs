@@ -11,7 +11,7 @@ mod workloads;
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use foreshore_bench::{Durability, EngineKind, EngineOptions, engines};
+use foreshore_bench::{Durability, EngineKind, EngineOptions, Named, engines};
 use foreshore_env::{thread, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     COMMIT,
-    bench::{names, parse_measured, parse_seconds, parse_setting as parse_pair},
+    bench::{any_name, names, parse_measured, parse_seconds, parse_setting as parse_pair},
     directory::Directory,
     output::{CHECK_FAILED, CliError, TROUBLE, json_line, line, told},
 };
@@ -35,7 +35,7 @@ pub(super) struct CompareArgs {
           value_parser = Preset::parser())]
     workloads: Vec<Preset>,
     /// The engines; the ratios are those of the first one to each [default: foreshore and all rivals of this build].
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = names::<EngineKind>(&EngineKind::NAMES))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = any_name::<EngineKind>())]
     engines: Vec<EngineKind>,
     /// Numbers of threads, one after another.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 2, 8, 32, 128],

@@ -15,7 +15,7 @@ use foreshore_env::time::Duration;
 
 use crate::{
     bench::{
-        names, parse_measured, parse_seconds, parse_setting,
+        any_name, names, parse_measured, parse_seconds, parse_setting,
         progress::Progress,
         text::{write_failures, write_verdict, written},
     },
@@ -44,7 +44,7 @@ pub(crate) struct ComparisonArgs {
     durability: Durability,
     /// The isolation of the transactions.
     #[arg(long, default_value = "serializable",
-          value_parser = names::<Isolation>(&["serializable", "repeatable-read", "read-committed"]))]
+          value_parser = any_name::<Isolation>())]
     isolation: Isolation,
     /// An option of the engine for all of them, with its unit: `--set pool_bytes=1GiB`. May be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = parse_setting)]

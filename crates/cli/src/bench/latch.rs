@@ -7,13 +7,13 @@ use std::{
 
 use clap::Args;
 use foreshore_bench::{
-    BenchError, LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Subject, count_latch,
-    measure_latches,
+    BenchError, LatchMix, LatchOptions, LatchReport, LatchResult, MAX_LATCH_THREADS, Named, Subject,
+    count_latch, measure_latches,
 };
 use foreshore_env::time::Duration;
 
 use crate::{
-    bench::{names, parse_measured, rounds::RoundsArgs, text::written},
+    bench::{any_name, parse_measured, rounds::RoundsArgs, text::written},
     output::{CliError, judged, line},
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct LatchArgs {
     threads: Vec<usize>,
     /// What they do with it.
     #[arg(long, value_delimiter = ',', default_value = "read-only,write-only,mixed,contended",
-          value_parser = names::<LatchMix>(&["read-only", "write-only", "mixed", "contended"]))]
+          value_parser = any_name::<LatchMix>())]
     mix: Vec<LatchMix>,
     /// How long each combination is measured, all rounds together.
     #[arg(long, value_name = "S", default_value = SECONDS, value_parser = parse_measured)]

@@ -7,13 +7,14 @@ use std::{
 
 use clap::Args;
 use foreshore_bench::{
-    BenchError, LockMix, LockVariant, LocksOptions, LocksReport, LocksResult, count_locks, measure_locks,
+    BenchError, LockMix, LockVariant, LocksOptions, LocksReport, LocksResult, Named, count_locks,
+    measure_locks,
 };
 use foreshore_env::time::Duration;
 
 use crate::{
     bench::{
-        names, parse_measured,
+        any_name, parse_measured,
         rounds::RoundsArgs,
         text::{write_failures, write_verdict, written},
     },
@@ -39,7 +40,7 @@ pub(crate) struct LocksArgs {
     locks: Vec<usize>,
     /// Shared locks, exclusive ones, or every fifth exclusive.
     #[arg(long, value_delimiter = ',', default_value = "s,x,mixed",
-          value_parser = names::<LockMix>(&["s", "x", "mixed"]))]
+          value_parser = any_name::<LockMix>())]
     mix: Vec<LockMix>,
     /// Only keys that all threads use.
     #[arg(long, conflicts_with = "cold")]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use foreshore_bench::{BenchError, Distribution};
+use foreshore_bench::{BenchError, Distribution, Named};
 use foreshore_env::time::Duration;
 
 /// Parses one of a few names, and lists them in the help and in the error.
@@ -12,6 +12,14 @@ where
     T: FromStr<Err = BenchError> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+/// As [`names`], of all that there are.
+pub(crate) fn any_name<T>() -> impl TypedValueParser<Value = T>
+where
+    T: Named + FromStr<Err = BenchError> + Send + Sync,
+{
+    PossibleValuesParser::new(T::ALL.iter().map(|choice| choice.name())).try_map(|name| name.parse::<T>())
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {

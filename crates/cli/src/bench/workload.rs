@@ -8,7 +8,7 @@ use foreshore_bench::{
 
 use super::{
     CommonArgs, examples,
-    parse::{Touched, names, parse_distribution, parse_touched},
+    parse::{Touched, any_name, parse_distribution, parse_touched},
 };
 
 #[derive(Subcommand)]
@@ -38,7 +38,7 @@ pub(crate) struct TpccArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]
     items: u32,
     /// Which of the five transactions run.
-    #[arg(long, default_value = "full", value_parser = names::<Mix>(&["full", "neworder-payment", "neworder", "payment"]))]
+    #[arg(long, default_value = "full", value_parser = any_name::<Mix>())]
     mix: Mix,
     /// Each thread stays at one warehouse instead of drawing one for each transaction.
     #[arg(long)]
@@ -96,7 +96,7 @@ pub(crate) struct YcsbArgs {
     hot_operations: Option<u32>,
     /// When a transaction comes to these.
     #[arg(long, value_name = "WHEN", requires = "hot_operations", default_value = "first",
-          value_parser = names::<HotPosition>(&["first", "last", "random"]))]
+          value_parser = any_name::<HotPosition>())]
     hot_position: HotPosition,
     /// From how many of the partitions (`--partitions`) a transaction takes its records, in turn: a number, or random, which is
     /// as it comes.

@@ -7,7 +7,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use foreshore_bench::{BenchError, Engine, Execution, Silent, Workload, engines::ForeshoreEngine};
+use foreshore_bench::{BenchError, Engine, Execution, Named, Silent, Workload, engines::ForeshoreEngine};
 use foreshore_env::{
     random::Xorshift,
     thread,

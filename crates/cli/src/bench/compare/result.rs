@@ -135,6 +135,8 @@ pub(super) fn of(
 
 #[cfg(test)]
 pub(super) mod tests {
+    use foreshore_bench::Named;
+
     use super::*;
 
     fn round(commits_per_s: f64, max_us: f64) -> Round {
