@@ -85,40 +85,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     if !geometry.is_start(geometry.next_start(from.0)) || !(from.0.is_multiple_of(8)) {
         return Err(missing(from, "no record can start there"));
     }
-    let mut live = VecDeque::new();
-    // Whoever made their successors died before it could say so, or its version did not.
-    let mut unnoted: Vec<Segment> = Vec::new();
-    let mut rest = segments[first..].iter().peekable();
-    loop {
-        let Some((base, path)) = rest.next() else { return Err(gone(directory, scan.position)) };
-        if read_geometry(&*disk, path, log_id, *base)?.segment_bytes() != geometry.segment_bytes() {
-            return Err(StorageError::corrupt_file(path, "its segment size is not that of the log"));
-        }
-        let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
-        live.push_back(Segment { base: *base, file, path: path.clone() });
-        let segment = &live[live.len() - 1];
-        scan.load(segment)?;
-        let complete = scan.run(segment.base);
-        let followed = segment::has_note(&scan.bytes, log_id, segment.base);
-        if complete {
-            match rest.peek() {
-                Some((next, _)) if *next == scan.position => {
-                    if !followed {
-                        unnoted.push(segment.clone());
-                    }
-                    continue;
-                }
-                None if !followed => {}
-                _ => return Err(gone(directory, scan.position)),
-            }
-        } else {
-            scan.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base), followed)?;
-        }
-        scan.write_again(segment)?;
-        scan.cut(segment)?;
-        segment.file.sync().map_err(StorageError::io("sync", path))?;
-        break;
-    }
+    let Walked { live, unnoted } = scan.walk(&*disk, directory, log_id, &segments[first..])?;
     // Whoever gave the last one its name may have died before that was durable.
     disk.sync_directory(directory).map_err(StorageError::io("sync", directory))?;
     unnoted.iter().try_for_each(|segment| segment.note_successor(log_id))?;
@@ -131,6 +98,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path, log_id: u64, from: Lsn
     let store = Store::new(disk, directory, log_id, geometry, live, spares);
     store.recycle(segments[..first].iter().map(|(_, path)| path.clone()).collect())?;
     Ok(Found { store, geometry, last, end, sealed })
+}
+
+/// The segments of the log from the place on where it is read.
+struct Walked {
+    /// All of them, the oldest first.
+    live: VecDeque<Segment>,
+    /// Those that another one follows and that have no note of it (WAL-14). Whoever made their successors died before it could say so, or
+    /// its version did not.
+    unnoted: Vec<Segment>,
 }
 
 /// Removes spares that were being made when the power failed, or the disk was full: they have no space of their own. So goes what is no
@@ -206,6 +182,53 @@ struct Scan {
 }
 
 impl Scan {
+    /// Goes along the segments to the end of the log, and makes the last of them fit for appending.
+    fn walk(
+        &mut self,
+        disk: &dyn Disk,
+        directory: &Path,
+        log_id: u64,
+        segments: &[(u64, PathBuf)],
+    ) -> Result<Walked> {
+        let mut walked = Walked { live: VecDeque::new(), unnoted: Vec::new() };
+        let mut rest = segments.iter().peekable();
+        while let Some((base, path)) = rest.next() {
+            let segment = self.open(disk, log_id, *base, path)?;
+            walked.live.push_back(segment.clone());
+            self.load(&segment)?;
+            let complete = self.run(segment.base);
+            let followed = segment::has_note(&self.bytes, log_id, segment.base);
+            if complete {
+                match rest.peek() {
+                    Some((next, _)) if *next == self.position => {
+                        if !followed {
+                            walked.unnoted.push(segment);
+                        }
+                        continue;
+                    }
+                    None if !followed => {}
+                    _ => return Err(gone(directory, self.position)),
+                }
+            } else {
+                self.check_for_damage(segment.base, rest.peek().map(|(base, _)| *base), followed)?;
+            }
+            self.write_again(&segment)?;
+            self.cut(&segment)?;
+            segment.file.sync().map_err(StorageError::io("sync", path))?;
+            return Ok(walked);
+        }
+        Err(gone(directory, self.position))
+    }
+
+    /// Opens a segment, which must be as large as the others.
+    fn open(&self, disk: &dyn Disk, log_id: u64, base: u64, path: &Path) -> Result<Segment> {
+        if read_geometry(disk, path, log_id, base)?.segment_bytes() != self.geometry.segment_bytes() {
+            return Err(StorageError::corrupt_file(path, "its segment size is not that of the log"));
+        }
+        let file = disk.open(path, OpenMode::ReadWrite).map_err(StorageError::io("open", path))?;
+        Ok(Segment { base, file, path: path.to_owned() })
+    }
+
     /// Reads a segment.
     fn load(&mut self, segment: &Segment) -> Result<()> {
         let bytes = self.geometry.segment_bytes() as usize;
