@@ -100,32 +100,9 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
     let mut lines = Lines::Unknown;
     let mut ends = Ends::default();
     let mut tables = 0;
-    let mut text = Vec::new();
+    let mut buffer = Vec::new();
     for line in 1.. {
-        text.clear();
-        let length = (&mut input).take(LONGEST_LINE + 1).read_until(b'\n', &mut text);
-        let length = length.map_err(CliError::io("read the input"))? as u64;
-        if length == 0 {
-            return match lines {
-                Lines::Unknown => {
-                    Err(CliError::usage("the input is empty", "give it an object in each line"))
-                }
-                // As empty as what was dumped.
-                Lines::NoTables => {
-                    sink.database()?;
-                    Ok(())
-                }
-                Lines::Dump { .. } | Lines::Objects { .. } => ends.finish(),
-            };
-        }
-        if length > LONGEST_LINE {
-            return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));
-        }
-        let text = match text.strip_prefix(BYTE_ORDER_MARK) {
-            Some(rest) if line == 1 => rest,
-            _ => &text[..],
-        };
-        let text = text.trim_ascii();
+        let Some(text) = read_line(&mut input, line, &mut buffer)? else { break };
         if text.is_empty() {
             continue;
         }
@@ -139,17 +116,11 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         }
         // The user's own objects have a key.
         let is_own = columns.key.is_some();
-        if let Some(Header { table, key_type, value_type, ends: promised }) = header.filter(|_| !is_own) {
+        if let Some(header) = header.filter(|_| !is_own) {
             columns.check_silent()?;
-            ends.begin(line, &table, promised)?;
+            ends.begin(line, &header.table, header.ends)?;
             tables += 1;
-            if tables > 1 && columns.table.is_some() {
-                let hint = "leave out --table, or dump one table";
-                return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
-            }
-            sink.begin_table(columns.table.as_deref().unwrap_or(&table), &key_type, &value_type)?;
-            lines =
-                Lines::Dump { keys: Kind::of(&key_type), values: Kind::of(&value_type), older: !promised };
+            lines = begin_dumped_table(&header, tables, columns, sink)?;
             continue;
         }
         if !is_own && has_no_tables(&object) {
@@ -178,7 +149,53 @@ fn read_jsonl(mut input: impl BufRead, columns: &Columns, sink: &mut Sink<'_>) -
         .map_err(|complaint| at_line(line, complaint))?;
         sink.entry(line, key, value)?;
     }
-    Ok(())
+    match lines {
+        Lines::Unknown => Err(CliError::usage("the input is empty", "give it an object in each line")),
+        // As empty as what was dumped.
+        Lines::NoTables => {
+            sink.database()?;
+            Ok(())
+        }
+        Lines::Dump { .. } | Lines::Objects { .. } => ends.finish(),
+    }
+}
+
+/// Reads the line of this number, from 1 on, into `buffer`, and gives it without the space around it; `None` at the end of the input.
+fn read_line<'b>(
+    input: &mut impl BufRead,
+    line: u64,
+    buffer: &'b mut Vec<u8>,
+) -> Result<Option<&'b [u8]>, CliError> {
+    buffer.clear();
+    let length = input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', buffer);
+    let length = length.map_err(CliError::io("read the input"))? as u64;
+    if length == 0 {
+        return Ok(None);
+    }
+    if length > LONGEST_LINE {
+        return Err(at_line(line, format_args!("longer than {LONGEST_LINE} bytes")));
+    }
+    let text = match buffer.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) if line == 1 => rest,
+        _ => &buffer[..],
+    };
+    Ok(Some(text.trim_ascii()))
+}
+
+/// Begins a table of a dump, of so many with it, and says what its lines are.
+fn begin_dumped_table(
+    header: &Header,
+    tables: u64,
+    columns: &Columns,
+    sink: &mut Sink<'_>,
+) -> Result<Lines, CliError> {
+    let Header { table, key_type, value_type, ends } = header;
+    if tables > 1 && columns.table.is_some() {
+        let hint = "leave out --table, or dump one table";
+        return Err(CliError::usage("the dump holds several tables, which cannot all be one", hint));
+    }
+    sink.begin_table(columns.table.as_deref().unwrap_or(table), key_type, value_type)?;
+    Ok(Lines::Dump { keys: Kind::of(key_type), values: Kind::of(value_type), older: !ends })
 }
 
 /// The line that begins a table in a dump.
