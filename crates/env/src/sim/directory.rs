@@ -20,6 +20,7 @@ mod pipeline;
 mod place;
 mod table;
 mod times;
+mod transfer;
 mod watch;
 
 use std::{collections::BTreeMap, panic::Location};
@@ -32,7 +33,7 @@ use overlap::{Overlap, Prefetches};
 use pipeline::Pipeline;
 use place::PlaceKinds;
 pub(super) use table::LineNumber;
-use table::{LINE_SHIFT, NO_HOME, NOBODY, Table};
+use table::{LINE_SHIFT, NOBODY, Table};
 use times::Times;
 
 use super::{
@@ -56,9 +57,6 @@ pub(super) struct Counts {
 
 /// Bytes of a line.
 const LINE: u64 = 1 << LINE_SHIFT;
-/// What of the way from memory is left for a line that follows the one that the core accessed last: it has been fetched ahead.
-/// One part of so many; what remains is the bandwidth of one core, some 15 GB/s.
-const FETCHED_AHEAD: u64 = 4;
 
 /// How an access comes to its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,97 +293,5 @@ impl Directory {
             Touch::Load => self.times.occupancy[distance],
             Touch::Store | Touch::Change => self.times.own[distance],
         }
-    }
-
-    /// Moves a line to a core, which does not have it as it needs it. Gives what that takes.
-    fn transfer(
-        &mut self,
-        number: LineNumber,
-        core: usize,
-        now: u64,
-        touch: Touch,
-        arrival: Arrival,
-        at: &'static Location<'static>,
-    ) -> u64 {
-        let socket = usize::from(self.sockets[core]);
-        if self.table.lines[number].home == NO_HOME {
-            let prepared = self.table.prepared_page(number).map(|page| page % self.last_caches.len());
-            self.table.lines[number].home = prepared.unwrap_or(socket) as u8;
-        }
-        if let Arrival::Now { last, .. } = arrival
-            && self.is_gone(number, last)
-        {
-            self.lose(number);
-        }
-        let (owner, sharers) = (self.table.lines[number].owner, self.table.lines[number].sharers);
-        let (distance, from_memory) = if owner != NOBODY {
-            (self.distance(core, usize::from(owner)), false)
-        } else if sharers == 0 {
-            (self.profile.socket_distance(socket, usize::from(self.table.lines[number].home)), true)
-        } else {
-            (self.reach(number, core, touch), false)
-        };
-        let mut is_cached = false;
-        let latency = match touch {
-            _ if from_memory => {
-                let latency;
-                (latency, is_cached) = self.beyond(number, socket, distance, arrival);
-                if matches!(arrival, Arrival::Now { ahead: true, .. }) {
-                    latency / FETCHED_AHEAD
-                } else {
-                    latency
-                }
-            }
-            Touch::Load if owner != NOBODY => self.times.load_modified[distance],
-            Touch::Load => self.times.load_shared[distance],
-            Touch::Store | Touch::Change => {
-                let others = u64::from(sharers) - u64::from(self.table.shares(number, core));
-                self.times.own[distance] + self.times.invalidate_each * others.saturating_sub(1)
-            }
-        };
-        let latency = match arrival {
-            Arrival::Booked { waited } => {
-                let left = self.left(latency, waited);
-                self.about(left)
-            }
-            Arrival::Now { early, .. } => self.about(latency).saturating_sub(early),
-        };
-        // Of shared copies many cores can load at nearly the same time; what comes from memory, when it has come.
-        let busy = match touch {
-            Touch::Load if owner == NOBODY && !from_memory => self.times.occupancy[distance],
-            _ => latency,
-        };
-        match (from_memory, distance < 2) {
-            (true, _) if is_cached => self.counts.cached += 1,
-            (true, _) => self.counts.cold += 1,
-            (false, true) => self.counts.near += 1,
-            (false, false) => self.counts.far += 1,
-        }
-        self.table.moved(number, at);
-        let line = &mut self.table.lines[number];
-        if matches!(arrival, Arrival::Now { .. }) {
-            line.busy_until = now + busy;
-            line.last = core as u16;
-        }
-        if owner != NOBODY {
-            // Who stores is seen at once, so nobody may look who has not waited for the line: the owner keeps it for others alone.
-            let kept = if touch == Touch::Store { 0 } else { self.profile.retention_percent };
-            line.keeper = owner;
-            line.kept_until = now + latency * kept / 100;
-        }
-        let migrates = self.profile.migrates && line.changed;
-        line.changed = touch != Touch::Load;
-        if touch == Touch::Load && !from_memory && !migrates {
-            line.owner = NOBODY;
-        } else {
-            // Who loads what nobody has, or what its owner has changed where lines migrate, may change it, too, and need not ask.
-            line.owner = core as u16;
-            if line.watched && (touch != Touch::Load || !from_memory) {
-                self.moved.push(number);
-            }
-            self.table.forget_sharers(number);
-        }
-        self.table.share(number, core, socket);
-        latency
     }
 }
