@@ -3,7 +3,7 @@
 use crate::BenchError;
 
 /// One of a few values, each of which has a name by which it is chosen, on the command line for instance.
-pub trait Named: Copy + Sized + 'static {
+pub trait Named: Copy + 'static {
     /// What is chosen, as errors call it.
     const WHAT: &'static str;
     /// All of them, in the order in which errors and the help list them.

@@ -75,10 +75,7 @@ impl LockOwner {
         txn: TxnId,
         mut state: Box<OwnerState>,
     ) -> LockOwner {
-        debug_assert!(
-            state.held.len() == 0 && state.intents.is_empty(),
-            "the last owner has released everything"
-        );
+        debug_assert!(state.held.len() == 0 && state.intents.is_empty(), "the last owner left locks");
         state.max_tag = Lsn::ZERO;
         (state.released, state.waited) = (false, false);
         LockOwner { manager, slot, txn, state: Some(state), asked: None }
