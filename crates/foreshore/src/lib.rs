@@ -199,15 +199,15 @@ pub use foreshore_orthrus::{PartitionStats, Role as PartitionRole, ThreadStats a
 pub use foreshore_txn::{
     BackupProgress, BackupReport, DeadlockEdge, DeadlockPolicy, DeadlockReport, DigestKind, Direction,
     Durability, EarlyLockRelease, FreeSpaceKind as FreeSpace, Holder, IntentLockKind, IntentMode, Isolation,
-    KeyRangeModes, LatchMode, LockMode, LogFullPolicy, LogInsert, Mode, PreparedTransaction, ReadMode,
-    RecoveryPhase, RecoveryProgress, TransitKind as Transit, TranslationKind as Translation, VictimPolicy,
-    VictimReason,
+    KeyRangeModes, LatchMode, LockMode, LockTableKind as LockTable, LogFullPolicy, LogInsert, Mode,
+    PreparedTransaction, ReadMode, RecoveryPhase, RecoveryProgress, TransitKind as Transit,
+    TranslationKind as Translation, VictimPolicy, VictimReason,
 };
 
 pub use crate::{
     database::{Database, builder::Builder},
     error::{Error, RefusedLock, Result, Victim},
-    options::{LockTable, Options},
+    options::Options,
     pipeline::{CommitTicket, Pipeline},
     plan::{Execution, Plan},
     range::{Cursor, Range, Reads},

@@ -4,7 +4,6 @@ mod check;
 mod choices;
 mod defaults;
 mod engine;
-mod lock_table;
 mod units;
 
 use choices::Choice;
@@ -14,12 +13,10 @@ use foreshore_txn::{
 };
 
 use crate::{
-    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, ReadMode, Transit,
-    Translation,
+    Durability, Execution, FreeSpace, Isolation, LatchMode, LockTable, LogFullPolicy, LogInsert, ReadMode,
+    Transit, Translation,
     error::{Error, Result},
 };
-
-pub use lock_table::LockTable;
 
 /// How a database is opened. Each opening may choose anew.
 ///

@@ -9,18 +9,19 @@ use crate::partitioner::Partitioner;
 /// Locks that every transaction is sure of, whatever the others hold: its slot's own segment of requests.
 pub(crate) const OWN_REQUESTS: usize = 256;
 
-/// Which lock table runs.
+/// The implementations of the lock table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockTableKind {
-    /// A latch for each bucket, held for the list operation only.
+    /// A latch for each bucket, held for the list operation only. A request that is alone in its bucket, or shares as all
+    /// of them do, comes and goes without it.
     #[default]
     Latched,
-    /// The baseline: the same queues under one mutex.
+    /// A baseline to measure against: the queues of `Latched` under one mutex.
     GlobalMutex,
-    /// Another: the same, behind one queue of spinning threads (MCS).
+    /// A baseline: the queues of `Latched` behind one queue of spinning threads (MCS).
     GlobalMcs,
-    /// A latch for each bucket, which everybody takes, sharers and who is alone too: what `Latched` would be without LOCK-16.
+    /// A baseline: `Latched`, but that every request takes the latch of its bucket, also where it is alone or all share.
     AlwaysLatched,
     /// Jung et al. 2013: requests come and go beside the latch, which is for those who wait and for conversions; they are
     /// recycled in bulk. A thread of the lock manager keeps some ready.

@@ -2,10 +2,9 @@
 
 use foreshore_txn::{
     DeadlockPolicy, DigestKind, EarlyLockRelease, FreeSpaceKind, IntentLockKind, KeyRangeModes, LatchMode,
-    LogFullPolicy, LogInsert, ReadMode, TransitKind, TranslationKind, VictimPolicy,
+    LockTableKind, LogFullPolicy, LogInsert, ReadMode, TransitKind, TranslationKind, VictimPolicy,
 };
 
-use super::LockTable;
 use crate::Execution;
 
 /// A type all of whose values have names.
@@ -90,13 +89,13 @@ impl Choice for TranslationKind {
     ];
 }
 
-impl Choice for LockTable {
-    const NAMED: &'static [(&'static str, LockTable)] = &[
-        ("latched", LockTable::Latched),
-        ("staged", LockTable::Staged),
-        ("global_mutex", LockTable::GlobalMutex),
-        ("global_mcs", LockTable::GlobalMcs),
-        ("always_latched", LockTable::AlwaysLatched),
+impl Choice for LockTableKind {
+    const NAMED: &'static [(&'static str, LockTableKind)] = &[
+        ("latched", LockTableKind::Latched),
+        ("staged", LockTableKind::Staged),
+        ("global_mutex", LockTableKind::GlobalMutex),
+        ("global_mcs", LockTableKind::GlobalMcs),
+        ("always_latched", LockTableKind::AlwaysLatched),
     ];
 }
 

@@ -6,10 +6,10 @@ use foreshore_txn::{
     VictimPolicy,
 };
 
-use super::{LockTable, Options};
+use super::Options;
 use crate::{
-    Durability, Execution, FreeSpace, Isolation, LatchMode, LogFullPolicy, LogInsert, ReadMode, Transit,
-    Translation,
+    Durability, Execution, FreeSpace, Isolation, LatchMode, LockTable, LogFullPolicy, LogInsert, ReadMode,
+    Transit, Translation,
 };
 
 impl Default for Options {

@@ -64,7 +64,7 @@ impl Options {
                 keep_notes: self.lock_notes,
                 max_locks_per_transaction: self.max_locks_per_transaction,
                 max_locks: self.max_locks,
-                table: self.lock_table.into(),
+                table: self.lock_table,
                 key_ranges: self.key_range_modes,
                 intents: self.intent_locks,
                 deadlock: self.deadlock_policy,
