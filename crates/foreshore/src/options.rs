@@ -4,9 +4,9 @@ mod check;
 mod choices;
 mod defaults;
 mod engine;
+mod names;
 mod units;
 
-use choices::Choice;
 use foreshore_env::time::Duration;
 use foreshore_txn::{
     DeadlockPolicy, DigestKind, EarlyLockRelease, IntentLockKind, KeyRangeModes, VictimPolicy,
@@ -14,8 +14,7 @@ use foreshore_txn::{
 
 use crate::{
     Durability, Execution, FreeSpace, Isolation, LatchMode, LockTable, LogFullPolicy, LogInsert, ReadMode,
-    Transit, Translation,
-    error::{Error, Result},
+    Transit, Translation, error::Error,
 };
 
 /// How a database is opened. Each opening may choose anew.
@@ -179,216 +178,6 @@ pub struct Options {
     /// Most records in a node of a tree; small in tests, so that trees split and merge all the time.
     #[doc(hidden)]
     pub node_capacity: usize,
-}
-
-impl Options {
-    /// The names that [`Options::set`] knows: those of the fields.
-    pub const NAMES: &'static [&'static str] = &[
-        "create",
-        "read_only",
-        "pool_bytes",
-        "translation",
-        "transit",
-        "free_space",
-        "read_ahead",
-        "cleaners",
-        "latch_mode",
-        "log_bytes",
-        "log_segment_bytes",
-        "log_buffer_bytes",
-        "log_insert",
-        "log_past_cache",
-        "log_full",
-        "flush_interval",
-        "checkpoint_bytes",
-        "recovery_target",
-        "early_lock_release",
-        "pipeline_length",
-        "victim_policy",
-        "log_latency",
-        "lock_table",
-        "key_range_modes",
-        "intent_locks",
-        "deadlock_policy",
-        "deadlock_digests",
-        "deadlock_confirmation",
-        "deadlock_timeout",
-        "admission_control",
-        "lock_timeout",
-        "lock_notes",
-        "lock_buckets",
-        "escalation_locks",
-        "escalation_bytes",
-        "max_locks_per_transaction",
-        "max_locks",
-        "durability",
-        "isolation",
-        "read_mode",
-        "execution",
-        "control_threads",
-        "execution_threads",
-        "automatic_threads",
-        "execution_window",
-        "ring_capacity",
-        "pin_threads",
-    ];
-
-    /// Sets an option by its name, from text: `16MiB`, `100ms`, `true`, `global_mutex`.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        fn parsed<T>(name: &str, value: &str, parsed: Option<T>, expected: &str) -> Result<T> {
-            parsed.ok_or_else(|| invalid(name, value, expected))
-        }
-        let bytes = || parsed(name, value, units::bytes(value), "a number of bytes, such as 4096 or 16MiB");
-        let size = || {
-            let expected = "a number of bytes that this machine can address";
-            parsed(name, value, usize::try_from(bytes()?).ok(), expected)
-        };
-        let flag = || parsed(name, value, units::flag(value), "true or false");
-        let time =
-            || parsed(name, value, units::duration(value), "a time with its unit, such as 100ms or 1s");
-        let some_time = || parsed(name, value, Some(time()?).filter(|time| !time.is_zero()), "more than 0");
-        let count = || parsed(name, value, value.replace('_', "").parse::<usize>().ok(), "a whole number");
-        match name {
-            "create" => self.create = flag()?,
-            "read_only" => self.read_only = flag()?,
-            "pool_bytes" => self.pool_bytes = size()?,
-            "translation" => self.translation = choice(name, value)?,
-            "transit" => self.transit = choice(name, value)?,
-            "free_space" => self.free_space = choice(name, value)?,
-            "read_ahead" => self.read_ahead = count()?,
-            "cleaners" => self.cleaners = count()?,
-            "latch_mode" => self.latch_mode = choice(name, value)?,
-            "log_bytes" => self.log_bytes = bytes()?,
-            "log_segment_bytes" => self.log_segment_bytes = bytes()?,
-            "log_buffer_bytes" => self.log_buffer_bytes = size()?,
-            "log_insert" => self.log_insert = choice(name, value)?,
-            "log_past_cache" => self.log_past_cache = flag()?,
-            "log_full" => self.log_full = choice(name, value)?,
-            "flush_interval" => self.flush_interval = some_time()?,
-            "checkpoint_bytes" => self.checkpoint_bytes = bytes()?,
-            "recovery_target" => self.recovery_target = time()?,
-            "early_lock_release" => self.early_lock_release = choice(name, value)?,
-            "pipeline_length" => {
-                self.pipeline_length = parsed(name, value, u32::try_from(count()?).ok(), "1 to 100000")?;
-            }
-            "victim_policy" => self.victim_policy = choice(name, value)?,
-            "log_latency" => self.log_latency = time()?,
-            "lock_table" => self.lock_table = choice(name, value)?,
-            "key_range_modes" => self.key_range_modes = choice(name, value)?,
-            "intent_locks" => self.intent_locks = choice(name, value)?,
-            "deadlock_policy" => self.deadlock_policy = choice(name, value)?,
-            "deadlock_digests" => self.deadlock_digests = choice(name, value)?,
-            "deadlock_confirmation" => self.deadlock_confirmation = flag()?,
-            "deadlock_timeout" => self.deadlock_timeout = some_time()?,
-            "admission_control" => self.admission_control = flag()?,
-            "lock_timeout" => self.lock_timeout = time()?,
-            "lock_notes" => self.lock_notes = flag()?,
-            "lock_buckets" => self.lock_buckets = count()?,
-            "escalation_locks" => self.escalation_locks = count()?,
-            "escalation_bytes" => self.escalation_bytes = size()?,
-            "max_locks_per_transaction" => self.max_locks_per_transaction = count()?,
-            "max_locks" => self.max_locks = count()?,
-            "durability" => {
-                self.durability = match value {
-                    "sync" => Durability::Sync,
-                    "pipelined" => Durability::Pipelined,
-                    "lazy" => Durability::Lazy,
-                    _ => return Err(invalid(name, value, "sync, pipelined or lazy")),
-                }
-            }
-            "isolation" => {
-                self.isolation = match value {
-                    "serializable" => Isolation::Serializable,
-                    "repeatable_read" => Isolation::RepeatableRead,
-                    "read_committed" => Isolation::ReadCommitted,
-                    _ => {
-                        return Err(invalid(name, value, "serializable, repeatable_read or read_committed"));
-                    }
-                }
-            }
-            "read_mode" => self.read_mode = choice(name, value)?,
-            "execution" => self.execution = choice(name, value)?,
-            "control_threads" => self.control_threads = count()?,
-            "execution_threads" => self.execution_threads = count()?,
-            "automatic_threads" => self.automatic_threads = flag()?,
-            "execution_window" => self.execution_window = count()?,
-            "ring_capacity" => self.ring_capacity = count()?,
-            "pin_threads" => self.pin_threads = flag()?,
-            _ => {
-                return Err(Error::UnknownOption { name: name.to_owned(), known: Options::NAMES.join(", ") });
-            }
-        }
-        Ok(())
-    }
-
-    /// The value of an option by its name, as [`Options::set`] reads it; `None` when there is no such option.
-    pub fn get(&self, name: &str) -> Option<String> {
-        Some(match name {
-            "create" => self.create.to_string(),
-            "read_only" => self.read_only.to_string(),
-            "pool_bytes" => units::format_bytes(self.pool_bytes as u64),
-            "translation" => self.translation.name(),
-            "transit" => self.transit.name(),
-            "free_space" => self.free_space.name(),
-            "read_ahead" => self.read_ahead.to_string(),
-            "cleaners" => self.cleaners.to_string(),
-            "latch_mode" => self.latch_mode.name(),
-            "log_bytes" => units::format_bytes(self.log_bytes),
-            "log_segment_bytes" => units::format_bytes(self.log_segment_bytes),
-            "log_buffer_bytes" => units::format_bytes(self.log_buffer_bytes as u64),
-            "log_insert" => self.log_insert.name(),
-            "log_past_cache" => self.log_past_cache.to_string(),
-            "log_full" => self.log_full.name(),
-            "flush_interval" => units::format_duration(self.flush_interval),
-            "checkpoint_bytes" => units::format_bytes(self.checkpoint_bytes),
-            "recovery_target" => units::format_duration(self.recovery_target),
-            "early_lock_release" => self.early_lock_release.name(),
-            "pipeline_length" => self.pipeline_length.to_string(),
-            "victim_policy" => self.victim_policy.name(),
-            "log_latency" => units::format_duration(self.log_latency),
-            "lock_table" => self.lock_table.name(),
-            "key_range_modes" => self.key_range_modes.name(),
-            "intent_locks" => self.intent_locks.name(),
-            "deadlock_policy" => self.deadlock_policy.name(),
-            "deadlock_digests" => self.deadlock_digests.name(),
-            "deadlock_confirmation" => self.deadlock_confirmation.to_string(),
-            "deadlock_timeout" => units::format_duration(self.deadlock_timeout),
-            "admission_control" => self.admission_control.to_string(),
-            "lock_timeout" => units::format_duration(self.lock_timeout),
-            "lock_notes" => self.lock_notes.to_string(),
-            "lock_buckets" => self.lock_buckets.to_string(),
-            "escalation_locks" => self.escalation_locks.to_string(),
-            "escalation_bytes" => units::format_bytes(self.escalation_bytes as u64),
-            "max_locks_per_transaction" => self.max_locks_per_transaction.to_string(),
-            "max_locks" => self.max_locks.to_string(),
-            "durability" => match self.durability {
-                Durability::Sync => "sync",
-                Durability::Pipelined => "pipelined",
-                Durability::Lazy => "lazy",
-            }
-            .to_owned(),
-            "isolation" => match self.isolation {
-                Isolation::Serializable => "serializable",
-                Isolation::RepeatableRead => "repeatable_read",
-                Isolation::ReadCommitted => "read_committed",
-            }
-            .to_owned(),
-            "read_mode" => self.read_mode.name(),
-            "execution" => self.execution.name(),
-            "control_threads" => self.control_threads.to_string(),
-            "execution_threads" => self.execution_threads.to_string(),
-            "automatic_threads" => self.automatic_threads.to_string(),
-            "execution_window" => self.execution_window.to_string(),
-            "ring_capacity" => self.ring_capacity.to_string(),
-            "pin_threads" => self.pin_threads.to_string(),
-            _ => return None,
-        })
-    }
-}
-
-/// The value of that name.
-fn choice<C: Choice>(name: &str, value: &str) -> Result<C> {
-    C::named(value).ok_or_else(|| invalid(name, value, &C::names()))
 }
 
 fn invalid(name: &str, value: &str, expected: &str) -> Error {

@@ -5,7 +5,7 @@ use foreshore_txn::{
     LockTableKind, LogFullPolicy, LogInsert, ReadMode, TransitKind, TranslationKind, VictimPolicy,
 };
 
-use crate::Execution;
+use crate::{Durability, Execution, Isolation};
 
 /// A type all of whose values have names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -162,6 +162,19 @@ impl Choice for IntentLockKind {
     ];
 }
 
+impl Choice for Durability {
+    const NAMED: &'static [(&'static str, Durability)] =
+        &[("sync", Durability::Sync), ("pipelined", Durability::Pipelined), ("lazy", Durability::Lazy)];
+}
+
+impl Choice for Isolation {
+    const NAMED: &'static [(&'static str, Isolation)] = &[
+        ("serializable", Isolation::Serializable),
+        ("repeatable_read", Isolation::RepeatableRead),
+        ("read_committed", Isolation::ReadCommitted),
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +191,13 @@ mod tests {
         for mode in ReadMode::ALL {
             assert_eq!(ReadMode::named(&mode.name()), Some(mode));
         }
+        for durability in [Durability::Sync, Durability::Pipelined, Durability::Lazy] {
+            assert_eq!(Durability::named(&durability.name()), Some(durability));
+        }
+        for isolation in [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted] {
+            assert_eq!(Isolation::named(&isolation.name()), Some(isolation));
+        }
         assert_eq!(DigestKind::names(), "exact or bloom");
+        assert_eq!(Durability::names(), "sync, pipelined or lazy");
     }
 }
