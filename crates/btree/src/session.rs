@@ -214,11 +214,6 @@ impl NoLocks {
     pub fn new(txn: TxnId) -> NoLocks {
         NoLocks { chain: TxnChain::new(txn) }
     }
-
-    /// A session that continues a chain.
-    pub fn with_chain(chain: TxnChain) -> NoLocks {
-        NoLocks { chain }
-    }
 }
 
 impl Session for NoLocks {

@@ -44,7 +44,6 @@ impl Owner {
 }
 
 /// The number of this process; always 1 in a model or a simulation, which have no other.
-#[allow(clippy::disallowed_methods)]
 fn id() -> u32 {
     if cfg!(any(foreshore_loom, foreshore_sim)) { 1 } else { std::process::id() }
 }

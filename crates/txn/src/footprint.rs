@@ -200,11 +200,6 @@ impl Footprint {
     pub fn key_count(&self) -> usize {
         self.keys.len()
     }
-
-    /// How many tables it has.
-    pub fn table_count(&self) -> usize {
-        self.tables.len()
-    }
 }
 
 #[cfg(test)]

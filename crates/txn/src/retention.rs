@@ -45,13 +45,6 @@ pub enum LogHolder {
     Backup,
 }
 
-impl LogHolder {
-    /// Whether it is a backup.
-    pub fn is_backup(&self) -> bool {
-        matches!(self, LogHolder::Backup)
-    }
-}
-
 impl Core {
     /// Who holds the log. Stops nobody: those who begin or end meanwhile may be there or not.
     pub(crate) fn log_retention(&self) -> LogRetention {

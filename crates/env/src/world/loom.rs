@@ -1,5 +1,5 @@
 //! The world of loom: every interleaving of a small model, and every value that weak memory allows a load to see.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_types)]
 
 /// Shared-memory synchronization.
 pub mod sync {

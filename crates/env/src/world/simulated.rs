@@ -1,5 +1,5 @@
 //! The simulated world: every name of the real one, on the machine of [`crate::sim`].
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_types)]
 
 /// Shared-memory synchronization.
 pub mod sync {

@@ -184,7 +184,7 @@ impl<'a> SlottedMut<'a> {
 
     /// Sets a record's flags.
     #[inline]
-    pub fn set_flags(&mut self, slot: SlotIndex, flags: RecordFlags) {
+    fn set_flags(&mut self, slot: SlotIndex, flags: RecordFlags) {
         let view = self.view();
         if slot.0 < view.slot_count() {
             self.words.set_u64(slot_offset(usize::from(slot.0)), view.slot(slot).with_flags(flags).0);

@@ -15,7 +15,7 @@ use foreshore_env::{
     thread,
 };
 use foreshore_testkit::{CrashMode, FaultyDisk};
-use foreshore_txn::{Durability, Engine, EngineOptions, TableInfo, TxnError};
+use foreshore_txn::{Durability, Engine, EngineOptions, LogHolder, TableInfo, TxnError};
 
 use crate::{
     assert_sound, begin, directory, get, matrix::modes, open, open_with, probe::Probe, put, read_all, tiny,
@@ -323,7 +323,9 @@ fn a_backup_that_keeps_too_much_of_the_log_ends() {
     let mut first = true;
     let result = engine.backup(target(), &mut |_| {
         if std::mem::take(&mut first) {
-            assert!(engine.log_retention().holders.iter().any(|hold| hold.holder.is_backup()));
+            assert!(
+                engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup))
+            );
             for number in 0..3000_u64 {
                 put(&engine, &table, &number.to_be_bytes(), &[7; 900]);
             }
@@ -335,7 +337,7 @@ fn a_backup_that_keeps_too_much_of_the_log_ends() {
         "{result:?}"
     );
     assert!(open_target(&disk, target()).is_err());
-    assert!(!engine.log_retention().holders.iter().any(|hold| hold.holder.is_backup()));
+    assert!(!engine.log_retention().holders.iter().any(|hold| matches!(hold.holder, LogHolder::Backup)));
     assert_eq!(read_all(&engine).unwrap().len(), 3006);
 }
 
