@@ -202,7 +202,7 @@ impl<'a> Tree<'a> {
         Err(damaged(page.id(), "its foster chain does not end"))
     }
 
-    /// The same under latches: the next node is latched before the one that points to it is released. The node where it
+    /// [`Tree::descend`] under latches: the next node is latched before the one that points to it is released. The node where it
     /// ends stays latched.
     #[cold]
     pub(crate) fn descend_held(

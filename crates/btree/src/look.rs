@@ -56,7 +56,7 @@ impl Place {
         Place::found(view, view.find(key))
     }
 
-    /// The same for a key that may well come after all others of the leaf.
+    /// [`Place::of`] for a key that may well come after all others of the leaf.
     #[inline]
     pub(crate) fn from_end(view: SlottedView<'_>, key: &[u8]) -> Place {
         Place::found(view, view.find_from_end(key))
@@ -99,7 +99,7 @@ impl<'a> Tree<'a> {
         self.get_from(session, key, mode, isolation, None, read)
     }
 
-    /// The same from where the key was seen a moment ago, if it was; the session expects the lock.
+    /// [`Tree::get`] from where the key was seen a moment ago, if it was; the session expects the lock.
     #[inline(always)]
     pub(crate) fn get_from<R>(
         &self,
@@ -170,7 +170,7 @@ impl<'a> Tree<'a> {
         self.look_afresh(session, key, mode, isolation, copy)
     }
 
-    /// The same; the session expects the lock.
+    /// [`Tree::look`]; the session expects the lock already.
     #[inline]
     fn look_afresh(
         &self,
@@ -239,7 +239,7 @@ impl<'a> Tree<'a> {
         Ok(None)
     }
 
-    /// The same without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
+    /// [`Tree::look`] without a lock, if what the leaf shows at this key is committed (READ-2). A long value is read under a lock:
     /// its chunks lie in other leaves.
     #[inline]
     fn look_unlocked(
@@ -271,7 +271,7 @@ impl<'a> Tree<'a> {
         Ok(Unlocked::Done)
     }
 
-    /// The same under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
+    /// [`Tree::look`] under a latch: locks are tried, and awaited only after the latch is released (BTREE-4).
     #[cold]
     fn look_latched(
         &self,

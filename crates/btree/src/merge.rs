@@ -48,7 +48,7 @@ impl<'a> Tree<'a> {
         self.merge_as(session, target, level, Zeal::Tidy)
     }
 
-    /// The same with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of `level` were merged.
+    /// [`Tree::merge`] with the zeal that is asked for, at `level`; above, nodes are only tidied. Whether nodes of `level` were merged.
     pub(crate) fn merge_as(
         &self,
         session: &impl Session,

@@ -36,9 +36,9 @@ enum Attempt {
 
 /// How a page was made ready for more bytes.
 enum Room<'a> {
-    /// They fit.
+    /// The bytes fit as the page is.
     Fits(ExclusivePage<'a>),
-    /// Ghosts are gone: slots and gaps are others now.
+    /// The bytes fit since ghosts were purged: slots and gaps are others now.
     Purged(ExclusivePage<'a>),
     /// The page was split, the latch is released.
     Split,

@@ -57,7 +57,7 @@ impl State {
 pub(crate) struct Turn<'a> {
     turns: &'a LogTurns,
     runs: u32,
-    /// The others had gone when its last run began.
+    /// The others had gone when the last run under this turn began.
     alone: bool,
 }
 
@@ -75,7 +75,7 @@ impl LogTurns {
         }
     }
 
-    /// The same for somebody who does not sleep: whether to look again a little later. `since`: since when it lets him pass.
+    /// [`LogTurns::let_pass`] for somebody who does not sleep: whether to look again a little later. `since`: since when it lets him pass.
     pub(crate) fn is_to_pass(&self, since: &mut Option<Instant>, deadline: Option<Instant>) -> bool {
         if !self.is_out() {
             *since = None;

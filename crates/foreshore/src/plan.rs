@@ -225,7 +225,7 @@ impl<'p> Planner<'p> {
         Planner { steps, footprint: None, refused: None }
     }
 
-    /// The same, of a plan that something may be wrong with.
+    /// [`Planner::new`] of a plan that something may be wrong with.
     pub(crate) fn checked(steps: Result<Steps<'p>>) -> Planner<'p> {
         match steps {
             Ok(steps) => Planner::new(steps),

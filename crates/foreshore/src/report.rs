@@ -82,7 +82,7 @@ stats! {
     read_only_commits: |stats| stats.read_only_commits,
     /// Transactions rolled back, for whatever reason.
     rollbacks: |stats| stats.rollbacks,
-    /// Those of them that were rolled back in their owner's place, because they needed most of a full log: see
+    /// Transactions that were rolled back in their owner's place, because they needed most of a full log: see
     /// [`Options::log_full`](crate::Options::log_full).
     transactions_ended: |stats| stats.ended,
     /// Open transactions that have written.
@@ -97,7 +97,7 @@ stats! {
     tables: |stats| stats.tables as u64,
     /// Dropped tables whose pages are still being freed.
     tables_dropped: |stats| stats.tables_dropped as u64,
-    /// Those of them whose pages cannot be freed: see [`Stats::drop_failures`].
+    /// Dropped tables whose pages cannot be freed: see [`Stats::drop_failures`].
     tables_stuck: |stats| stats.tables_stuck.len() as u64,
     /// Pages in the data file.
     pages: |stats| stats.pages,
@@ -190,11 +190,11 @@ stats! {
     recovery_ns: |stats| u64::try_from(stats.recovery.duration.as_nanos()).unwrap_or(u64::MAX),
     /// Transactions that threads of partitioned execution ([`Plan::submit`](crate::Plan::submit)) were given and have done.
     partitioned_done: |stats| stats.partitions.done,
-    /// Those that are begun and not ended.
+    /// Transactions of partitioned execution that are begun and not ended.
     partitioned_in_flight: |stats| stats.partitions.in_flight,
-    /// Those that are not begun.
+    /// Transactions of partitioned execution that are not begun.
     partitioned_queued: |stats| stats.partitions.queued,
-    /// Footprints whose locks these threads were asked for.
+    /// Footprints whose locks the threads of partitioned execution were asked for.
     partitioned_footprints: |stats| stats.partitions.footprints,
     /// Partitions that the footprints went to, in all.
     partitioned_visits: |stats| stats.partitions.visits,

@@ -62,11 +62,11 @@ enum State<R> {
         sleeps: bool,
     },
     Ended(Ended<R>),
-    /// It was taken out.
+    /// The result was taken out.
     Taken,
 }
 
-/// How it ended.
+/// How a submitted transaction ended.
 enum Ended<R> {
     /// With the ticket, and whether the result waits for it.
     Committed(R, CommitTicket, bool),

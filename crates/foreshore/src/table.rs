@@ -47,7 +47,7 @@ impl<'n, K, V> TableDefinition<'n, K, V> {
         self.name
     }
 
-    /// The same table, with keys and values that own what they are made of: `String` in place of `&str`, `Vec<u8>` of `&[u8]`.
+    /// This table, with keys and values that own what they are made of: `String` in place of `&str`, `Vec<u8>` of `&[u8]`.
     /// For [`Transaction::append`](crate::Transaction::append) with rows that are made on the way.
     pub const fn owned(&self) -> TableDefinition<'n, K::Owned, V::Owned>
     where
@@ -112,7 +112,7 @@ impl Inner {
         self.table_again(definition, asker, &mut None)
     }
 
-    /// The same for somebody who keeps in mind what it found.
+    /// [`Inner::table`] for somebody who keeps in mind what it found.
     #[inline]
     pub(crate) fn table_again<K: Key, V: Value>(
         &self,

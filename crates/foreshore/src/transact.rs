@@ -108,9 +108,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whose transactions are run.
 pub(crate) enum Session<'a> {
-    /// Each by itself.
+    /// Transactions that stand by themselves.
     Alone(&'a Database),
-    /// Those of a pipeline, one after another.
+    /// The transactions of a pipeline, one after another.
     Pipeline(&'a Database, &'a mut foreshore_txn::Pipeline),
 }
 
@@ -283,17 +283,17 @@ pub(crate) fn run<R, C>(
 
 /// What came of a run of the body.
 pub(crate) enum Run<R> {
-    /// It left its plan, and is undone; the planner knows what it met.
+    /// The run left its plan, and is undone; the planner knows what it met.
     Missed,
-    /// What it had read without locks was changed by others, and it is undone.
+    /// What the run had read without locks was changed by others, and it is undone.
     Stale,
-    /// It is committed.
+    /// The run is committed; what its body returned.
     Committed(R),
-    /// It is undone.
+    /// The run failed for any other reason, and is undone; but after [`Error::OutcomeUnknown`] it may be committed.
     Failed(Error),
-    /// It is undone, because others and it have filled the log together.
+    /// The run is undone, because it and others have filled the log together.
     Crowded(Error),
-    /// It is undone, because somebody had to give way.
+    /// The run is undone, because somebody had to give way and it was chosen.
     Victim(Arc<Victim>),
 }
 

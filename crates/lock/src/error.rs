@@ -128,7 +128,7 @@ pub enum LockError {
     /// The deadline passed, or as much time as a single wait may take.
     #[error("{}", .0.timed_out())]
     Timeout(Box<Refusal>),
-    /// It was not to wait, and somebody was in the way.
+    /// The transaction was not to wait, and somebody was in the way.
     #[error("{}", .0.refused())]
     WouldBlock(Box<Refusal>),
     /// A planned transaction met a lock that its plan does not have and that is not free: it has to be rolled back, and run

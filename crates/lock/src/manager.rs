@@ -135,7 +135,7 @@ impl LockManager {
         self.begin_at(txn, age, label, Location::caller())
     }
 
-    /// The same; reports name this call.
+    /// [`LockManager::begin`]; reports name the call `begun_at` in the place of this one.
     pub fn begin_at(
         self: &Arc<Self>,
         txn: TxnId,

@@ -92,11 +92,11 @@ macro_rules! beside {
 /// What became of a request that was taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Withdrawn {
-    /// It had been granted before: it stands.
+    /// The request had been granted before: it stands.
     Granted,
-    /// It is gone; its owner was made a victim.
+    /// The request is gone; its owner was made a victim.
     Victim,
-    /// It is gone.
+    /// The request is gone, and nothing else has happened to its owner.
     Gone,
 }
 

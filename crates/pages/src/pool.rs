@@ -73,7 +73,8 @@ const MAX_FRAMES: usize = u32::MAX as usize - 1;
 /// How long anybody waits for a latch of a page or for the end of its write. Far beyond what I/O takes: a wait this
 /// long is a fault, and becomes an error instead of a hang.
 const LATCH_WAIT: Duration = Duration::from_secs(60);
-/// It is none as long as whoever waits has looked around less often, which he does every 10 ms if he gets a processor (PAGE-17).
+/// How often a waiter must have looked around, which it does every 10 ms if it gets a processor, before a wait of [`LATCH_WAIT`] counts as
+/// a fault (PAGE-17).
 const FEWEST_LOOKS: u32 = 1000;
 
 /// How long the cleaner and the readers may still hold what nobody else does, and how often they are looked at.

@@ -168,7 +168,7 @@ impl Engine {
         self.create_table_within(name, meta, None)
     }
 
-    /// The same, which waits for a lock no longer than this.
+    /// [`Engine::create_table`], which waits for a lock no longer than `timeout`.
     pub fn create_table_within(
         self: &Arc<Engine>,
         name: &str,
@@ -291,7 +291,7 @@ impl Engine {
     /// Whether anything can be done with it.
     ///
     /// # Errors
-    /// It is closed, has stopped, or belongs to the process that this one is a fork of.
+    /// The engine is closed, has stopped, or belongs to the process that this one is a fork of.
     pub fn check_open(&self) -> Result<()> {
         self.core.check_open()
     }

@@ -35,7 +35,7 @@ pub(crate) struct FileEnd {
 struct Users {
     /// Whose compaction is under way.
     compacting: Option<Thread>,
-    /// It cuts the file: for the length of a checkpoint, and it calls nobody meanwhile.
+    /// The compaction cuts the file: for the length of a checkpoint, and it calls nobody meanwhile.
     cutting: bool,
     /// Whose backups copy pages.
     copying: Vec<Thread>,

@@ -54,7 +54,7 @@ impl Life {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// The same, for those who wait for locks.
+    /// This life as the lock manager knows it: those who wait for locks stop when it ends.
     pub(crate) fn lifeline(self: &Arc<Life>) -> Lifeline {
         let life = Arc::clone(self);
         Lifeline::new(move || life.check())

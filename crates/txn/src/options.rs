@@ -154,7 +154,7 @@ pub const MAX_PIPELINE_LENGTH: u32 = 100_000;
 pub enum EarlyLockRelease {
     /// None.
     Off,
-    /// Those under which nothing can have been changed (S-ELR). Always serializable, but writers are still in the way.
+    /// The locks under which nothing can have been changed (S-ELR). Always serializable, but writers are still in the way.
     Shared,
     /// All (safe SX-ELR): who reads what is not durable yet waits for that at its own commit.
     #[default]

@@ -48,7 +48,7 @@ pub const MAX_PAGES_NAMED: usize = 1000;
 
 /// Is given the key and the value of a record; breaks when it wants no more.
 pub type EachRecord<'e> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'e;
-/// The same; no value where that is lost.
+/// Is given the key and the value of a record, or no value where that is lost; breaks when it wants no more.
 type EachFound<'e> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()> + 'e;
 
 /// How the content of a damaged database was come by.
@@ -56,7 +56,7 @@ type EachFound<'e> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()> + 'e;
 pub enum SalvageSource {
     /// It was opened and recovered: what was committed is there, but for damaged pages.
     Recovered,
-    /// The same, after its control file had been made anew in memory.
+    /// Its control file was made anew in memory; then it was opened and recovered: what was committed is there, but for damaged pages.
     Rebuilt,
     /// What could be read of its log was repeated on its pages: what was committed up to there is there, and where it was written to
     /// the data file in time, what came later. Nothing was taken back: what had not been committed may be there, too.

@@ -96,7 +96,7 @@ pub struct EngineStats {
     pub read_only_commits: u64,
     /// Transactions rolled back, for whatever reason.
     pub rollbacks: u64,
-    /// Those of them that were rolled back in their owner's place, because they needed most of a full log.
+    /// Transactions that were rolled back in their owner's place, because they needed most of a full log.
     pub ended: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
@@ -122,7 +122,7 @@ pub struct EngineStats {
     pub tables: usize,
     /// Dropped tables whose pages are not all free yet.
     pub tables_dropped: usize,
-    /// Those of them whose pages cannot be freed, with the reason: a page is damaged. The next opening tries again.
+    /// Dropped tables whose pages cannot be freed, with the reason: a page is damaged. The next opening tries again.
     pub tables_stuck: Vec<StuckTable>,
     /// Bytes of the log that are needed.
     pub log_used_bytes: u64,
@@ -134,7 +134,7 @@ pub struct EngineStats {
     pub log_flushes: u64,
     /// Pages in the data file.
     pub pages: u64,
-    /// Those of them that hold nothing; 0 when a bitmap page cannot be read.
+    /// Pages in the data file that hold nothing; 0 when a bitmap page cannot be read.
     pub pages_free: u64,
     /// The lock manager.
     pub locks: LockStats,

@@ -46,11 +46,11 @@ pub struct Txn {
     isolation: Isolation,
     /// A deadlock victim, one that has left its plan, or one with stale reads: it must be rolled back.
     failed: bool,
-    /// It has left its plan.
+    /// The transaction has left its plan.
     missed: bool,
     /// What it has read without locks was changed by others.
     stale: bool,
-    /// Its locks are away; it has done nothing yet.
+    /// The transaction has done nothing yet, and its locks are away: other threads ask for them.
     away: bool,
     /// Nothing is left to do: its last record is written, its locks are gone.
     pub(crate) finished: bool,

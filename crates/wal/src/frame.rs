@@ -173,7 +173,7 @@ impl Seal {
         payload.iter().fold(begun, |checksum, piece| crc32c::crc32c_append(checksum, piece))
     }
 
-    /// The same for a record that was put together.
+    /// The checksum of a record that was put together in one piece.
     #[inline]
     pub(crate) fn checksum_gathered(self, gathered: &Gathered) -> u32 {
         crc32c::crc32c_append(self.seed, &gathered.bytes[..HEAD_BYTES + gathered.payload_bytes])

@@ -64,7 +64,7 @@ impl Ahead {
         self.leaves.get(self.entered).copied().unwrap_or(PageId::NONE)
     }
 
-    /// The same for who goes there.
+    /// The next leaf, as [`Ahead::next`], for who goes there: the one after it is next then.
     #[inline]
     pub(super) fn enter(&mut self) -> PageId {
         let next = self.next();

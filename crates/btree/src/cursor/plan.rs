@@ -102,7 +102,7 @@ fn place(view: SlottedView<'_>, key: &[u8]) -> (u16, bool) {
     }
 }
 
-/// The same for a key that may well be where the leaf begins.
+/// [`place`] of a key that may well be where the leaf begins.
 fn place_from_begin(view: SlottedView<'_>, key: &[u8]) -> (u16, bool) {
     if view.compare_low(key).is_ne() {
         return place(view, key);

@@ -22,7 +22,7 @@ pub(super) struct Pace {
 pub(super) struct Watch {
     /// As it was when it last looked.
     pub(super) pace: Pace,
-    /// It does not look before.
+    /// Until when the watch does not look again.
     pub(super) rests_until: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Watch {
         Watch { pace: Pace { at: now, waited: Duration::ZERO, computed: Duration::ZERO }, rests_until: now }
     }
 
-    /// The limit has gone.
+    /// The limit has gone: looks no more for [`LULL`].
     pub(super) fn rest(&mut self, now: Instant) {
         self.rests_until = now + LULL;
     }

@@ -43,7 +43,7 @@ pub(super) struct Member {
     computed: Option<Duration>,
     /// When its last run ended.
     ended: Instant,
-    /// It came back at once when it was last away.
+    /// The thread came back at once after its last run: within [`AT_ONCE`].
     hurries: bool,
     /// Runs that the limit has not been told of.
     untold: Runs,
@@ -57,11 +57,11 @@ pub(super) struct Turn {
     state: AtomicU32,
 }
 
-/// It must ask for a turn.
+/// The turn is over: its thread must ask for another one before it runs a transaction.
 const OVER: u32 = 0;
-/// It is in a transaction.
+/// The thread whose turn it is runs a transaction.
 const RUNS: u32 = 1;
-/// It is between two transactions.
+/// The thread whose turn it is is between two transactions: others may end the turn.
 const RESTS: u32 = 2;
 
 impl Turn {
@@ -85,7 +85,7 @@ impl Turn {
         self.state.store(OVER, Ordering::Relaxed);
     }
 
-    /// Ends it if its thread is between two transactions.
+    /// Ends the turn if its thread is between two transactions.
     pub(super) fn end_at_rest(&self) -> bool {
         self.state.compare_exchange(RESTS, OVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
@@ -94,11 +94,11 @@ impl Turn {
 /// How a member comes to the door.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// Its turn goes on.
+    /// The member's turn goes on.
     GoesOn(Arc<Turn>),
-    /// It is inside already, or has left the crowd.
+    /// The member is inside already, or has left the crowd.
     Passes,
-    /// It needs a turn.
+    /// The member needs a turn.
     Asks(Arc<Turn>),
 }
 
@@ -132,7 +132,7 @@ impl Member {
         }
     }
 
-    /// Its turn begins.
+    /// Notes that the member's turn begins.
     pub(super) fn begin(&mut self) {
         (self.began, self.computed) = (Instant::now(), computed_here());
     }
@@ -156,7 +156,7 @@ impl Member {
         Some(std::mem::take(&mut self.untold))
     }
 
-    /// It has let in the next. Who was woken may have had its processor meanwhile: that is not its own time.
+    /// Notes that the member has let in the next. Who was woken may have had its processor meanwhile: that is not its own time.
     pub(super) fn left(&mut self, now: Instant) {
         self.ended = now;
     }

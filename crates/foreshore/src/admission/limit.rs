@@ -12,7 +12,8 @@ const TOO_MANY: u32 = 4;
 /// Windows without too many victims after which a limit that has once failed is tried again, at most. That many let through
 /// less than one victim in a thousand runs for trying.
 const LONGEST_REST: u32 = 256;
-/// And after so much time in any case, where runs are long: the crowd may want other records now.
+/// A limit that has failed is tried again after so much time in any case, where runs are long and windows rare: the crowd may want other
+/// records now.
 const LONGEST_STAY: Duration = Duration::from_secs(2);
 /// For so long it takes to see who belongs to the crowd.
 const SHORTEST_STAY: Duration = Duration::from_millis(100);
@@ -34,11 +35,11 @@ pub(super) struct Runs {
 /// How much of the processors' time the crowd uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
-    /// It leaves them idle, or to others, for three quarters of the time.
+    /// The crowd leaves the processors idle, or to others, for three quarters of the time.
     Little,
     /// Something between, or nobody knows yet.
     Some,
-    /// It uses three quarters, or more.
+    /// The crowd uses three quarters of the processors' time, or more.
     Most,
 }
 
@@ -46,9 +47,9 @@ enum Share {
 #[derive(Debug)]
 pub(super) struct Limit {
     value: u32,
-    /// It is never lower.
+    /// The limit is never lower.
     least: u32,
-    /// It rises to this, and beyond only while processors have time to spare.
+    /// The limit rises to this, and beyond only while processors have time to spare.
     enough: u32,
     /// Of this window.
     ended: u32,
@@ -63,7 +64,7 @@ pub(super) struct Limit {
     passed: u32,
     /// Windows that must pass before the limit rises.
     rest: u32,
-    /// It has just risen, and no window has passed since.
+    /// The limit has just risen, and no window has passed since.
     on_trial: bool,
     /// The last change.
     since: Instant,

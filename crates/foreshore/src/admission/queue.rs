@@ -21,7 +21,7 @@ const PASSED: u32 = 8;
 pub(super) struct Seat {
     /// Begins when it is let in, under the mutex of [`Admission::state`](super::Admission).
     pub(super) turn: Arc<Turn>,
-    /// It may come in.
+    /// Signalled when the one who waits here may come in.
     pub(super) vacancy: Condvar,
 }
 
@@ -62,12 +62,12 @@ impl Queue {
         seat
     }
 
-    /// How many are before it.
+    /// How many are before this seat; `None` if it is not in the queue.
     pub(super) fn before(&self, seat: &Arc<Seat>) -> Option<usize> {
         self.0.iter().position(|other| Arc::ptr_eq(&other.seat, seat))
     }
 
-    /// It waits no longer.
+    /// Takes out a seat whose thread waits no longer.
     pub(super) fn stand_up(&mut self, seat: &Arc<Seat>) {
         self.0.retain(|other| !Arc::ptr_eq(&other.seat, seat));
     }

@@ -67,7 +67,7 @@ pub struct RefusedLock {
 /// What to do about a prepared transaction that is in the way: waiting does not help.
 const DECIDE: &str = "decide about what is prepared, by Database::commit_prepared or rollback_prepared, or by `foreshore prepared`";
 
-/// The same where so many of those that are too many are prepared.
+/// What an error adds that counts too many transactions, so many of which are prepared: how many, and what to do about them.
 pub(super) fn decide_some(prepared: usize) -> String {
     match prepared {
         0 => String::new(),

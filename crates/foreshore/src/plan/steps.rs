@@ -113,7 +113,7 @@ impl<'d> Steps<'d> {
         Steps { tables, bytes, steps }
     }
 
-    /// The same memory and the same tables, for another plan.
+    /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
         self.tables.retain(|table| !table.is_dropped());
         self.bytes.clear();

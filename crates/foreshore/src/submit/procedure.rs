@@ -47,7 +47,7 @@ pub trait Procedure: Send + 'static {
     /// Whatever ends the transaction: it is undone, and [`Procedure::ended`] is told.
     fn run(&mut self, tx: &mut Transaction) -> Result<()>;
 
-    /// It has ended: committed, with a ticket that tells when it is durable, or undone. Nobody has waited for the disk:
+    /// Is told that the transaction has ended: committed, with a ticket that tells when it is durable, or undone. Nobody has waited for the disk:
     /// [`CommitTicket::is_durable`] asks; who has promised something to somebody waits for the ticket, on another thread.
     ///
     /// After [`Error::Closed`] and [`Error::Poisoned`] no more is drawn. If a thread of partitioned execution dies
@@ -75,7 +75,7 @@ struct Desk<P> {
 /// What came back.
 struct Back<P> {
     procedures: Vec<P>,
-    /// Those that have not ended.
+    /// How many procedures have not ended.
     left: usize,
     /// What one of them panicked with.
     panic: Option<Box<dyn Any + Send>>,
@@ -165,7 +165,7 @@ impl<P: Procedure> Served<P> {
         Some((options, Planner::checked(steps)))
     }
 
-    /// It has ended: with this panic, or because the threads have.
+    /// Brings the procedure back, which has ended: with this panic, or because the threads have.
     fn leave(&mut self, panic: Option<Box<dyn Any + Send>>, lost: bool) {
         let mut back = self.desk.back.lock();
         back.procedures.extend(self.procedure.take());

@@ -32,7 +32,7 @@ pub(super) trait Client: Send {
     /// Runs the transaction; again, after a deadlock or a miss.
     fn run(&mut self, tx: &mut Transaction) -> Result<Self::Output>;
 
-    /// It has ended, and has let go of everything but `database`. That comes back if there is another transaction to be run, as
+    /// Is told that the transaction has ended, and has let go of everything but `database`. That comes back if there is another transaction to be run, as
     /// `planner` and `options` say now. After [`Ended::Lost`] there is none.
     fn end(
         &mut self,
@@ -69,10 +69,11 @@ pub(super) struct Task<C: Client> {
 
 /// What follows on a run whose locks others wait for: after these have left.
 enum Then<R> {
-    /// It is tried again: it has missed, or it is a victim.
+    /// The transaction is tried again: it has missed, or it is a victim.
     Begin,
+    /// The transaction is tried again, after this pause.
     Later(Duration),
-    /// It is told how it ended.
+    /// The client is told how the transaction ended.
     End(Ended<R>),
 }
 

@@ -189,7 +189,7 @@ impl TableCache {
 /// Where an operation found its table, and by which types: the next one on it by the same finds it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recent {
-    /// Its number.
+    /// The number of the table in the cache.
     pub(super) table: usize,
     /// See [`types_of`].
     types: usize,

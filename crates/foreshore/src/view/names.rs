@@ -20,13 +20,13 @@ const VOLUME: TableId = TableId(u32::MAX);
 pub(crate) struct Names(HashMap<TableId, TableDescription>);
 
 impl Names {
-    /// Those that there are. Of a closed database nothing is known, and ids have to do.
+    /// The names of all tables that there are. Of a closed database nothing is known, and ids have to do.
     pub(super) fn of(database: &Database) -> Names {
         let tables = database.table_infos().unwrap_or_default();
         Names(tables.iter().map(|info| (info.id(), TableDescription::of(info))).collect())
     }
 
-    /// Some of them, as far as they are known. Where something has failed already nothing else may.
+    /// The names of some tables, as far as they are known. Where something has failed already nothing else may.
     pub(crate) fn of_tables(database: Option<&Inner>, ids: impl Iterator<Item = TableId>) -> Names {
         let mut names = HashMap::new();
         if let Some(database) = database {

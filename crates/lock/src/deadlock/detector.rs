@@ -48,11 +48,11 @@ enum Strategy {
 /// What a waiter does between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// It sleeps until it is woken. It has seen all that there is to see, and whoever closes a cycle looks itself.
+    /// Sleeps until it is woken. The waiter has seen all that there is to see, and whoever closes a cycle looks itself.
     Sleep,
-    /// It sleeps until it is woken, or for a nap.
+    /// Sleeps until it is woken, but no longer than a nap.
     Nap,
-    /// It looks again soon.
+    /// Stays awake, and looks again soon.
     Spin,
 }
 

@@ -21,9 +21,9 @@ const INLINE: usize = 16;
 pub(crate) struct Published {
     /// Entry × 8 + mode.
     inline: [AtomicU64; INLINE],
-    /// How many there are. Stored with Release after what it counts; read with Acquire before.
+    /// How many intent locks are published. Stored with Release after what it counts; read with Acquire before.
     count: AtomicU32,
-    /// Those beyond `inline`.
+    /// The intent locks beyond those in `inline`.
     more: Mutex<Vec<u64>>,
 }
 

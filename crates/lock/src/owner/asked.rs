@@ -137,8 +137,8 @@ impl LockOwner {
         self.release_chosen(0, |lock| which(lock.name), tag, |_| {});
     }
 
-    /// The same, of those that it acquired after the first `count`. `passed` is told the names of those that somebody has waited
-    /// for.
+    /// Of a transaction that has ended: gives back the locks on keys that it acquired after the first `count`, leaving `tag` as
+    /// [`LockOwner::release_all`] does. `passed` is told the names of those that somebody has waited for.
     pub fn release_later(&mut self, count: usize, tag: Option<Lsn>, passed: impl FnMut(LockName)) {
         if self.lock_count() > count {
             self.release_chosen(count, |_| true, tag, passed);

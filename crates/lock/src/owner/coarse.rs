@@ -27,7 +27,7 @@ pub(super) struct HeldIntent {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coarse {
     entry: EntryIndex,
-    /// Of what is held already.
+    /// The place in the list of held locks of the one that is held on this table already.
     place: Option<usize>,
     /// Covers what is held.
     wanted: IntentMode,
@@ -149,7 +149,7 @@ impl OwnerState {
         }
     }
 
-    /// The same, where they are requests in the lock table. The bucket's tag is that of keys.
+    /// An intent lock is granted that is a request in the lock table. The bucket's tag is that of keys.
     fn enter_in_table(&mut self, manager: &LockManager, slot: SlotId, coarse: Coarse, request: RequestIndex) {
         let Coarse { entry, place, wanted } = coarse;
         let published = place.unwrap_or(self.intents.len());

@@ -30,7 +30,7 @@ impl HeldLock {
         HeldLock { name, request, mode, since: Mark::now() }
     }
 
-    /// It was given back; `awaited`: to somebody who waited for it.
+    /// Notes that the lock was given back; `awaited`: to somebody who waited for it.
     #[inline]
     pub(super) fn ended(self, awaited: bool) {
         self.since.ends("lock_held");

@@ -30,7 +30,7 @@ fn refusal(
 
 /// What came of entering a queue.
 pub(super) enum Begun {
-    /// It was free all the same; the tag that the lock has to see.
+    /// The lock was free all the same; the tag that the lock has to see.
     Granted(Lsn),
     /// The wait has begun.
     Waiting(WaitWord),

@@ -52,7 +52,7 @@ impl<'p> EmptyFrame<'p> {
         Some(page)
     }
 
-    /// The same for a page that nobody uses yet: to CLOCK it is the next to go.
+    /// [`EmptyFrame::place`] for a page that nobody uses yet: to CLOCK it is the next to go.
     pub(super) fn place_unused(mut self, id: PageId) -> Option<ExclusivePage<'p>> {
         let FrameRef { pool, frame, index, .. } = self.place;
         frame.set_page(id);

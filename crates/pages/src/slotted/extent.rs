@@ -51,7 +51,7 @@ impl Extent {
         usize::from((self.0 >> 32) as u16).min(PAGE_BYTES - self.heap_start())
     }
 
-    /// The same with so many more slots, and the heap from `heap_start` on.
+    /// This extent with so many more slots, and the heap from `heap_start` on.
     #[inline]
     pub(super) fn with_records(self, more: u16, heap_start: usize) -> u64 {
         self.0 & !0xFFFF_FFFF | (heap_start as u64 & 0xFFFF) << 16 | u64::from(self.slot_count() + more)

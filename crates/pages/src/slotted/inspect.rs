@@ -100,7 +100,7 @@ impl SlottedView<'_> {
         })
     }
 
-    /// The same with words for what is wrong.
+    /// Whether the keys are sound, as [`SlottedView::keys_look_sound`] tells, with words for what is wrong.
     #[cold]
     fn inspect_keys(&self, count: u16, prefix: usize) -> Result<(), String> {
         let (mut key, mut before) = (Vec::new(), Vec::new());

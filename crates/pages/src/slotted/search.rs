@@ -114,7 +114,7 @@ impl SlottedView<'_> {
         }
     }
 
-    /// The same where it is rarely due: a call.
+    /// [`SlottedView::find_from`] where it is rarely due: a call.
     #[cold]
     fn find_from_elsewhere(&self, low: u16, count: u16, sought: Sought<'_>) -> Result<SlotIndex, SlotIndex> {
         self.find_from(low, count, sought)

@@ -70,7 +70,7 @@ impl<'p> NewPage<'p> {
         self.commit_with(lsn, |_| {})
     }
 
-    /// The same, and fills the page when its bitmap page is released: all who allocate pages nearby come for that one, so
+    /// Makes the allocation real, as `commit`, and fills the page when its bitmap page is released: all who allocate pages nearby come for that one, so
     /// whoever has it does as little as can be.
     pub fn commit_with(mut self, lsn: Lsn, fill: impl FnOnce(&PageWords)) -> ExclusivePage<'p> {
         let Some(Parts { mut page, mut bitmap, freed, .. }) = self.parts.take() else {
@@ -151,7 +151,7 @@ impl FreeingPage<'_> {
 
 /// Damage that a checksum does not show: a page is given away that is in use.
 pub const FREE_IN_USE: &str = "its bitmap page says that it is free, but it is in use";
-/// The same, of pages that are in use for ever.
+/// Damage that a checksum does not show: a page is given away that is in use for ever.
 pub(super) const GIVES_FIXED: &str = "it gives itself or the header page away";
 
 /// Damage that a checksum does not show: another page in a bitmap page's place.

@@ -27,7 +27,7 @@ impl PreparedTransaction {
         shown(&self.global_id)
     }
 
-    /// The same for any global id, whether a transaction is prepared under it or not.
+    /// [`PreparedTransaction::shown_id`] for any global id, whether a transaction is prepared under it or not.
     pub fn show_id(global_id: &[u8]) -> String {
         shown(global_id)
     }

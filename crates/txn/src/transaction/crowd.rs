@@ -40,9 +40,9 @@ pub(super) struct Company {
     written: u64,
     /// Writers that had ended when it looked.
     ended: Option<u64>,
-    /// There were others.
+    /// Others filled the log beside the transaction when it looked.
     met: bool,
-    /// It has waited in vain for this one.
+    /// The transaction has waited in vain for this one.
     in_vain: Option<TxnId>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Entered {
     /// Locks on its keys that were counted, and how many of them are for changes.
     locks: usize,
     writes: usize,
-    /// It is tried at so many.
+    /// A lock on the table is tried in their place when there are so many locks on its keys.
     try_at: usize,
 }
 

@@ -53,9 +53,9 @@ impl Drop for Locks {
 /// How far a partition has come with what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
-    /// It waits for a lock.
+    /// The transaction waits for a lock of this partition.
     Waiting,
-    /// This partition is next.
+    /// Done here; this partition is next.
     Next(usize),
     /// All is granted, or given back.
     Complete,

@@ -24,9 +24,9 @@ pub(crate) enum Protocol {
     /// When it needs them, waiting for each.
     #[default]
     Dynamic,
-    /// It gets all at once and none in truth; what it asks for is recorded, and nothing is changed.
+    /// Whatever lock it asks for it gets at once, and none in truth: the locks are recorded, and nothing is changed.
     Reconnaissance(Box<Reconnaissance>),
-    /// It has them already. What is met beside the footprint is added to it.
+    /// It has the locks of the footprint already. What is met beside the footprint is added to it.
     Planned(Box<Footprint>),
 }
 

@@ -54,29 +54,29 @@ pub(crate) struct TxnSession {
     pub(crate) waiting: Waiting,
     /// How it comes to its locks.
     pub(super) protocol: Protocol,
-    /// Its end parts with the locks instead of giving them back.
+    /// When the transaction ends, its locks are put into `parted`, for other threads to release, instead of being released here.
     pub(super) parts: bool,
-    /// They did.
+    /// The locks of a transaction that has ended with `parts` set, until they are taken away.
     pub(super) parted: Option<Box<Parted>>,
-    /// Locks on keys that were asked for by others in its name: the first that it holds.
+    /// How many of the locks on keys other threads acquired in this transaction's name: the first that it holds.
     pub(super) travelled: usize,
     /// The slot in the table of transactions, from the first change on.
     pub(crate) slot: Option<SlotNumber>,
     /// A change is announced in the slot.
     pub(super) changing: bool,
-    /// Between its changes it rests: others may end it (TXN-35).
+    /// The slot is marked as resting between two changes, so that others may end the transaction then (TXN-35).
     pub(super) endable: bool,
-    /// It does so now, unless somebody has.
+    /// The slot was marked as resting after the last change. If the mark is gone, somebody else has ended the transaction.
     pub(super) resting: bool,
     /// Intent locks held, the volume's among them. A transaction touches few tables.
     pub(super) intents: Vec<Entered>,
+    /// An intent lock in `intents` is S, SIX or X, so some key locks are needless.
+    pub(super) absolute: bool,
     pub(super) escalation: Escalation,
     /// Others that fill the log beside it.
     pub(super) company: Company,
     /// What it has read without locks.
     pub(crate) reads: UnlockedReads,
-    /// One of them is S, SIX or X, so some key locks are needless.
-    pub(super) absolute: bool,
     /// Its first delete that no lock on a key covers, and that was not taken back.
     pub(crate) first_unnamed_delete: Lsn,
     /// Long values that it has deleted.
@@ -106,10 +106,10 @@ impl TxnSession {
             endable,
             resting: false,
             intents: Vec::with_capacity(USUAL_INTENTS),
+            absolute: false,
             escalation,
             company: Company::new(),
             reads: UnlockedReads::default(),
-            absolute: false,
             first_unnamed_delete: Lsn::ZERO,
             discarded: Vec::new(),
             finger: None,
@@ -197,7 +197,8 @@ impl TxnSession {
         Ok(())
     }
 
-    /// The same, but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]). It is called again then.
+    /// [`TxnSession::intent`], but comes back when it would wait: `false`, and the wait goes on ([`LockOwner::look`]). It is called again
+    /// then.
     pub(super) fn ask_intent(&mut self, table: TableId, want: IntentMode) -> Result<bool, LockError> {
         let Some(joined) = self.wanting(table, want) else { return Ok(true) };
         let granted = self.owner.ask_intent(table, joined, &self.waiting.policy())?;

@@ -75,9 +75,9 @@ impl StaleReadCounters {
 pub(crate) struct UnlockedReads {
     mode: ReadMode,
     leaves: Vec<(TableId, PageStamp)>,
-    /// Where the log ended when all of them were validated last.
+    /// Where the log ended when all of `leaves` were validated last.
     validated: Lsn,
-    /// One of them has been changed by others: no look will ever find it as it was.
+    /// A leaf in `leaves` has been changed by others: no look will ever find it as it was.
     changed: bool,
     /// How far the log was settled when it looked last; and whether it has asked for more.
     settled: Lsn,

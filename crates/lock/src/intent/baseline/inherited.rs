@@ -68,9 +68,9 @@ struct Entry {
 
 /// What came of a look for an inherited lock.
 pub(crate) enum Heritage {
-    /// It is the heir's now.
+    /// There was an inherited lock: it is the heir's now.
     Mine(IntentMode, RequestIndex),
-    /// There is none.
+    /// There is no such lock.
     Nothing,
 }
 

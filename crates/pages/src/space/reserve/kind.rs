@@ -8,11 +8,11 @@ pub enum FreeSpaceKind {
     Cached,
     /// Each allocation searches the bitmaps: Shore-MT before it had caches.
     Uncached,
-    /// The same under one mutex, which is held while latches and reads are waited for: Shore-MT's first.
+    /// As [`FreeSpaceKind::Uncached`], under one mutex, which is held while latches and reads are waited for: Shore-MT's first.
     GlobalMutex,
-    /// The same under a test-and-test-and-set spinlock (Shore-MT, figure 6).
+    /// As [`FreeSpaceKind::GlobalMutex`], with a test-and-test-and-set spinlock in its place (Shore-MT, figure 6).
     GlobalTtas,
-    /// The same under an MCS queue lock (Shore-MT, figure 6).
+    /// As [`FreeSpaceKind::GlobalMutex`], with an MCS queue lock in its place (Shore-MT, figure 6).
     GlobalMcs,
 }
 
