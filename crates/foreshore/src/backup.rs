@@ -28,12 +28,16 @@ impl Database {
     /// # Errors
     /// [`Error::BackupStopped`] if it kept more than a quarter of what the log may hold
     /// ([`LogRetention::capacity_bytes`](crate::LogRetention::capacity_bytes)), beyond what others need; [`Error::Corrupted`] if a page is damaged, or a record of the log; [`Error::Io`] if the target lies in the database itself, under
-    /// whatever name. After any error the target is no database, and says so when it is opened.
+    /// whatever name, or is not empty; [`Error::Busy`] if a compaction cuts the file for a minute; [`Error::DiskFull`]; [`Error::Closed`],
+    /// [`Error::Poisoned`], [`Error::Forked`]. After any error the target is no database, and says so when it is opened.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<BackupReport> {
         self.backup_with(target, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::backup`]; `progress` is told after every piece, and may break it off ([`Error::BackupStopped`]).
+    /// As [`Database::backup`]; `progress` is told after every piece, and may break it off.
+    ///
+    /// # Errors
+    /// As [`Database::backup`]; [`Error::BackupStopped`] if `progress` breaks it off.
     pub fn backup_with(
         &self,
         target: impl AsRef<Path>,

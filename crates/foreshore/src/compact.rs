@@ -16,11 +16,21 @@ impl Database {
     ///
     /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
     /// about to use it for the first time may be told [`Error::NoSuchTable`].
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] after that minute; [`Error::ReadOnly`]; [`Error::OutcomeUnknown`] if the log fails between the commit and its
+    /// confirmation; as any transaction that writes, [`Error::Deadlock`], [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`],
+    /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
+    /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but
+    /// [`Error::OutcomeUnknown`] the table is there.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         self.drop_table_within(name, DROP_WAIT)
     }
 
     /// As [`Database::drop_table`], with another limit to the wait.
+    ///
+    /// # Errors
+    /// As [`Database::drop_table`].
     pub fn drop_table_within(&self, name: &str, wait: Duration) -> Result<bool> {
         let dropped = self.engine().drop_table_within(name, wait);
         dropped.map_err(|error| Error::from_operation(error, self.inner()))
@@ -53,14 +63,20 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a
-    /// backup or another compaction takes as long, or waits for this one because it calls it; [`Error::LogFull`] while others need all of the log. What was done until
-    /// an error stays done, and is sound.
+    /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a backup or
+    /// another compaction takes as long, or waits for this one because it calls it; [`Error::LogFull`] while others need all of the log;
+    /// [`Error::ReadOnly`]; as any transaction that writes, [`Error::Deadlock`], [`Error::LogHeld`], [`Error::DiskFull`],
+    /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
+    /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays
+    /// done, and is sound.
     pub fn compact(&self) -> Result<CompactReport> {
         self.compact_with(|_| {})
     }
 
     /// [`Database::compact`], with a look at what it has done so far after each small step.
+    ///
+    /// # Errors
+    /// As [`Database::compact`].
     pub fn compact_with(&self, mut progress: impl FnMut(&CompactReport)) -> Result<CompactReport> {
         let report = self.engine().compact(&mut |report| progress(&CompactReport::of(report)));
         Ok(CompactReport::of(&report.map_err(|error| Error::from_operation(error, self.inner()))?))

@@ -76,6 +76,9 @@ impl Database {
     ///
     /// One process at a time may have it open for writing, once: [`Error::AlreadyOpen`] otherwise. A fork of it has not: it gets
     /// [`Error::Forked`] for whatever it tries, and the process itself goes on unharmed. Anything that is no database is left as it is: [`Error::NotADatabase`].
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
         Database::builder().open(directory)
     }
@@ -122,13 +125,16 @@ impl Database {
     ///
     /// # Errors
     /// What `body` fails with; [`Error::RetriesExhausted`] if it was a victim too often, or at its deadline; what
-    /// [`Transaction::commit`] fails with. After any but [`Error::OutcomeUnknown`] nothing of it is committed.
+    /// [`Database::begin`] and [`Transaction::commit`] fail with. After any but [`Error::OutcomeUnknown`] nothing of it is committed.
     #[track_caller]
     pub fn transact<R>(&self, body: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.transact_with(&TransactOptions::default(), body)
     }
 
     /// [`Database::transact`] with a deadline, another durability or isolation, and so on.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
     #[track_caller]
     pub fn transact_with<R>(
         &self,
@@ -178,6 +184,9 @@ impl Database {
     }
 
     /// [`Database::begin`] with a deadline, a label, and so on.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
     #[track_caller]
     pub fn begin_with(&self, options: &TransactOptions) -> Result<Transaction> {
         Session::Alone(self).begin(options, options.deadline_from_now(), None, None)
@@ -230,6 +239,9 @@ impl Database {
     }
 
     /// The tables, by name.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`], if the database can no longer be used here.
     pub fn tables(&self) -> Result<Vec<TableDescription>> {
         let tables = self.table_infos()?;
         let mut tables: Vec<_> = tables.iter().map(TableDescription::of).collect();
@@ -239,6 +251,14 @@ impl Database {
 
     /// Makes a table whose types are known by their names only, or does nothing when it is there with these types: for
     /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded).
+    ///
+    /// # Errors
+    /// [`Error::TypeMismatch`] if it is there with other types; [`Error::LimitExceeded`] for the name, for the names of the types, or if
+    /// there are as many tables as there may be; [`Error::ReadOnly`]; [`Error::LockTimeout`] within the body of a transaction, which may
+    /// have locked what this one needs; [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation; as any
+    /// transaction that writes, [`Error::Deadlock`], [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`]
+    /// if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`],
+    /// [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
     pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
         self.inner.create_table(name, key_type, value_type)
     }
@@ -270,12 +290,16 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
-    /// [`Error::Busy`], at once, while prepared transactions wait for a decision.
+    /// [`Error::Busy`], at once, while prepared transactions wait for a decision. [`Error::Deadlock`] if it had to give way
+    /// itself; what [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_within(VERIFY_WAIT)
     }
 
     /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.
+    ///
+    /// # Errors
+    /// As [`Database::verify`].
     pub fn verify_within(&self, wait: Duration) -> Result<VerifyReport> {
         let report = self.engine().verify_within(wait);
         Ok(VerifyReport::of(report.map_err(|error| Error::from_operation(error, &self.inner))?))
@@ -300,7 +324,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Of the disk, and then the database stops ([`Error::Poisoned`]).
+    /// [`Error::Poisoned`] if the log cannot be written, or has failed before: the database has stopped. [`Error::Closed`], [`Error::Forked`].
     pub fn flush(&self) -> Result<()> {
         self.inner.engine.flush().map_err(|error| self.inner.error(error))
     }
@@ -311,7 +335,8 @@ impl Database {
     /// # Errors
     /// [`Error::LogFull`] while open transactions need more of the log than work may fill
     /// ([`LogRetention::work_bytes`](crate::LogRetention::work_bytes)): what is left is kept for their rollbacks, and they have to end
-    /// first. [`Error::ReadOnly`]; or of the disk, and if the log cannot be written the database stops ([`Error::Poisoned`]).
+    /// first. [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`]; or of the disk, and if the log cannot be written the database stops
+    /// ([`Error::Poisoned`]).
     pub fn checkpoint(&self) -> Result<()> {
         let taken = self.inner.engine.checkpoint();
         taken.map_err(|error| Error::from_operation(error.into(), &self.inner))

@@ -167,6 +167,7 @@
 //!
 //! Not promised: anything about a disk that lies, or memory that fails.
 #![forbid(unsafe_code)]
+#![deny(clippy::missing_errors_doc)]
 
 mod admission;
 mod backup;

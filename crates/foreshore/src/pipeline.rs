@@ -41,12 +41,15 @@ impl CommitTicket {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] if the log failed before: the database has stopped, and when it is opened again, all of the
-    /// transaction is there or nothing.
+    /// transaction is there or nothing. [`Error::Forked`] in a fork of the process.
     pub fn wait(&self) -> Result<()> {
         self.ticket.wait().map_err(|error| Error::from_txn(error, &self.path))
     }
 
     /// As [`CommitTicket::wait`], until `deadline` at most; whether the commit is durable.
+    ///
+    /// # Errors
+    /// As [`CommitTicket::wait`].
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
         self.ticket.wait_until(deadline).map_err(|error| Error::from_txn(error, &self.path))
     }
@@ -81,6 +84,10 @@ impl Pipeline {
 
     /// As [`Database::transact`], but does not wait for the disk: gives what `body` returned, and a ticket that tells when it is
     /// certain.
+    ///
+    /// # Errors
+    /// As [`Database::transact`], with what [`Pipeline::begin`] and [`Transaction::commit_pipelined`] fail with.
+    /// [`Error::OutcomeUnknown`] is of transactions before this one; of this one nothing is committed.
     #[track_caller]
     pub fn transact<R>(
         &mut self,
@@ -90,6 +97,9 @@ impl Pipeline {
     }
 
     /// [`Pipeline::transact`] with a deadline, another isolation, and so on. The durability of the options is of no effect.
+    ///
+    /// # Errors
+    /// As [`Pipeline::transact`].
     #[track_caller]
     pub fn transact_with<R>(
         &mut self,
@@ -104,13 +114,17 @@ impl Pipeline {
     /// Begins the next transaction, which may be ended as any other.
     ///
     /// # Errors
-    /// [`Error::PipelineBusy`] while the last one is open.
+    /// [`Error::PipelineBusy`] while the last one is open; what [`Database::begin`] fails with; [`Error::OutcomeUnknown`], of transactions before
+    /// this one, if the log fails while it waits for the disk.
     #[track_caller]
     pub fn begin(&mut self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())
     }
 
     /// [`Pipeline::begin`] with a deadline, a label, and so on.
+    ///
+    /// # Errors
+    /// As [`Pipeline::begin`].
     #[track_caller]
     pub fn begin_with(&mut self, options: &TransactOptions) -> Result<Transaction> {
         let deadline = options.deadline_from_now();
@@ -118,6 +132,9 @@ impl Pipeline {
     }
 
     /// Waits until everything that it has committed is durable.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if the log has failed before, or does; [`Error::Forked`] in a fork of the process.
     pub fn flush(&self) -> Result<()> {
         self.pipeline.flush().map_err(|error| Error::from_txn(error, self.database.path()))
     }

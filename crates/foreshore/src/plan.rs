@@ -173,7 +173,8 @@ impl<'d> Plan<'d> {
     /// who would go on.
     ///
     /// # Errors
-    /// What was wrong with a key or table of the plan, or that the threads cannot be started. The rest is told by the handle.
+    /// What was wrong with a key or table of the plan; [`Error::Io`] if the threads cannot be started; [`Error::Closed`], [`Error::Poisoned`],
+    /// [`Error::Forked`]. The rest is told by the handle.
     #[track_caller]
     pub fn submit<R: Send + 'static>(
         self,

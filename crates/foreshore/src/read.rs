@@ -58,6 +58,9 @@ impl Database {
     }
 
     /// [`Database::read`] with a deadline, and so on. [`TransactOptions::execution`] is of no effect: it is dynamic.
+    ///
+    /// # Errors
+    /// As [`Database::read`].
     #[track_caller]
     pub fn read_with<R>(
         &self,
@@ -78,6 +81,9 @@ impl Database {
 )]
 impl ReadTransaction<'_> {
     /// As [`Transaction::get`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
     #[inline]
     pub fn get<K: Key, V: Value>(
         &mut self,
@@ -87,6 +93,9 @@ impl ReadTransaction<'_> {
         self.tx.get(table, key)
     }
 
+    /// As [`Transaction::get_with`].
+    ///
+    /// # Errors
     /// As [`Transaction::get_with`].
     #[inline]
     pub fn get_with<K: Key, V: Value, R>(
@@ -99,6 +108,9 @@ impl ReadTransaction<'_> {
     }
 
     /// As [`Transaction::get_many`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get_many`].
     pub fn get_many<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -107,6 +119,9 @@ impl ReadTransaction<'_> {
         self.tx.get_many(table, keys)
     }
 
+    /// As [`Transaction::get_many_with`].
+    ///
+    /// # Errors
     /// As [`Transaction::get_many_with`].
     pub fn get_many_with<K: Key, V: Value>(
         &mut self,
@@ -117,6 +132,9 @@ impl ReadTransaction<'_> {
         self.tx.get_many_with(table, keys, read)
     }
 
+    /// As [`Transaction::range`].
+    ///
+    /// # Errors
     /// As [`Transaction::range`].
     pub fn range<K: Key, V: Value>(
         &mut self,
@@ -159,6 +177,9 @@ impl ReadTransaction<'_> {
     /// assert_eq!(unpaid, [1, 3, 4]);
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::cursor`].
     pub fn cursor<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -168,6 +189,9 @@ impl ReadTransaction<'_> {
         self.tx.cursor(table, range, direction)
     }
 
+    /// As [`Transaction::scan`].
+    ///
+    /// # Errors
     /// As [`Transaction::scan`].
     pub fn scan<K: Key, V: Value>(
         &mut self,
@@ -180,6 +204,9 @@ impl ReadTransaction<'_> {
     }
 
     /// As [`Transaction::first`].
+    ///
+    /// # Errors
+    /// As [`Transaction::first`].
     pub fn first<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -187,6 +214,9 @@ impl ReadTransaction<'_> {
         self.tx.first(table)
     }
 
+    /// As [`Transaction::last`].
+    ///
+    /// # Errors
     /// As [`Transaction::last`].
     pub fn last<K: Key, V: Value>(
         &mut self,

@@ -68,18 +68,25 @@ impl Salvage {
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`] while a program has it open for writing; [`Error::UpgradeRequired`] for another format;
-    /// [`Error::NotADatabase`] without a data file, or when no two of its pages are sound.
+    /// [`Error::NotADatabase`] without a data file, or when no two of its pages are sound; [`Error::Io`] if the system does not let it be read;
+    /// [`Error::InvalidOption`] if there is no memory for pages.
     pub fn open(directory: impl AsRef<Path>) -> Result<Salvage> {
         Salvage::open_with(directory, |_, _| {})
     }
 
     /// As [`Salvage::open`]; `progress` is told how many pages of how many were looked at.
+    ///
+    /// # Errors
+    /// As [`Salvage::open`].
     pub fn open_with(directory: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Salvage> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         Salvage::on(&disk, directory.as_ref(), progress)
     }
 
     /// On another disk; for tests.
+    ///
+    /// # Errors
+    /// As [`Salvage::open`].
     #[doc(hidden)]
     pub fn on(disk: &Arc<dyn Disk>, directory: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Salvage> {
         let options = Options { pool_bytes: POOL_BYTES, read_ahead: 0, ..Options::default() }.engine();
@@ -136,6 +143,10 @@ impl Salvage {
     }
 
     /// Reads the records of a table in the order of their keys, encoded; `each` may break it off.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] if the table is not of this database; [`Error::Io`] or [`Error::Corrupted`] if a page that
+    /// could be read when it was opened cannot be read any more.
     pub fn rows(
         &self,
         table: &SalvageTable,

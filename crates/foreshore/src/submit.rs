@@ -139,7 +139,8 @@ impl<R> Submitted<R> {
     /// As [`Database::transact`](crate::Database::transact); [`Error::Closed`] if the database was closed before it ran;
     /// [`Error::ThreadDied`] if one of the threads of partitioned execution has died before (of a defect, or of a panic where
     /// something is dropped that a body has captured or returned): this transaction is not committed, and nothing runs that is submitted
-    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only. Who was
+    /// to this database until it is opened anew. Other transactions go on. [`Error::PartitionerPanicked`] fails this one only.
+    /// [`Error::Forked`] in a fork of the process, where it does not run. Who was
     /// refused because others have filled the log with it is told so at once, not run again alone.
     ///
     /// # Panics
@@ -155,6 +156,10 @@ impl<R> Submitted<R> {
 
     /// As [`Submitted::wait`], until `deadline` at most: the handle comes back when there is no result then. The transaction
     /// goes on; [`TransactOptions::deadline`] bounds how long it waits for locks.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], with the handle, if there is no result yet; [`WaitError::Failed`] with what
+    /// [`Submitted::wait`] fails with.
     ///
     /// # Panics
     /// As [`Submitted::wait`].

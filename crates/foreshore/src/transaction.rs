@@ -38,12 +38,48 @@ pub use waiting::CancelHandle;
 /// [`Durability::Sync`]: before, and under the others, it may have seen the changes of a transaction whose commit is
 /// still on its way to the disk.
 ///
-/// # Waiting
-/// Every operation that reads or writes may wait for a lock. The wait ends when the lock is granted, with
-/// [`Error::Deadlock`] if this transaction was chosen to break a cycle, at the deadline
-/// ([`Transaction::set_deadline`]) with [`Error::LockTimeout`], or with [`Error::Cancelled`]. An operation that fails has
-/// changed nothing, and the transaction may go on; but a deadlock's victim can only be rolled back (later operations
-/// give [`Error::TransactionFailed`]).
+/// # Errors of every operation
+/// Every operation that reads or writes may wait for locks, and may fail with what is listed here; each says what else it fails with. An
+/// operation that fails has changed nothing.
+///
+/// After these the transaction can only be rolled back, and nothing of it is committed:
+/// - [`Error::Deadlock`]: it would have had to wait for a lock, or waited for one, and had to give way, as
+///   [`Options::deadlock_policy`](crate::Options::deadlock_policy) says. Later operations give [`Error::TransactionFailed`].
+/// - [`Error::PlanMiss`], of a planned transaction: it touched what is not in its plan while others have it locked. Later operations give
+///   [`Error::TransactionFailed`].
+/// - [`Error::StaleReads`], under [`ReadMode::Hybrid`](crate::ReadMode::Hybrid): others have changed what it has read without locks. Later
+///   operations give [`Error::TransactionFailed`].
+/// - [`Error::LogHeld`], under [`LogFullPolicy::EndOldest`](crate::LogFullPolicy::EndOldest): the log is full, and it was ended because it
+///   needs most of it. Later operations give the same.
+/// - [`Error::Cancelled`]: somebody has used its [`CancelHandle`]. Later operations give the same.
+///
+/// After these it may go on:
+/// - [`Error::LockTimeout`]: it waited for a lock, for a page that others work on, or for room in memory, until its deadline
+///   ([`Transaction::set_deadline`]); or for a lock as long as one wait may take ([`Transaction::set_lock_timeout`]).
+/// - [`Error::WouldBlock`]: it would have had to wait for a lock, and is not to ([`Transaction::set_no_wait`]).
+/// - [`Error::TooManyLocks`]: it has as many as one transaction may have, or all together have as many as there may be
+///   ([`Options::max_locks_per_transaction`](crate::Options::max_locks_per_transaction), [`Options::max_locks`](crate::Options::max_locks)).
+/// - [`Error::PartitionerPanicked`]: the caller's partitioner did, when it was asked about a key.
+/// - [`Error::NoSuchTable`]: the table was dropped meanwhile; or there is none, and none is made, because the database was opened read-only
+///   or [`TableDefinition::encoded`] does not say of which types.
+/// - [`Error::TypeMismatch`]: the table has other types.
+/// - [`Error::PoolExhausted`]: for ten seconds there was no room in memory for a page.
+/// - [`Error::Corrupted`], [`Error::Io`]: a page that is needed is damaged, or cannot be read.
+///
+/// The first use of a table makes it, by a transaction of its own that writes and commits durably. The operation then fails with what that
+/// fails with, too, and this transaction may go on: [`Error::LimitExceeded`] for the name, for the names of the types, or because there are
+/// as many tables as there may be; [`Error::TooManyTransactions`]; those above; [`Error::LogFull`] and [`Error::DiskFull`]; and
+/// [`Error::OutcomeUnknown`] if the log fails before it is known whether the table is there.
+///
+/// After these nobody can use the database any more, or not in this process: [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
+///
+/// # Errors of every change
+/// An operation that writes fails with these besides, and the transaction may go on:
+/// - [`Error::ReadOnly`]: the database was opened to be read.
+/// - [`Error::LogFull`]: open transactions need as much of the log as work may fill, and for a second, or until the deadline, nobody has made
+///   room; at once with [`Transaction::set_no_wait`], and where this transaction needs most of it.
+/// - [`Error::DiskFull`]: there is no space for the data file or the log to grow.
+/// - [`Error::LimitExceeded`]: the data file, or the tree of the table, is as large as it may be ([`limits`](crate::limits)).
 #[derive(Debug)]
 pub struct Transaction {
     // Before `database`: rolled back while the database is surely there.
@@ -107,6 +143,10 @@ impl Transaction {
     }
 
     /// Reads a value.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`] if
+    /// what is stored is no `V`.
     #[inline]
     pub fn get<K: Key, V: Value>(
         &mut self,
@@ -120,6 +160,9 @@ impl Transaction {
     /// Reads a value that this transaction is going to change: takes at once the lock that the change will need. Two
     /// transactions that read a record and then write it with `get` deadlock; with `get_for_update` the second waits.
     /// So it is with a key that is not there and that both are going to add.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
     #[inline]
     pub fn get_for_update<K: Key, V: Value>(
         &mut self,
@@ -132,6 +175,9 @@ impl Transaction {
 
     /// Reads a value in place: `read` gets its encoded bytes, which for a table of byte values are the value. It may be
     /// called several times; the result of the last call counts.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`].
     #[inline]
     pub fn get_with<K: Key, V: Value, R>(
         &mut self,
@@ -148,6 +194,9 @@ impl Transaction {
     }
 
     /// [`Transaction::get_for_update`] in place, as [`Transaction::get_with`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get_with`].
     #[inline]
     pub fn get_for_update_with<K: Key, V: Value, R>(
         &mut self,
@@ -175,6 +224,10 @@ impl Transaction {
     }
 
     /// Writes a value, whether or not the key is there; tells whether it was.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
+    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`], [`Error::ValueTooLong`].
     #[inline]
     pub fn put<K: Key, V: Value>(
         &mut self,
@@ -186,6 +239,9 @@ impl Transaction {
     }
 
     /// Writes a value under a key that is not there. False, and no change, when it is.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
     #[inline]
     pub fn insert<K: Key, V: Value>(
         &mut self,
@@ -197,6 +253,9 @@ impl Transaction {
     }
 
     /// Writes a value under a key that is there. False, and no change, when it is not.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
     #[inline]
     pub fn update<K: Key, V: Value>(
         &mut self,
@@ -224,6 +283,10 @@ impl Transaction {
     }
 
     /// Removes a key; tells whether it was there.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
+    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`].
     #[inline]
     pub fn delete<K: Key, V: Value>(&mut self, table: TableDefinition<'_, K, V>, key: K) -> Result<bool> {
         encode_key(&key, &mut self.key)?;
@@ -233,6 +296,9 @@ impl Transaction {
     }
 
     /// Locks a whole table: for a transaction that touches much of it, cheaper than a lock on every key.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation).
     pub fn lock_table<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -262,12 +328,23 @@ impl Transaction {
     /// assert_eq!(count, Some(1));
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::LimitExceeded`] if there are 65,536 savepoints; [`Error::TransactionFailed`], [`Error::LogHeld`] or
+    /// [`Error::Cancelled`] if the transaction can only be rolled back; [`Error::Closed`], [`Error::Poisoned`] or
+    /// [`Error::Forked`] if the database can no longer be used here.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let savepoint = self.txn.savepoint().map_err(|error| self.fail(error))?;
         Ok(Savepoint(savepoint))
     }
 
     /// Undoes everything since a savepoint. The savepoint stays; those after it are gone. Locks are kept.
+    ///
+    /// # Errors
+    /// [`Error::NotOfThisTransaction`] if the savepoint is of another one, or was undone by a rollback to an earlier one;
+    /// [`Error::TransactionFailed`], [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction can only be rolled back;
+    /// [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the database can no longer be used here. If undoing
+    /// fails, with [`Error::Corrupted`] or [`Error::Io`] for one, the database stops.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.txn.rollback_to(savepoint.0).map_err(|error| self.fail(error))
     }

@@ -72,7 +72,10 @@ pub trait Value {
         self.encode(out);
     }
 
-    /// Decodes a whole value. An error, never a panic, when `bytes` is no encoding of this type.
+    /// Decodes a whole value.
+    ///
+    /// # Errors
+    /// When `bytes` is no encoding of this type; never a panic.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueDecodeError> {
         match Self::decode_inner(bytes)? {
             (value, []) => Ok(value),
@@ -81,6 +84,9 @@ pub trait Value {
     }
 
     /// Decodes one field and returns what follows it.
+    ///
+    /// # Errors
+    /// When `bytes` does not begin with an encoding of this type; never a panic.
     fn decode_inner(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), ValueDecodeError>;
 }
 

@@ -111,7 +111,7 @@ impl<P> Serving<P> {
     /// Waits until all have ended (not for the disk), and gives them back, in the order in which they ended.
     ///
     /// # Errors
-    /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before.
+    /// [`Error::Closed`] or [`Error::ThreadDied`] if the threads ended before; [`Error::Forked`] in a fork of the process.
     ///
     /// # Panics
     /// If a procedure has panicked under locks, or where it draws or is told, with what it said. Its transaction has left no
@@ -286,7 +286,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The threads cannot be started.
+    /// [`Error::Io`] if the threads cannot be started; [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
     #[track_caller]
     pub fn serve<P: Procedure>(
         &self,

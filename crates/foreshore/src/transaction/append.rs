@@ -37,7 +37,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this transaction has deleted
+    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every change](Transaction#errors-of-every-change);
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`]; [`Error::NotBehind`] when the keys do not ascend or do not begin behind the table's last key (one that this transaction has deleted
     /// counts, too, and one whose deletion by others is not durable before this one's deadline). After that, as after any error or a panic of `entries`, nothing was added.
     pub fn append<K: Key, V: Value, E: Borrow<V>>(
         &mut self,

@@ -15,13 +15,21 @@ impl Transaction {
     /// Commits with the durability that the transaction began with. Under [`Durability::Sync`], what it did survives
     /// a crash once this returns.
     ///
-    /// On any error but [`Error::OutcomeUnknown`] nothing was committed.
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation: when the database is opened again,
+    /// all of it is there or nothing. After any other error nothing was committed: [`Error::TransactionFailed`],
+    /// [`Error::LogHeld`] or [`Error::Cancelled`] if the transaction could only be rolled back; [`Error::StaleReads`] if
+    /// others have changed what it has read without locks; [`Error::Closed`], [`Error::Poisoned`] or [`Error::Forked`] if the
+    /// database can no longer be used here.
     pub fn commit(self) -> Result<()> {
         let durability = self.durability;
         self.commit_with(durability)
     }
 
     /// Commits with another durability.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`]; [`Error::OutcomeUnknown`] only under [`Durability::Sync`].
     pub fn commit_with(self, durability: Durability) -> Result<()> {
         let (txn, database) = self.unless_cancelled()?;
         match txn.commit(durability) {
@@ -33,7 +41,8 @@ impl Transaction {
     /// Commits without waiting for the disk: others can go on with what this transaction touched, and the ticket tells when
     /// the commit is durable. What the transaction has read is certain only then, too.
     ///
-    /// On any error nothing was committed.
+    /// # Errors
+    /// As [`Transaction::commit`], but for [`Error::OutcomeUnknown`], which the ticket tells: nothing was committed.
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
         let (txn, database) = self.unless_cancelled()?;
         match txn.commit_pipelined() {
@@ -48,7 +57,8 @@ impl Transaction {
     /// a restart. Until then it keeps what it has written locked, and the log from its first record on.
     ///
     /// # Errors
-    /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], or a failure of the disk. The transaction is rolled back then; after
+    /// [`Error::GlobalIdInUse`], [`Error::InvalidGlobalId`], [`Error::ReadOnly`]; [`Error::LogFull`] or [`Error::DiskFull`] if there is no
+    /// room in the log for its locks; what [`Transaction::commit`] fails with. The transaction is rolled back then; after
     /// [`Error::OutcomeUnknown`] it may be found prepared when the database is opened again.
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
         let (txn, database) = self.unless_cancelled()?;
@@ -89,8 +99,12 @@ impl Transaction {
         Ok((txn, database))
     }
 
-    /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure (which
-    /// stops the database, so that the next operation tells).
+    /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a fork of the process, where nothing is undone. [`Error::Closed`] or [`Error::Poisoned`] if the database can no
+    /// longer be used: the next opening undoes what is left. If undoing fails otherwise, with [`Error::Corrupted`] or [`Error::Io`] for one,
+    /// the database stops.
     pub fn rollback(self) -> Result<()> {
         let Transaction { txn, database, .. } = self;
         txn.rollback().map_err(|error| Error::from_txn(error, &database.path))

@@ -28,6 +28,10 @@ impl Transaction {
     /// assert_eq!(counts, [Some(7), None, Some(3)]);
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`]; [`Error::Undecodable`] if
+    /// what is stored is no `V`.
     pub fn get_many<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -38,6 +42,9 @@ impl Transaction {
 
     /// As [`Transaction::get_many`], with the locks that changes of these records will need, as [`Transaction::get_for_update`]. They are
     /// taken in the order of the keys: transactions that all give theirs sorted do not deadlock by them.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_many`].
     pub fn get_many_for_update<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -48,6 +55,9 @@ impl Transaction {
 
     /// [`Transaction::get_many`] in place: `read` gets the number of each key, from 0, and its encoded value, or `None`, once and in this
     /// order. What it was given counts once the call has succeeded.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`].
     pub fn get_many_with<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -58,6 +68,9 @@ impl Transaction {
     }
 
     /// [`Transaction::get_many_for_update`] in place, as [`Transaction::get_many_with`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get_many_with`].
     pub fn get_many_for_update_with<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,

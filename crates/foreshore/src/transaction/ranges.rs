@@ -69,6 +69,10 @@ impl Transaction {
     /// What lies between the entries that it gave is locked too: nobody can put a new key there before this transaction
     /// has ended (under [`Isolation::Serializable`](crate::Isolation::Serializable)). To write while going through a range, use
     /// [`Transaction::cursor`].
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
+    /// a bound. Each entry is a result as well, and fails as [`Cursor::next`] does; the iterator is at its end then.
     pub fn range<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -100,6 +104,10 @@ impl Transaction {
     /// # assert_eq!(db.transact(|tx| tx.get(STOCK, "apple"))?, None);
     /// # Ok::<(), foreshore::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
+    /// a bound.
     pub fn cursor<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -111,6 +119,9 @@ impl Transaction {
 
     /// As [`Transaction::cursor`], for entries that this transaction is going to change: see
     /// [`Transaction::get_for_update`].
+    ///
+    /// # Errors
+    /// As [`Transaction::cursor`].
     pub fn cursor_for_update<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -134,6 +145,10 @@ impl Transaction {
 
     /// Calls `visit` with the encoded key and value of each entry of a range, without allocating for each of them, until
     /// it breaks off. For a table of byte keys and values, these are the keys and values.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for
+    /// a bound. `visit` may have been called for some entries before.
     pub fn scan<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -149,6 +164,10 @@ impl Transaction {
     }
 
     /// The entry with the lowest key.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation); [`Error::Undecodable`](crate::Error::Undecodable)
+    /// if what is stored is no `K` or no `V`.
     pub fn first<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -157,6 +176,9 @@ impl Transaction {
     }
 
     /// The entry with the highest key.
+    ///
+    /// # Errors
+    /// As [`Transaction::first`].
     pub fn last<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
@@ -165,6 +187,12 @@ impl Transaction {
     }
 
     /// Removes every key of a range; tells how many there were. If it fails, none is removed.
+    ///
+    /// # Errors
+    /// Those of [every operation](Transaction#errors-of-every-operation) and of [every
+    /// change](Transaction#errors-of-every-change); [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound. If undoing
+    /// what was removed fails, with [`Error::Corrupted`](crate::Error::Corrupted) or [`Error::Io`](crate::Error::Io) for one,
+    /// the database stops.
     pub fn remove_range<K: Key, V: Value>(
         &mut self,
         table: TableDefinition<'_, K, V>,
