@@ -186,7 +186,7 @@ fn invalid(name: &str, value: &str, expected: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{choices::Choice, *};
 
     #[test]
     fn every_option_can_be_set_to_what_it_is() {
