@@ -182,7 +182,7 @@ fn kind_named(name: &str) -> Result<IntentLockKind, BenchError> {
 fn table_named(name: &str) -> Result<LockTableKind, BenchError> {
     let mut options = Options::default();
     options.set("lock_table", name).map_err(|error| BenchError::invalid(error.to_string()))?;
-    Ok(options.lock_table.into())
+    Ok(options.lock_table)
 }
 
 /// What all rounds have to keep.

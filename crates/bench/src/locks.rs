@@ -91,7 +91,7 @@ impl LockVariant {
             names.set(option, value).map_err(|error| BenchError::invalid(error.to_string()))?;
         }
         let options = LockOptions {
-            table: names.lock_table.into(),
+            table: names.lock_table,
             deadlock: names.deadlock_policy,
             deadlock_timeout: names.deadlock_timeout,
             ..LockOptions::default()

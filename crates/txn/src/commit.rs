@@ -14,12 +14,14 @@ use std::mem;
 
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
+    Handle,
     sabotage::{Fault, planted},
     time::{Duration, Instant},
 };
 
 use crate::{
     committer::Waiter,
+    core::Core,
     error::TxnError,
     options::{Durability, EarlyLockRelease},
     records,
@@ -32,6 +34,11 @@ use crate::{
 const PURGE_WAIT: Duration = Duration::from_millis(100);
 
 impl TxnSession {
+    /// For what outlives the transaction, without keeping the database open.
+    pub(crate) fn share_core(&self) -> Handle<Core> {
+        self.engine.share_core(self.owner.place())
+    }
+
     /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their pages.
     #[inline]
     pub(crate) fn purge_discarded(&mut self) {

@@ -121,10 +121,6 @@ impl TxnSession {
         self.engine.core()
     }
 
-    pub(crate) fn share_core(&self) -> Handle<Core> {
-        self.engine.share_core(self.owner.place())
-    }
-
     pub(crate) fn txn(&self) -> TxnId {
         self.chain.txn
     }
