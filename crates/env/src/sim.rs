@@ -51,7 +51,7 @@ use self::{
 };
 
 pub use self::{
-    calls::{ask_for, latched, pause as spin_loop, spin_until, work},
+    calls::{ask_for, foreground, latched, pause as spin_loop, spin_until, work},
     directory::HotLine,
     disk::{Device, SimulatedDisk},
     explorer::{Schedule, Turn},

@@ -6,7 +6,7 @@ mod wiring;
 use std::{io, ops::Range};
 
 use foreshore_env::{
-    CachePadded,
+    CachePadded, hint,
     process::Owner,
     sync::{
         Arc,
@@ -308,6 +308,7 @@ impl Partitions {
         let pinned = self.shared.options.pin_threads;
         thread::Builder::new().name(name).spawn(move || {
             let fuse = fuse;
+            hint::foreground();
             if pinned && thread::pin(number) {
                 fuse.0.pinned[number].store(true, Ordering::Relaxed);
             }

@@ -25,7 +25,7 @@ fn leave_for(leave: Leave, wants: usize) {
     }
 }
 
-/// Lets others run whose clocks are behind. Not while a panic unwinds: `std` counts panics by operating-system thread.
+/// Lets others run whose clocks are behind.
 #[inline]
 pub(super) fn turn() {
     turn_for(0);
@@ -86,7 +86,7 @@ pub(super) fn fence_cost(ordering: Ordering) {
 /// One round of a spinning loop. On a machine nothing happens here but that time passes: whoever is behind runs before the
 /// next access.
 pub fn pause() {
-    match with(|kernel| kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause)) {
+    match with(Kernel::pause) {
         Some(()) => give_way(),
         None => std::hint::spin_loop(),
     }
@@ -116,8 +116,8 @@ pub fn spin_until(rounds: u64, mut done: impl FnMut() -> bool) -> bool {
             let (clock, loads) = before.unwrap_or_default();
             let one = kernel.tally().loads == loads + 1;
             let took = kernel.clock - clock;
-            kernel.spend(Spent::Spinning, kernel.scheduler.costs().pause);
-            one && left > 0 && !std::thread::panicking() && kernel.scheduler.spins(took, left)
+            kernel.pause();
+            one && left > 0 && kernel.scheduler.spins(took, left)
         });
         match sleeps {
             Some(true) => {
@@ -143,6 +143,11 @@ pub fn latched() {
 }
 
 /// The thread has acquired a mutex.
+/// What the calling thread does is waited for by others, though it has a name.
+pub fn foreground() {
+    with(Kernel::foreground);
+}
+
 pub(super) fn locked() {
     with(|kernel| kernel.tally().mutexes += 1);
 }

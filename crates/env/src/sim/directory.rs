@@ -34,7 +34,7 @@ use pipeline::Pipeline;
 use place::PlaceKinds;
 pub(super) use table::LineNumber;
 use table::{LINE_SHIFT, NOBODY, Table};
-use times::Times;
+use times::{Times, short};
 
 use super::{
     kernel::Touch,
@@ -208,6 +208,7 @@ impl Directory {
         let drained = self.drained_for(core, now, touch);
         if self.hits(number, cache, now, touch) {
             cost.waiting = drained;
+            self.waits_for_stores(core, drained);
             if touch == Touch::Change {
                 self.serialized(core);
             }
@@ -217,7 +218,7 @@ impl Directory {
         if busy_until > now {
             cost.waiting = busy_until - now;
             cost.booked = true;
-            self.pipelines[core].booked = cost.waiting;
+            self.pipelines[core].booked = short(cost.waiting);
             self.book(number, cache, touch, cost.waiting);
             return cost;
         }
@@ -225,9 +226,10 @@ impl Directory {
         let early = self.asked_before(core, now, number, address, kind);
         let early = early.max(self.prefetched_before(core, now, address, last));
         let latency = self.transfer(number, cache, now, touch, Arrival::Now { ahead, last, early }, at);
-        let waits = self.waits_for_line(core, now, latency, touch);
+        let waits = self.waits_for_line(core, now, number, latency, touch);
         self.table.lines[number].waited += waits;
         cost.waiting = waits.max(drained);
+        self.waits_for_stores(core, cost.waiting - waits);
         self.missed(core, now + cost.waiting, cost.waiting, number, kind, touch);
         cost
     }
@@ -268,17 +270,20 @@ impl Directory {
         touch: Touch,
         at: &'static Location<'static>,
     ) -> u64 {
-        let waited = self.pipelines[core].booked;
+        let waited = u64::from(self.pipelines[core].booked);
         let kind = self.kinds.of(at);
         let cache = self.cache_of(core);
         let drained = self.drained_for(core, now, touch);
         if self.hits(number, cache, now, touch) {
             self.missed(core, now, waited, number, kind, touch);
+            self.table.lines[number].waited += self.times.hit;
+            self.waits_for_stores(core, drained.saturating_sub(self.times.hit));
             return self.times.hit.max(drained);
         }
-        let latency = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
-        self.table.lines[number].waited += latency;
-        let latency = latency.max(drained);
+        let transfer = self.transfer(number, cache, now, touch, Arrival::Booked { waited }, at);
+        self.table.lines[number].waited += transfer;
+        let latency = transfer.max(drained);
+        self.waits_for_stores(core, latency - transfer);
         self.missed(core, now + latency, waited + latency, number, kind, touch);
         latency
     }

@@ -108,6 +108,8 @@ struct Thread {
     tally: Tally,
     name: Option<String>,
     locals: Rc<Locals>,
+    /// Whether nobody's work waits while it sleeps.
+    background: bool,
     sleep: Option<Sleep>,
     /// Counts sleeps, so that a timer of an earlier one wakes nobody.
     sleeps: u64,
@@ -222,6 +224,18 @@ impl Kernel {
     }
 
     /// Who runs accesses memory: see [`Scheduler::access`].
+    /// Who runs pauses in a spinning loop.
+    #[inline]
+    pub(super) fn pause(&mut self) {
+        self.spend(Spent::Spinning, self.scheduler.costs().pause);
+        self.scheduler.paused();
+    }
+
+    /// What who runs does is waited for by others, though it has a name.
+    pub(super) fn foreground(&mut self) {
+        self.threads[self.current].background = false;
+    }
+
     #[inline]
     pub(super) fn access(&mut self, address: usize, touch: Touch, at: &'static Location<'static>) -> Access {
         self.threads[self.current].tally.touch(touch);
@@ -267,6 +281,7 @@ impl Kernel {
                 tally: Tally::default(),
                 name: None,
                 locals: Rc::default(),
+                background: false,
                 sleep: None,
                 sleeps: 0,
                 over: true,
@@ -289,7 +304,8 @@ impl Kernel {
         });
         let thread = &mut self.threads[number];
         let fiber = arena::outside(|| Box::into_raw(Box::new(fiber)));
-        (thread.name, thread.fiber, thread.over) = (name, fiber, false);
+        (thread.background, thread.name) = (name.is_some(), name);
+        (thread.fiber, thread.over) = (fiber, false);
         arena::outside(|| self.scheduler.ready(number, self.clock));
         self.look_around();
         Ok(())
@@ -359,7 +375,7 @@ impl Kernel {
             Leave::Over => self.end(number),
             Leave::Sleep => {
                 let thread = &self.threads[number];
-                sleep = thread.sleep.as_ref().filter(|_| thread.name.is_none()).map(|sleep| sleep.at);
+                sleep = thread.sleep.as_ref().filter(|_| !thread.background).map(|sleep| sleep.at);
             }
             Leave::Turn | Leave::Yield | Leave::Spin => {}
         }
@@ -373,19 +389,5 @@ impl Kernel {
         let fiber = std::mem::replace(&mut thread.fiber, ptr::null_mut());
         // SAFETY: it came from a box, does not run, and is known nowhere else. Its stack is empty.
         drop(unsafe { Box::from_raw(fiber) });
-    }
-
-    /// What each thread that is not over does, for people.
-    fn describe(&self) -> Vec<String> {
-        let alive = self.threads.iter().enumerate().filter(|(_, thread)| !thread.over);
-        alive
-            .map(|(number, thread)| {
-                let name = thread.name.as_deref().unwrap_or(if number == 0 { "main" } else { "unnamed" });
-                match &thread.sleep {
-                    Some(sleep) => format!("thread {number} ({name}) sleeps at {}", sleep.at),
-                    None => format!("thread {number} ({name}) could run"),
-                }
-            })
-            .collect()
     }
 }

@@ -287,7 +287,7 @@ impl Machine {
         if core.waiting == 0 { others } else { others.min(core.slice_end) }
     }
 
-    /// `sleep`: where in the source it lay down to sleep, if it did and has no name.
+    /// `sleep`: where in the source it lay down to sleep, if it did and does not work in the background.
     #[inline]
     pub(super) fn left(&mut self, clock: u64, leave: Leave, sleep: Option<&'static Location<'static>>) {
         let here = self.here;

@@ -16,7 +16,7 @@ pub(super) enum Spent {
     Computing,
     /// Lines of memory on their way from elsewhere.
     Memory,
-    /// Pauses of spinning loops.
+    /// Spinning loops: pauses, and the looks before them.
     Spinning,
     /// The operating system: calls, and switches from one thread to another.
     System,
@@ -168,6 +168,14 @@ impl Scheduler {
     pub(super) fn learned(&mut self, pointer: usize) {
         if let Scheduler::Machine(machine) = self {
             machine.learned(pointer);
+        }
+    }
+
+    /// Who runs pauses, as spinning loops do.
+    #[inline]
+    pub(super) fn paused(&mut self) {
+        if let Scheduler::Machine(machine) = self {
+            machine.paused();
         }
     }
 

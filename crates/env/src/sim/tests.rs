@@ -1,5 +1,6 @@
 //! What the simulated machine promises.
 
+mod charged;
 mod computed;
 mod lines;
 mod overlap;

@@ -249,6 +249,9 @@ pub mod hint {
     pub fn latched() {}
 
     /// Nothing.
+    pub fn foreground() {}
+
+    /// Nothing.
     #[derive(Clone, Copy, Debug)]
     pub struct Mark;
 

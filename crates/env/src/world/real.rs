@@ -340,6 +340,11 @@ pub mod hint {
     #[inline(always)]
     pub fn latched() {}
 
+    /// Tells the simulator that others wait for what the calling thread does, though it has a name: what it sleeps for counts in reports.
+    /// Nothing in the real world.
+    #[inline(always)]
+    pub fn foreground() {}
+
     /// A moment that the simulator remembers, to tell how long things last. Nothing in the real world.
     #[derive(Clone, Copy, Debug)]
     pub struct Mark;

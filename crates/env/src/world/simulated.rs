@@ -56,7 +56,7 @@ pub mod time {
 
 /// Hints to the processor and to the simulator.
 pub mod hint {
-    pub use crate::sim::{Mark, latched, spin_loop, spin_until, work};
+    pub use crate::sim::{Mark, foreground, latched, spin_loop, spin_until, work};
 
     /// How plain memory is touched.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 //!
 //! A line that waits in the queue for another core comes in its turn all the same.
 
-use super::{Directory, LineNumber, place::PlaceKind, table::LINE_SHIFT};
+use super::{Directory, LineNumber, place::PlaceKind, table::LINE_SHIFT, times::short};
 use crate::sim::kernel::Touch;
 
 /// Misses whose lines a core remembers.
@@ -96,10 +96,6 @@ impl Default for Prefetches {
     }
 }
 
-fn short(picoseconds: u64) -> u32 {
-    u32::try_from(picoseconds).unwrap_or(u32::MAX)
-}
-
 impl Directory {
     /// How long before `now` the line of a miss was asked for, if it is free.
     pub(super) fn asked_before(
@@ -174,7 +170,7 @@ impl Directory {
 
     /// The core does a fence, or an atomic change that finds its line.
     #[inline]
-    pub(in crate::sim) fn serialized(&mut self, core: usize) {
+    pub(super) fn serialized(&mut self, core: usize) {
         if !self.profile.changes_overlap {
             self.overlaps[core].end();
         }

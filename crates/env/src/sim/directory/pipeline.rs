@@ -5,7 +5,7 @@
 //! lies in a buffer until its line has come, and only an atomic change, or a fence, waits for those before it. (Others see it
 //! at once, and wait for the line. A store to a line that is on its way to somebody else waits for its slot, as everybody does.)
 
-use super::{Directory, place::PlaceKind};
+use super::{Directory, LineNumber, place::PlaceKind, times::short};
 use crate::sim::{kernel::Touch, prefetch};
 
 /// A core's: what its accesses look at, in one line of the real machine's caches.
@@ -17,18 +17,23 @@ pub(super) struct Pipeline {
     /// How often in a row, beside the first time, it has accessed that word.
     pub(super) looks: u32,
     address: usize,
-    /// When the lines of all stores have come.
+    /// When the lines of all stores have come, and the one that comes last.
     stored_at: u64,
+    pub(super) stored: u32,
     /// How much fits into the time of the last atomic change, if it follows at once: at that clock.
-    pub(super) shadow: u64,
+    pub(super) shadow: u32,
     shadow_at: u64,
     /// What the last access would take if it were made again.
     pub(super) again: u64,
     /// What was used since then is in the newest generation of both of its caches (`ages.rs`).
     pub(super) recent: u64,
     /// How long it waits for the slot that it booked last.
-    pub(super) booked: u64,
+    pub(super) booked: u32,
+    /// What its last access took in the core, if that was a look: 0 when a pause has followed.
+    pub(super) looked: u32,
 }
+
+const _: () = assert!(size_of::<Pipeline>() == 64);
 
 impl Default for Pipeline {
     fn default() -> Pipeline {
@@ -37,11 +42,13 @@ impl Default for Pipeline {
             looks: 0,
             address: 0,
             stored_at: 0,
+            stored: u32::MAX,
             shadow: 0,
             shadow_at: 0,
             again: 0,
             recent: 1,
             booked: 0,
+            looked: 0,
         }
     }
 }
@@ -72,16 +79,22 @@ impl Directory {
         };
         pipeline.again = times.hit + following;
         let time = times.hit + computation;
-        let hidden = if pipeline.shadow_at == now { time.min(pipeline.shadow) } else { 0 };
+        let hidden = if pipeline.shadow_at == now { time.min(u64::from(pipeline.shadow)) } else { 0 };
         let mut left = time - hidden;
         if touch == Touch::Change {
             left += times.change;
-            pipeline.shadow = times.shadow;
+            pipeline.shadow = short(times.shadow);
         } else {
-            pipeline.shadow = if hidden == time { pipeline.shadow - hidden } else { 0 };
+            pipeline.shadow = if hidden == time { pipeline.shadow - short(hidden) } else { 0 };
         }
         pipeline.shadow_at = now + left;
+        pipeline.looked = if touch == Touch::Load { short(left) } else { 0 };
         left
+    }
+
+    /// What the last access of the core took in it, if that was a look and no pause has followed: one does now.
+    pub(in crate::sim) fn paused(&mut self, core: usize) -> u64 {
+        u64::from(std::mem::take(&mut self.pipelines[core].looked))
     }
 
     /// What is left of a transfer for an access that has waited so long.
@@ -97,18 +110,44 @@ impl Directory {
 
     /// How long a core waits from `now` on for a line that takes `latency`. For a store's it does not wait: that is in the buffer.
     #[inline]
-    pub(super) fn waits_for_line(&mut self, core: usize, now: u64, latency: u64, touch: Touch) -> u64 {
+    pub(super) fn waits_for_line(
+        &mut self,
+        core: usize,
+        now: u64,
+        number: LineNumber,
+        latency: u64,
+        touch: Touch,
+    ) -> u64 {
         if touch != Touch::Store {
             return latency;
         }
         let pipeline = &mut self.pipelines[core];
-        pipeline.stored_at = pipeline.stored_at.max(now + latency);
+        if now + latency > pipeline.stored_at {
+            (pipeline.stored_at, pipeline.stored) = (now + latency, number as u32);
+        }
         0
+    }
+
+    /// The core waits so long for what it has stored: for the line of it that comes last.
+    #[inline]
+    pub(super) fn waits_for_stores(&mut self, core: usize, waits: u64) {
+        if waits > 0 {
+            let stored = self.pipelines[core].stored as LineNumber;
+            self.table.lines[stored].waited += waits;
+        }
+    }
+
+    /// A fence at `now`: how long the core waits for what it has stored.
+    pub(in crate::sim) fn fence(&mut self, core: usize, now: u64) -> u64 {
+        self.serialized(core);
+        let drained = self.drained(core, now);
+        self.waits_for_stores(core, drained);
+        drained
     }
 
     /// How long it takes from `now` on until all that the core has stored is where others see it.
     #[inline]
-    pub(in crate::sim) fn drained(&self, core: usize, now: u64) -> u64 {
+    fn drained(&self, core: usize, now: u64) -> u64 {
         self.pipelines[core].stored_at.saturating_sub(now)
     }
 

@@ -2,6 +2,11 @@
 
 use crate::sim::profile::{DISTANCES, Profile};
 
+/// A time as it is remembered of a core: what is longer than four milliseconds counts as that.
+pub(super) fn short(picoseconds: u64) -> u32 {
+    u32::try_from(picoseconds).unwrap_or(u32::MAX)
+}
+
 /// Figures of a [`Profile`], in picoseconds.
 pub(super) struct Times {
     pub(super) hit: u64,

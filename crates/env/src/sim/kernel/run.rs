@@ -66,3 +66,19 @@ pub(in crate::sim) fn run(mut kernel: Box<Kernel>, main: Box<dyn FnOnce()>) -> i
     }
     Ok(Ended { kernel, cause, left })
 }
+
+impl Kernel {
+    /// What each thread that is not over does, for people.
+    fn describe(&self) -> Vec<String> {
+        let alive = self.threads.iter().enumerate().filter(|(_, thread)| !thread.over);
+        alive
+            .map(|(number, thread)| {
+                let name = thread.name.as_deref().unwrap_or(if number == 0 { "main" } else { "unnamed" });
+                match &thread.sleep {
+                    Some(sleep) => format!("thread {number} ({name}) sleeps at {}", sleep.at),
+                    None => format!("thread {number} ({name}) could run"),
+                }
+            })
+            .collect()
+    }
+}

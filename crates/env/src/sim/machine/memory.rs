@@ -64,8 +64,7 @@ impl Machine {
         if !self.charging {
             return 0;
         }
-        self.directory.serialized(self.here);
-        self.directory.drained(self.here, clock)
+        self.directory.fence(self.here, clock)
     }
 
     /// The core that runs has loaded a pointer.

@@ -93,7 +93,7 @@ pub struct MachineReport {
     pub computing_ps: u64,
     /// Of it: waiting for lines of memory.
     pub memory_ps: u64,
-    /// Of it: pauses of spinning loops.
+    /// Of it: spinning loops, that is pauses, and the looks at a word in the core's own cache before them.
     pub spinning_ps: u64,
     /// Of it: the operating system.
     pub system_ps: u64,

@@ -6,8 +6,7 @@ use super::{END_OF_TIME, LineNumber, Machine, Spent, key};
 /// A core that looks at one line, again and again.
 pub(super) struct Spin {
     line: LineNumber,
-    /// Picoseconds that a look takes, and from one look to the next.
-    took: u64,
+    /// Picoseconds from one look to the next.
     period: u64,
     /// How many more rounds it may take, and how many it took.
     left: u64,
@@ -20,8 +19,16 @@ impl Machine {
     pub(in crate::sim) fn spins(&mut self, took: u64, rounds: u64) -> bool {
         let Some(line) = self.directory.looked_at(self.here, took) else { return false };
         let period = took + self.costs.pause;
-        self.cores[self.here].set_spin(Spin { line, took, period, left: rounds, done: 0 });
+        self.cores[self.here].set_spin(Spin { line, period, left: rounds, done: 0 });
         true
+    }
+
+    /// Who runs pauses: if it has just looked at a word, what that look took is a part of its spinning, and no useful computing.
+    pub(in crate::sim) fn paused(&mut self) {
+        // Unless what was counted until then is forgotten.
+        let looked = self.directory.paused(self.here).min(self.spent[Spent::Computing as usize]);
+        self.spent[Spent::Computing as usize] -= looked;
+        self.tally(Spent::Spinning, looked);
     }
 
     /// Rounds that passed while the thread, which runs again, saw the same.
@@ -70,8 +77,7 @@ impl Machine {
         (spin.left, spin.done) = (spin.left - rounds, spin.done + rounds);
         self.cores[core].clock += rounds * spin.period;
         self.directory.looked_again(core, rounds);
-        self.tally(Spent::Computing, rounds * spin.took);
-        self.tally(Spent::Spinning, rounds * (spin.period - spin.took));
+        self.tally(Spent::Spinning, rounds * spin.period);
     }
 
     /// Rouses who watches a line that has moved by `now`; whether there was anybody.
