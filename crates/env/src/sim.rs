@@ -30,6 +30,7 @@ mod scheduler;
 mod tally;
 pub mod thread;
 pub(crate) mod time;
+mod unwinding;
 
 #[cfg(test)]
 mod tests;
@@ -166,7 +167,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// See [`Failed`]. What the threads had is leaked when they were not over.
 pub fn simulate<R: Clone>(settings: &Settings, main: impl FnOnce() -> R) -> Result<Simulated<R>, Failed> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    arena::begin();
+    arena::begin().map_err(Failed::Memory)?;
+    unwinding::begin();
     let run = run(settings, main);
     // What is copied here lies in the system's memory, what is dropped in the simulation's.
     run.as_ref().map(Clone::clone).map_err(copy)

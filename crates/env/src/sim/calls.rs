@@ -8,6 +8,7 @@ use super::{
     kernel::{END_OF_TIME, Kernel, Leave, ThreadNumber, Touch, is_running, with},
     scheduler::{Scheduler, Spent},
     time::Instant,
+    unwinding,
 };
 
 /// Switches to the kernel.
@@ -21,7 +22,7 @@ fn leave_for(leave: Leave, wants: usize) {
     let yielder = with(|kernel| kernel.leaves(leave, wants));
     if let Some(yielder) = yielder {
         // SAFETY: the yielder lies on the stack of the fiber that runs, which has not returned.
-        unsafe { &*yielder }.suspend(());
+        unwinding::across(|| unsafe { &*yielder }.suspend(()));
     }
 }
 
@@ -34,7 +35,7 @@ pub(super) fn turn() {
 /// The same, before an access to this address.
 #[inline]
 fn turn_for(wants: usize) {
-    if with(|kernel| kernel.clock > kernel.horizon) == Some(true) && !std::thread::panicking() {
+    if with(|kernel| kernel.clock > kernel.horizon) == Some(true) {
         leave_for(Leave::Turn, wants);
     }
 }
@@ -95,7 +96,7 @@ pub fn pause() {
 /// Whoever spins in a world without costs lets others run, or would do so for ever.
 fn give_way() {
     let exploring = with(|kernel| matches!(kernel.scheduler, Scheduler::Explorer(_)));
-    if exploring == Some(true) && !std::thread::panicking() {
+    if exploring == Some(true) {
         leave(Leave::Yield);
     }
 }

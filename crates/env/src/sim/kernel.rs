@@ -33,6 +33,7 @@ use super::{
     scheduler::{Scheduler, Spent},
     tally::Tally,
     time::Duration,
+    unwinding,
 };
 use crate::random::Xorshift;
 
@@ -300,6 +301,7 @@ impl Kernel {
         let stack = Stack::new(stack_bytes, number)?;
         let fiber = Fiber::with_stack(stack, move |yielder, ()| {
             with(|kernel| kernel.threads[number].yielder = yielder);
+            unwinding::thread_begins();
             body();
         });
         let thread = &mut self.threads[number];

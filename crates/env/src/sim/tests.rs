@@ -5,6 +5,7 @@ mod computed;
 mod lines;
 mod overlap;
 mod pipeline;
+mod panics;
 mod queues;
 
 use std::{cell::Cell, sync::Arc};

@@ -9,18 +9,20 @@ use std::{
     sync::Arc,
 };
 
-pub use std::thread::{Result, panicking};
+pub use std::thread::Result;
 
 use super::{
     atomic::{AtomicU32, Ordering},
     calls::{self, futex_wait, futex_wake},
     kernel,
     time::{Duration, Instant},
+    unwinding,
 };
 pub use super::{
     calls::yield_now,
     local::{AccessError, LocalKey},
     place::{available_parallelism, pin, processor, processors},
+    unwinding::panicking,
 };
 
 /// Bytes of stack of a thread that asks for nothing else.
@@ -373,7 +375,10 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.data.wait();
     match result {
-        Err(panic) => resume_unwind(panic),
+        Err(panic) => {
+            unwinding::started();
+            resume_unwind(panic)
+        }
         Ok(_) if scope.data.panicked.load(Ordering::Relaxed) > 0 => panic!("a scoped thread panicked"),
         Ok(value) => value,
     }
