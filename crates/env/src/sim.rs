@@ -124,7 +124,10 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failed::Settings(why) => f.write_str(why),
-            Failed::Memory(error) => write!(f, "no memory for a simulation: {error}"),
+            Failed::Memory(error) => write!(
+                f,
+                "no memory for a simulation: {error}\n  next: let the process have 80 GiB of addresses, of which few are used (ulimit -v)"
+            ),
             Failed::Stopped { cause, threads, .. } => {
                 let cause = match cause {
                     Cause::Deadlock => "all threads sleep, and nothing will wake one",

@@ -9,7 +9,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    ptr,
+    io, ptr,
     sync::{Mutex, PoisonError},
 };
 
@@ -150,23 +150,28 @@ unsafe impl GlobalAlloc for Arena {
 
 /// Begins a simulation, with an empty region if nothing of an earlier one is left in it. The caller sees to it that one
 /// simulation runs at a time.
-pub(super) fn begin() {
+///
+/// # Errors
+/// The system does not reserve the region: something lies there, or the process may not have so many addresses (`ulimit -v`). Nothing
+/// has begun then.
+pub(super) fn begin() -> io::Result<()> {
     let mut region = region();
     if !region.mapped {
         let place = ptr::without_provenance_mut(BASE);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: nothing is mapped there, or the call fails.
         let mapped = unsafe { mmap_anonymous(place, BYTES, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        mapped.expect("the simulator's memory must lie at its fixed address").expose_provenance();
+        mapped?.expose_provenance();
         region.mapped = true;
     }
     if region.live == 0 && region.used > 0 {
         let place = ptr::with_exposed_provenance_mut(BASE);
         // SAFETY: no block is handed out, and the free lists, which lie in these pages, are emptied below.
         let zeroed = unsafe { madvise(place, region.used, Advice::LinuxDontNeed) };
-        zeroed.expect("memory is given back");
+        zeroed?;
         (region.used, region.free) = (0, [0; CLASSES]);
     }
+    Ok(())
 }
 
 /// How many blocks have been handed out.
