@@ -1,7 +1,8 @@
 //! The disk of a simulated machine: files in memory, and a device that takes its time.
 //!
-//! Reading and writing copy to and from a page cache; what `sync` writes goes through the device, one request after the
-//! other. Nothing fails here: a disk that fails is put under the engine by tests.
+//! Reading and writing copy to and from a page cache, which has room for everything; what `sync` writes, and what is read that was
+//! only streamed past the cache, goes through the device, one request after the other. Nothing fails here: a disk that fails is put
+//! under the engine by tests.
 #![allow(clippy::disallowed_types)]
 
 use std::{
@@ -13,11 +14,11 @@ use std::{
 };
 
 use super::{
-    calls, kernel,
+    arena, calls, kernel,
     scheduler::Spent,
     time::{Duration, Instant, PICOSECONDS},
 };
-use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::disk::{BLOCK_BYTES, Disk, DiskFile, OpenMode, Parts};
 
 /// Bytes of a piece of a file; pieces that were never written take no memory.
 const PIECE_BYTES: usize = 64 << 10;
@@ -27,9 +28,9 @@ const COPY: u64 = 100;
 /// A storage device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// How long one request takes that writes nothing.
+    /// How long one request takes that moves nothing.
     pub latency: Duration,
-    /// How many bytes it writes in a second.
+    /// How many bytes it writes, or reads, in a second.
     pub bytes_per_second: u64,
 }
 
@@ -85,6 +86,9 @@ struct Content {
     length: u64,
     /// Bytes written since the last sync.
     unsynced: u64,
+    /// Blocks that the page cache does not have: they were streamed past it. All others were written or read by way of it, or are holes,
+    /// which no device is asked for.
+    uncached: BTreeSet<u64>,
 }
 
 impl File {
@@ -106,6 +110,11 @@ fn call(bytes: usize) {
 /// Waits until the device has written so many bytes.
 fn write_to_device(bytes: u64) {
     call(0);
+    wait_for_device(bytes);
+}
+
+/// Waits until the device has done a request of so many bytes.
+fn wait_for_device(bytes: u64) {
     let done = kernel::with(|kernel| {
         let storage = &mut kernel.storage;
         let (latency, speed) = (storage.device.latency.as_nanos() as u64, storage.device.bytes_per_second);
@@ -116,6 +125,15 @@ fn write_to_device(bytes: u64) {
     if let Some(done) = done {
         calls::sleep_until(Instant::from_picoseconds(done));
     }
+}
+
+/// Whether all parts begin and end where a block does, in memory and in the file: then nothing of them is left in the page cache.
+fn are_blocks(parts: Parts<'_>, offset: u64) -> bool {
+    let [first, second] = parts.words.map(|run| (run.as_ptr().addr(), size_of_val(run)));
+    let places = [first, second, (parts.bytes.as_ptr().addr(), parts.bytes.len())];
+    let mut taken = places.into_iter().filter(|&(_, bytes)| bytes > 0);
+    offset.is_multiple_of(BLOCK_BYTES as u64)
+        && taken.all(|(start, bytes)| (start | bytes).is_multiple_of(BLOCK_BYTES))
 }
 
 /// Calls `f` with the storage.
@@ -261,13 +279,54 @@ impl Content {
                 last[rest..].fill(0);
             }
         }
+        arena::outside(|| drop(self.uncached.split_off(&length.div_ceil(BLOCK_BYTES as u64))));
         self.length = length;
+    }
+
+    /// Blocks of a range, also those of which it has a part.
+    fn blocks(range: Range<u64>) -> Range<u64> {
+        range.start / BLOCK_BYTES as u64..range.end.div_ceil(BLOCK_BYTES as u64)
+    }
+
+    /// The page cache gets this range; gives how many bytes of it the device has to be asked for.
+    fn cache(&mut self, range: Range<u64>) -> u64 {
+        if self.uncached.is_empty() {
+            return 0;
+        }
+        let blocks = Content::blocks(range);
+        arena::outside(|| {
+            let missing: Vec<u64> = self.uncached.range(blocks).copied().collect();
+            missing.iter().for_each(|block| _ = self.uncached.remove(block));
+            (missing.len() * BLOCK_BYTES) as u64
+        })
+    }
+
+    /// The page cache does not have this range any more.
+    fn uncache(&mut self, range: Range<u64>) {
+        arena::outside(|| self.uncached.extend(Content::blocks(range)));
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) {
+        self.length = self.length.max(offset + bytes.len() as u64);
+        self.unsynced += bytes.len() as u64;
+        Content::for_pieces(offset, bytes.len(), |done, piece, range| {
+            if self.pieces.len() <= piece {
+                self.pieces.resize_with(piece + 1, || None);
+            }
+            let target = self.pieces[piece].get_or_insert_with(|| vec![0; PIECE_BYTES].into());
+            let count = range.len();
+            target[range].copy_from_slice(&bytes[done..done + count]);
+        });
     }
 }
 
 impl DiskFile for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         call(buffer.len());
+        let missing = self.content().cache(offset..offset + buffer.len() as u64);
+        if missing > 0 {
+            wait_for_device(missing);
+        }
         let content = self.content();
         let count = content.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         Content::for_pieces(offset, count, |done, piece, range| {
@@ -283,17 +342,18 @@ impl DiskFile for File {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         call(bytes.len());
         let mut content = self.content();
-        let end = offset + bytes.len() as u64;
-        content.length = content.length.max(end);
-        content.unsynced += bytes.len() as u64;
-        Content::for_pieces(offset, bytes.len(), |done, piece, range| {
-            if content.pieces.len() <= piece {
-                content.pieces.resize_with(piece + 1, || None);
-            }
-            let target = content.pieces[piece].get_or_insert_with(|| vec![0; PIECE_BYTES].into());
-            let count = range.len();
-            target[range].copy_from_slice(&bytes[done..done + count]);
-        });
+        // A block of which only a part is written is fetched later: who wrote does not wait.
+        content.cache(offset..offset + bytes.len() as u64);
+        content.write(bytes, offset);
+        Ok(())
+    }
+
+    /// What it takes is charged as of any other write: the device is paid for when the file is synced.
+    fn stream_at(&self, parts: Parts<'_>, offset: u64) -> io::Result<()> {
+        self.write_parts_at(parts, offset)?;
+        if are_blocks(parts, offset) {
+            self.content().uncache(offset..offset + parts.len() as u64);
+        }
         Ok(())
     }
 

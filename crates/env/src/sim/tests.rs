@@ -2,6 +2,7 @@
 
 mod charged;
 mod computed;
+mod devices;
 mod lines;
 mod overlap;
 mod pipeline;
