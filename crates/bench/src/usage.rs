@@ -16,15 +16,19 @@ fn peak(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Cycles of the processor's clock in a nanosecond, as Linux says at this moment; a simulated machine's own are in its profile.
+/// Cycles of the processor's clock in a nanosecond, as Linux says at this moment; of a simulated machine, what its profile says.
 pub(crate) fn cycles_per_ns() -> Option<f64> {
-    if cfg!(foreshore_sim) {
-        return None;
-    }
+    #[cfg(foreshore_sim)]
+    return foreshore_env::sim::cycles_per_ns();
+    #[cfg(not(foreshore_sim))]
     clock(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
 /// The first line `cpu MHz : 2596.138` of `/proc/cpuinfo`.
+#[cfg_attr(
+    foreshore_sim,
+    allow(dead_code, reason = "the machine that simulates is not the one that is measured")
+)]
 fn clock(processors: &str) -> Option<f64> {
     let line = processors.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
     let megahertz: f64 = line.trim_start().strip_prefix(':')?.trim().parse().ok()?;

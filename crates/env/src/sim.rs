@@ -274,6 +274,15 @@ pub fn report() -> Option<MachineReport> {
     .flatten()
 }
 
+/// Cycles of the machine's clock in a nanosecond; `None` outside of a machine.
+pub fn cycles_per_ns() -> Option<f64> {
+    kernel::with(|kernel| match &kernel.scheduler {
+        Scheduler::Machine(machine) => Some(machine.gigahertz),
+        Scheduler::Explorer(_) => None,
+    })
+    .flatten()
+}
+
 /// How long the cores of the machine have computed by now, all together; `None` outside of a machine.
 pub(crate) fn computed() -> Option<Duration> {
     time_on_machine(Machine::computed)

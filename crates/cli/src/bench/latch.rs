@@ -132,7 +132,8 @@ fn write_report(out: &mut String, report: &LatchReport) -> fmt::Result {
         report.processors, report.rounds, report.seconds
     )?;
     if let Some(cycles) = report.cycles_per_ns {
-        writeln!(out, "a ns is {cycles:.2} cycles; instructions: scripts/latch-instructions")?;
+        let counted = if cfg!(foreshore_sim) { "" } else { "; instructions: scripts/latch-instructions" };
+        writeln!(out, "a ns is {cycles:.2} cycles{counted}")?;
     }
     let least = report.results.iter().filter_map(|result| result.least_message_ns).reduce(f64::min);
     let most = report.results.iter().filter_map(|result| result.message_ns).reduce(f64::max);

@@ -143,12 +143,12 @@ pub fn latched() {
     with(|kernel| kernel.tally().latches += 1);
 }
 
-/// The thread has acquired a mutex.
 /// What the calling thread does is waited for by others, though it has a name.
 pub fn foreground() {
     with(Kernel::foreground);
 }
 
+/// The thread has acquired a mutex.
 pub(super) fn locked() {
     with(|kernel| kernel.tally().mutexes += 1);
 }

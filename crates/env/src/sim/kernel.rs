@@ -108,9 +108,9 @@ struct Thread {
     wants: usize,
     tally: Tally,
     name: Option<String>,
-    locals: Rc<Locals>,
     /// Whether nobody's work waits while it sleeps.
     background: bool,
+    locals: Rc<Locals>,
     sleep: Option<Sleep>,
     /// Counts sleeps, so that a timer of an earlier one wakes nobody.
     sleeps: u64,
@@ -224,7 +224,6 @@ impl Kernel {
         self.scheduler.tally(spent, picoseconds);
     }
 
-    /// Who runs accesses memory: see [`Scheduler::access`].
     /// Who runs pauses in a spinning loop.
     #[inline]
     pub(super) fn pause(&mut self) {
@@ -237,6 +236,7 @@ impl Kernel {
         self.threads[self.current].background = false;
     }
 
+    /// Who runs accesses memory: see [`Scheduler::access`].
     #[inline]
     pub(super) fn access(&mut self, address: usize, touch: Touch, at: &'static Location<'static>) -> Access {
         self.threads[self.current].tally.touch(touch);
@@ -281,8 +281,8 @@ impl Kernel {
                 wants: 0,
                 tally: Tally::default(),
                 name: None,
-                locals: Rc::default(),
                 background: false,
+                locals: Rc::default(),
                 sleep: None,
                 sleeps: 0,
                 over: true,

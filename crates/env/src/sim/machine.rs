@@ -50,6 +50,7 @@ const UNCHARGED_SLACK: u64 = 1_000_000;
 
 pub(super) struct Machine {
     pub(super) costs: Costs,
+    pub(super) gigahertz: f64,
     /// Until an idle core runs a thread that was woken.
     wake_up: u64,
     directory: Directory,
@@ -110,6 +111,7 @@ impl Machine {
         };
         Machine {
             costs,
+            gigahertz: profile.gigahertz,
             wake_up: profile.wake_up_ns * 1000,
             directory: Directory::new(profile, cores, seed),
             charging: true,

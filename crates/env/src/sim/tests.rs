@@ -5,8 +5,8 @@ mod computed;
 mod devices;
 mod lines;
 mod overlap;
-mod pipeline;
 mod panics;
+mod pipeline;
 mod queues;
 
 use std::{cell::Cell, sync::Arc};
