@@ -138,7 +138,7 @@ pub(crate) fn sample(
         Length::Time { warm_up, measured } => {
             run_for_time(engine, workload, options, (warm_up, measured), observer)?
         }
-        Length::Iterations(count) => run_iterations(engine, workload, options, count)?,
+        Length::Iterations(count) => run_iterations(engine, workload, options, count, observer)?,
     };
     let kinds = workload.kinds().len();
     let (mut all_commits, mut measured) = (vec![0; kinds], Measured::new(kinds)?);
@@ -284,6 +284,7 @@ fn run_iterations(
     workload: &dyn Workload,
     options: &RunOptions,
     count: u64,
+    observer: &dyn Observer,
 ) -> Result<Ran, BenchError> {
     if options.threads != 1 {
         return Err(BenchError::invalid(
@@ -297,16 +298,21 @@ fn run_iterations(
     if let Some(submitter) = engine.submitter() {
         let mut in_flight = InFlight::new(submitter, workload, 0, options);
         let warm_up = in_flight.iterate(count / 10, Measured::new(kinds)?)?;
+        observer.running(Duration::ZERO, Duration::ZERO, 0);
         let watch = Stopwatch::start();
         let measured = in_flight.iterate(count, Measured::new(kinds)?)?;
-        return Ok(counted(watch.read(), &warm_up, measured));
+        let span = watch.read();
+        observer.measured();
+        return Ok(counted(span, &warm_up, measured));
     }
     let mut worker = workload.worker(0, 1, options.seed);
     let session = &mut *session(engine);
     let warm_up = iterate(session, worker.as_mut(), count / 10, Measured::new(kinds)?)?;
+    observer.running(Duration::ZERO, Duration::ZERO, 0);
     let watch = Stopwatch::start();
     let measured = measured_iterations(session, worker.as_mut(), count, Measured::new(kinds)?)?;
     let span = watch.read();
+    observer.measured();
     session.finish()?;
     Ok(counted(span, &warm_up, measured))
 }

@@ -42,7 +42,7 @@ impl Observer for Charged {
     }
 }
 
-/// Counts from the end of the warm-up to the end of the measured time; without one, to the beginning of the checks.
+/// Counts from the end of the warm-up to the end of what is measured.
 pub(super) struct Watch {
     charged: Charged,
     warm_up: Duration,
