@@ -1,7 +1,8 @@
 //! `foreshore simulate speed`: how fast the simulator itself is.
 
 use std::{
-    io::{self, Write},
+    fs::File,
+    io::{self, Read, Write},
     process::ExitCode,
 };
 
@@ -164,8 +165,53 @@ pub(super) fn tell_speed(accesses: u64, begun: f64, prepared: f64) {
 }
 
 /// Seconds of CPU that this thread has used, by Linux' count; 0 elsewhere. Of the real world: for how fast the simulator is.
+///
+/// Nothing is allocated: within a simulation the memory would be the simulated program's, and of the program's addresses none may
+/// depend on how many digits this machine tells (ENV-6).
 pub(super) fn cpu_seconds() -> f64 {
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = times.split(' ').next().and_then(|first| first.parse::<f64>().ok());
-    nanoseconds.unwrap_or(0.0) / 1e9
+    // Three numbers of 64 bits and what separates them.
+    let mut text = [0; 64];
+    let count = File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text));
+    count.ok().and_then(|count| seconds(&text[..count])).unwrap_or(0.0)
+}
+
+/// The first of the numbers `1234567890 567 8`, which are nanoseconds, in seconds.
+fn seconds(schedule: &[u8]) -> Option<f64> {
+    let first = schedule.split(|byte| *byte == b' ').next()?;
+    Some(str::from_utf8(first).ok()?.parse::<f64>().ok()? / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_s_times_are_understood() {
+        assert_eq!(seconds(b"1500000000 567 8\n"), Some(1.5));
+        assert_eq!(
+            seconds(b"18446744073709551615 18446744073709551615 1\n").map(f64::trunc),
+            Some(18_446_744_073.0)
+        );
+        for damaged in [&b""[..], b"x 1", b" 1 2", b"\xff 1"] {
+            assert_eq!(seconds(damaged), None);
+        }
+    }
+
+    /// What this machine tells had the length of its text in the memory of the simulated program, 16 or 17 bytes by how busy it had
+    /// been: from one size class to the next, so that all that was allocated behind it moved.
+    #[test]
+    fn to_look_at_the_real_clock_leaves_the_simulated_memory_alone() {
+        let settings = Settings {
+            seed: 1,
+            world: World::Machine { profile: Box::new(Profile::named("vm2").unwrap().clone()), cores: 1 },
+            device: Device::named("plp").unwrap(),
+            limit: Duration::from_secs(1),
+        };
+        let allocated = sim::simulate(&settings, || {
+            let before = sim::tally().unwrap().allocations;
+            cpu_seconds();
+            sim::tally().unwrap().allocations - before
+        });
+        assert_eq!(allocated.unwrap().result, 0);
+    }
 }
