@@ -8,8 +8,8 @@
 //! - [`World::Explorer`]: no costs, but schedules that a machine would rarely show: a hunt for bugs.
 //!
 //! One seed gives one run, to the byte, on every machine, if the program is the first that the process simulates and
-//! keeps to this crate for everything that is not deterministic. The page `SIMULATOR.md` of this crate says what is not
-//! modelled.
+//! keeps to this crate for everything that is not deterministic. The page `SIMULATOR.md` of this crate says how it works, and leads to
+//! what is not modelled.
 #![allow(clippy::disallowed_types)]
 
 mod arena;
