@@ -338,6 +338,9 @@ impl LockOwner {
             if let Some(notes) = &manager.notes {
                 notes.forget(slot);
             }
+        } else if state.held.is_large() {
+            // They were given back in parts.
+            state.held.clear();
         }
         state.release_intents(manager, slot, tag);
         state.free.settle(manager.table.requests());

@@ -137,25 +137,29 @@ impl HeldLocks {
     }
 
     /// Of the locks from place `from` on, takes those out that `which` chooses, and gives them to `take`. The others keep their
-    /// order. In time proportional to the locks from there on.
+    /// order. In time proportional to the locks from there on, and without memory.
     pub(super) fn take_out(
         &mut self,
         from: usize,
         which: impl Fn(&HeldLock) -> bool,
         mut take: impl FnMut(HeldLock),
     ) {
-        let rest = self.locks.split_off(from);
         // The newest first: then no probe sequence is cut that an older one needs.
-        for (at, lock) in rest.iter().enumerate().rev() {
-            self.leave(lock.name, from + at);
+        for place in (from..self.locks.len()).rev() {
+            self.leave(self.locks[place].name, place);
         }
-        for lock in rest {
+        let mut left = from;
+        for place in from..self.locks.len() {
+            let lock = self.locks[place];
             if which(&lock) {
                 take(lock);
             } else {
-                self.push(lock);
+                self.locks[left] = lock;
+                self.enter(lock.name, left);
+                left += 1;
             }
         }
+        self.locks.truncate(left);
         self.kept = self.kept.min(from);
     }
 
@@ -180,12 +184,18 @@ impl HeldLocks {
         self.kept = self.locks.len();
     }
 
+    /// Whether more memory than is kept from one transaction to the next waits for [`HeldLocks::clear`].
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.index.len() > KEPT
+    }
+
     /// Forgets all locks.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.locks.clear();
         self.kept = 0;
-        if self.generation == u32::MAX || self.index.len() > KEPT {
+        if self.generation == u32::MAX || self.is_large() {
             self.start_anew();
         } else {
             self.generation += 1;
