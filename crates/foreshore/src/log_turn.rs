@@ -5,8 +5,10 @@
 //! those who begin meanwhile wait before they do.
 //!
 //! DB-10: who waits for a turn, or for the end of one, has no transaction and no permit. Nobody waits for ever: who begins does so
-//! after [`PATIENCE`], who wants a turn gives up when none was given for [`LINE_PATIENCE`], and who has it runs beside those who are
+//! after [`PATIENCE`], who wants a turn stands behind those who came before and gives up when none was given for [`LINE_PATIENCE`], and who has it runs beside those who are
 //! still there after [`ALONE_PATIENCE`], but then not again; nor more than [`RUNS`] times in all.
+
+use std::collections::VecDeque;
 
 use foreshore_env::{
     sync::{
@@ -44,6 +46,10 @@ struct State {
     holder: Option<Thread>,
     /// Turns so far.
     given: u64,
+    /// Those who wait for a turn, by number: the first to come is the first to get it.
+    line: VecDeque<u64>,
+    /// Those who have come.
+    come: u64,
 }
 
 impl State {
@@ -113,9 +119,17 @@ impl LogTurns {
     fn take(&self, deadline: Option<Instant>) -> Option<Turn<'_>> {
         let this = thread::current();
         let mut state = self.state.lock();
+        if state.holder.is_some() && !state.is_out_for(&this) {
+            return None;
+        }
+        let number = state.come;
+        state.come += 1;
+        state.line.push_back(number);
         let (mut given, mut until) = (state.given, earlier(Instant::now() + LINE_PATIENCE, deadline));
-        while state.holder.is_some() {
-            if !state.is_out_for(&this) || Instant::now() >= until {
+        while state.holder.is_some() || state.line.front() != Some(&number) {
+            if Instant::now() >= until {
+                // Whoever is the first now waits for the one who has the turn, and is told by him.
+                state.line.retain(|waiting| *waiting != number);
                 return None;
             }
             state = self.over.wait_until(state, until);
@@ -123,6 +137,7 @@ impl LogTurns {
                 (given, until) = (state.given, earlier(Instant::now() + LINE_PATIENCE, deadline));
             }
         }
+        state.line.pop_front();
         state.holder = Some(this);
         state.given += 1;
         self.out.store(true, Ordering::Relaxed);
@@ -192,5 +207,34 @@ mod tests {
         assert!(begun.elapsed() >= PATIENCE);
         drop(turn);
         db.close().unwrap();
+    }
+
+    /// Whoever came to the mutex first had the next turn: one who waited could be passed without end.
+    #[test]
+    fn turns_are_given_in_the_order_of_coming() {
+        let turns = LogTurns::default();
+        let order = Mutex::new(Vec::new());
+        let mut turn = None;
+        assert!(turns.again(&mut turn, None));
+        thread::scope(|scope| {
+            let (turns, order) = (&turns, &order);
+            for number in 1..4 {
+                scope.spawn(move || {
+                    let mut turn = None;
+                    assert!(turns.again(&mut turn, None));
+                    order.lock().push(number);
+                });
+                while turns.state.lock().come <= number {
+                    thread::sleep(LOOK_EVERY);
+                }
+            }
+            // One who gives up is in nobody's way.
+            scope.spawn(move || assert!(!turns.again(&mut None, Some(Instant::now())))).join().unwrap();
+            drop(turn.take());
+            assert!(turns.again(&mut turn, None));
+            order.lock().push(4);
+            drop(turn.take());
+        });
+        assert_eq!(*order.lock(), [1, 2, 3, 4]);
     }
 }
