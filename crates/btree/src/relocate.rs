@@ -70,7 +70,9 @@ impl BTree {
     }
 
     /// Moves the root. The page that names it is a row of another tree, `rows`: it is found under `key`, and has the page id
-    /// at `offset` in its value. Nobody else uses the tree, and nobody else has changed the row and could take that back.
+    /// at `offset` in its value. Nobody else has a lock in the tree, nor on it, and nobody else has changed the row and could take that
+    /// back. Who looks without locks what a transaction would touch (TXN-19) may be in it: if he knows the old root, he finds no node
+    /// there, and fails or begins anew.
     pub fn relocate_root(
         &self,
         session: &impl Session,

@@ -34,8 +34,8 @@ pub struct BTree(Arc<Handle>);
 struct Handle {
     env: Arc<TreeEnv>,
     table: TableId,
-    /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else uses the tree: what keeps the others
-    /// out orders it, so it is relaxed.
+    /// The root's page id. Changed by [`BTree::relocate_root`] alone, while nobody else has a lock on the tree: what keeps the others
+    /// out orders it, so it is relaxed. Who reads without any lock, and is not believed, may have either.
     root: AtomicU32,
 }
 
