@@ -3,6 +3,7 @@
 mod steps;
 
 use std::{
+    mem,
     ops::RangeBounds,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -250,7 +251,10 @@ impl<'p> Planner<'p> {
         tx.txn().begin_reconnaissance();
         let declared = if self.steps.is_empty() {
             // A body that is broken off by a panic is left as it would be by an error that it passes on.
-            let _ = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop)));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(tx).map(drop))) {
+                // Nor does what its panic carries do anything.
+                mem::forget(panic);
+            }
             Ok(())
         } else {
             self.steps.foresee(tx)
@@ -262,7 +266,7 @@ impl<'p> Planner<'p> {
     /// Of a transaction that has ended: what it named, for the memory of another one's plan.
     pub(crate) fn take_steps(&mut self) -> Steps<'p> {
         self.footprint = None;
-        std::mem::take(&mut self.steps)
+        mem::take(&mut self.steps)
     }
 
     /// Keeps the footprint for another run; whether the last one left it.

@@ -7,6 +7,7 @@ mod threads;
 use std::{
     any::Any,
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     pin::Pin,
@@ -78,14 +79,17 @@ enum Ended<R> {
 
 impl<R> Cell<R> {
     fn end(&self, ended: Ended<R>) {
-        let before = std::mem::replace(&mut *self.state.lock(), State::Ended(ended));
+        let before = mem::replace(&mut *self.state.lock(), State::Ended(ended));
         let State::Running { waker, sleeps } = before else { return };
         if sleeps {
             self.changed.notify_all();
         }
         if let Some(waker) = waker {
             // What goes wrong in somebody's runtime is nothing to the transactions of others, which this thread runs, too.
-            let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                // Nor is what its panic carries.
+                mem::forget(panic);
+            }
             end_of_a_fork(self.partitions.is_forked());
         }
     }
@@ -112,7 +116,7 @@ impl<R> Cell<R> {
                 Some(deadline) => self.changed.wait_until(state, deadline),
             };
         }
-        match std::mem::replace(&mut *state, State::Taken) {
+        match mem::replace(&mut *state, State::Taken) {
             State::Ended(ended) => Some(ended),
             State::Running { .. } | State::Taken => panic!("{TAKEN}"),
         }
@@ -130,6 +134,15 @@ impl<R> Cell<R> {
 }
 
 impl<R> Submitted<R> {
+impl<R> Drop for Cell<R> {
+    /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of others.
+    fn drop(&mut self) {
+        if let State::Ended(Ended::Panicked(panic)) = mem::replace(&mut *self.state.lock(), State::Taken) {
+            mem::forget(panic);
+        }
+    }
+}
+
     /// Waits for the result: what the body returned, committed as durably as the options say.
     ///
     /// Its locks are given back just behind the result, by other threads: who asks for one of them without waiting
@@ -206,7 +219,7 @@ impl<R> Future for Submitted<R> {
                 *waker = Some(context.waker().clone());
                 return Poll::Pending;
             }
-            match std::mem::replace(&mut *state, State::Taken) {
+            match mem::replace(&mut *state, State::Taken) {
                 State::Ended(ended) => ended,
                 State::Running { .. } | State::Taken => panic!("{TAKEN}"),
             }

@@ -2,6 +2,8 @@
 
 use std::{
     future::Future,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind, panic_any},
     pin::Pin,
     sync::{
         Arc,
@@ -349,6 +351,71 @@ fn a_waker_that_panics_harms_nobody_else() {
     }
     assert!(!submitted.wait().unwrap());
     assert_eq!(broken.0.load(Ordering::SeqCst), 1);
+    assert_at_rest(&db);
+    db.close().unwrap();
+}
+
+/// Nor does one whose panic carries what panics where it is dropped; nor do those of a body, in its first run and under locks, and of
+/// procedures.
+#[test]
+fn what_a_panic_carries_harms_nobody_else() {
+    struct Carried;
+
+    impl Drop for Carried {
+        fn drop(&mut self) {
+            panic!("where a panic's payload is dropped");
+        }
+    }
+
+    struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic_any(Carried);
+        }
+    }
+
+    #[derive(Debug)]
+    struct Breaks;
+
+    impl Procedure for Breaks {
+        fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>> {
+            Some(plan.write(NUMBERS, 1))
+        }
+
+        fn run(&mut self, _: &mut Transaction) -> Result<()> {
+            panic_any(Carried);
+        }
+
+        fn ended(&mut self, _: Result<CommitTicket>) {}
+    }
+
+    let db = open(&FaultyDisk::new(), options([1, 1, 4, 4]), |_| 0);
+    let mut holder = db.begin().unwrap();
+    holder.put(NUMBERS, 1, 1).unwrap();
+    let mut submitted = db.plan().write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 2)).unwrap();
+    let waker = Waker::from(Arc::new(Broken));
+    assert!(Pin::new(&mut submitted).poll(&mut Context::from_waker(&waker)).is_pending());
+    // Nobody keeps its handle.
+    drop(db.plan().write(NUMBERS, 1).submit(|_| -> Result<()> { panic_any(Carried) }).unwrap());
+    let mut runs = 0;
+    let first = db.plan().submit(move |tx| {
+        runs += 1;
+        if runs == 1 {
+            panic_any(Carried);
+        }
+        tx.put(NUMBERS, 2, 2)
+    });
+    let serving = db.serve(&bounded(), [Breaks, Breaks]).unwrap();
+    holder.rollback().unwrap();
+    assert!(!first.unwrap().wait().unwrap() && !submitted.wait().unwrap());
+    assert!(serving.wait_until(Instant::now() + FAR));
+    mem::forget(catch_unwind(AssertUnwindSafe(|| serving.wait())).unwrap_err());
+    drop(db.serve(&bounded(), [Breaks]).unwrap());
+    while db.partition_stats().in_flight + db.partition_stats().queued > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    db.plan().write(NUMBERS, 3).submit(|tx| tx.put(NUMBERS, 3, 1)).unwrap().wait().unwrap();
     assert_at_rest(&db);
     db.close().unwrap();
 }

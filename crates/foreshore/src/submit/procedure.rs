@@ -3,6 +3,7 @@
 
 use std::{
     any::Any,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
@@ -80,6 +81,13 @@ struct Back<P> {
     /// What one of them panicked with.
     panic: Option<Box<dyn Any + Send>>,
     /// The threads ended while one of them had a transaction.
+impl<P> Drop for Back<P> {
+    /// Nobody has asked: see the `Drop` of a submitted transaction's cell.
+    fn drop(&mut self) {
+        mem::forget(self.panic.take());
+    }
+}
+
     lost: bool,
 }
 
@@ -131,7 +139,7 @@ impl<P> Serving<P> {
         if back.lost {
             return Err(lost(&self.desk.database, &self.desk.partitions));
         }
-        Ok(std::mem::take(&mut back.procedures))
+        Ok(mem::take(&mut back.procedures))
     }
 }
 
@@ -170,7 +178,11 @@ impl<P: Procedure> Served<P> {
         let mut back = self.desk.back.lock();
         back.procedures.extend(self.procedure.take());
         back.left -= 1;
-        back.panic = back.panic.take().or(panic);
+        match &back.panic {
+            None => back.panic = panic,
+            // One is told. What another one carries may panic where it is dropped.
+            Some(_) => mem::forget(panic),
+        }
         back.lost |= lost;
         drop(back);
         self.desk.changed.notify_all();
