@@ -271,6 +271,8 @@ impl<'p> Planner<'p> {
 
     /// Keeps the footprint for another run; whether the last one left it.
     pub(crate) fn has_missed(&mut self, tx: &mut Transaction) -> bool {
+        // DB-8.
+        tx.take_victim();
         self.footprint = tx.txn().take_footprint();
         tx.txn().has_missed()
     }

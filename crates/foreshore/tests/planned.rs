@@ -13,8 +13,8 @@ use std::{
 };
 
 use foreshore::{
-    Database, Direction, Error, Execution, Options, Result, TableDefinition, TableLock, TransactOptions,
-    Transaction,
+    Database, DeadlockPolicy, Direction, Durability, Error, Execution, Options, Result, TableDefinition,
+    TableLock, TransactOptions, Transaction,
 };
 use foreshore_env::random::Xorshift;
 use foreshore_testkit::FaultyDisk;
@@ -214,6 +214,40 @@ fn an_error_or_a_panic_of_reconnaissance_counts_for_nothing() {
     assert!(panicked.is_err());
     assert_eq!(contents(&db), [(0, 1), (1, 2)]);
     assert_at_rest(&db);
+}
+
+/// DB-8: it was a victim where it was to make a table, and that decided the run.
+#[test]
+fn a_victim_in_reconnaissance_is_none_in_the_run() {
+    let disk = FaultyDisk::new();
+    let options = Options { deadlock_policy: DeadlockPolicy::NoWait, ..Options::default() };
+    let db = Database::builder().options(options).disk(Arc::new(disk.clone())).open("/db").unwrap();
+    thread::scope(|scope| {
+        disk.hold_syncs(true);
+        scope.spawn(|| db.create_table("numbers", "u32", "u64").unwrap());
+        while db.locks().locks.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // It has locked the name of the table, and waits for the disk.
+        thread::sleep(Duration::from_millis(200));
+        let (mut runs, mut victims) = (0, 0);
+        let options = TransactOptions { retries: 0, durability: Some(Durability::Lazy), ..planned() };
+        let result = db.transact_with(&options, |tx| {
+            runs += 1;
+            if runs == 2 {
+                disk.hold_syncs(false);
+                while db.tables().unwrap().is_empty() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let put = tx.put(NUMBERS, 1, 1);
+            victims += u32::from(matches!(put, Err(Error::Deadlock(_))));
+            put
+        });
+        disk.hold_syncs(false);
+        assert!(matches!(result, Ok(false)), "{result:?}");
+        assert_eq!((runs, victims), (2, 1));
+    });
 }
 
 #[test]
