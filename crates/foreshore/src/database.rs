@@ -260,7 +260,7 @@ impl Database {
     /// if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`],
     /// [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
     pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
-        self.inner.create_table(name, key_type, value_type)
+        self.inner.named_table(name, (key_type, value_type), None).map(|info| TableDescription::of(&info))
     }
 
     /// Counters since the database was opened, and sizes as they are. All are 0 in a fork of the process that opened it.

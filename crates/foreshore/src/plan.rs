@@ -49,6 +49,8 @@ pub enum Execution {
 /// end. [`Stats::plan_misses`](crate::Stats::plan_misses) and [`Stats::plan_fallbacks`](crate::Stats::plan_fallbacks) count
 /// both. Serializable it is in any case.
 ///
+/// A table that is named and not there is made when the plan runs.
+///
 /// A plan that names nothing is found out by a first run of the closure: see [`Execution::Planned`].
 #[derive(Debug)]
 #[must_use = "a plan does nothing before it is run"]

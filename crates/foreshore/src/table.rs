@@ -154,23 +154,33 @@ impl Inner {
         Ok(self.tables.remember(info))
     }
 
-    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<Asker<'_>>) -> Result<TableInfo> {
-        let limit = |what, limit: usize, got: usize| {
-            Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+    /// The table of a definition, if it is there.
+    ///
+    /// # Errors
+    /// What is wrong with the definition, or the name of a table that is not there and that it does not make.
+    pub(crate) fn find_table<K: Key, V: Value>(
+        &self,
+        definition: &TableDefinition<'_, K, V>,
+    ) -> Result<Option<Cow<'_, CachedTable>>> {
+        let name = definition.name;
+        let table = match self.tables.find(name) {
+            Some((_, table)) => Cow::Borrowed(table),
+            None => match self.engine.table(name).map_err(|error| self.error(error))? {
+                Some(info) => self.tables.remember(info),
+                None if definition.encoded || self.is_read_only() => {
+                    return Err(Error::NoSuchTable { table: name.to_owned() });
+                }
+                None => {
+                    return meta_of(name, (&K::type_name(), &V::type_name())).map(|_| None);
+                }
+            },
         };
-        if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
-            return limit(
-                "the length of a table's name in bytes, at least 1,",
-                MAX_TABLE_NAME_BYTES,
-                name.len(),
-            );
-        }
-        let (key, value) = types;
-        // The catalogue has both in one piece, a line for the first.
-        if key.contains('\n') {
-            return limit("the number of lines of the name of a type of keys", 1, key.split('\n').count());
-        }
-        let meta = types::join(key, value);
+        table.check(definition)?;
+        Ok(Some(table))
+    }
+
+    fn make_table(&self, name: &str, types: (&str, &str), asker: Option<Asker<'_>>) -> Result<TableInfo> {
+        let meta = meta_of(name, types)?;
         match asker {
             Some(Asker { txn, victim }) => {
                 let made = txn.create_table(name, meta.as_bytes());
@@ -184,22 +194,41 @@ impl Inner {
         }
     }
 
-    pub(crate) fn create_table(
+    /// The table of this name and these types, made if it is not there, for `asker` if there is one.
+    pub(crate) fn named_table(
         &self,
         name: &str,
-        key_type: &str,
-        value_type: &str,
-    ) -> Result<TableDescription> {
+        (key_type, value_type): (&str, &str),
+        asker: Option<Asker<'_>>,
+    ) -> Result<TableInfo> {
         let info = match self.engine.table(name).map_err(|error| self.error(error))? {
             Some(info) => info,
-            None => self.make_table(name, (key_type, value_type), None)?,
+            None => self.make_table(name, (key_type, value_type), asker)?,
         };
         let table = TableDescription::of(&info);
         if types::are_same_keys(&table.key_type, key_type) && table.value_type == value_type {
-            return Ok(table);
+            return Ok(info);
         }
         Err(mismatch(name, (&table.key_type, &table.value_type), (key_type, value_type)))
     }
+}
+
+/// What the catalogue says of the types of a table that is about to be made.
+///
+/// # Errors
+/// What is wrong with its name or the names of its types.
+fn meta_of(name: &str, (key, value): (&str, &str)) -> Result<String> {
+    let limit = |what, limit: usize, got: usize| {
+        Err(Error::LimitExceeded { what, limit: limit as u64, got: got as u64 })
+    };
+    if name.is_empty() || name.len() > MAX_TABLE_NAME_BYTES {
+        return limit("the length of a table's name in bytes, at least 1,", MAX_TABLE_NAME_BYTES, name.len());
+    }
+    // The catalogue has both in one piece, a line for the first.
+    if key.contains('\n') {
+        return limit("the number of lines of the name of a type of keys", 1, key.split('\n').count());
+    }
+    Ok(types::join(key, value))
 }
 
 #[cold]

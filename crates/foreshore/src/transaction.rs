@@ -372,6 +372,11 @@ impl Transaction {
         &mut self.txn
     }
 
+    /// A table by its name and types, made if it is not there.
+    pub(crate) fn named_table(&mut self, name: &str, types: (&str, &str)) -> Result<TableInfo> {
+        self.database.named_table(name, types, asker(&mut self.txn, &mut self.victim))
+    }
+
     #[cold]
     pub(crate) fn fail(&mut self, error: TxnError) -> Error {
         fail(&self.database, &mut self.victim, error)

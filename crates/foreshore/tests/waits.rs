@@ -564,6 +564,43 @@ fn the_first_use_of_a_table_waits_no_longer_than_its_transaction() {
     db.transact(|tx| tx.put(NEW, 1, 1)).unwrap();
 }
 
+/// A plan that names it made it before anything was said about waiting, and nothing ended that.
+#[test]
+fn a_plan_with_a_new_table_waits_no_longer_than_its_transaction() {
+    const NEW: TableDefinition<u32, u32> = TableDefinition::new("new");
+    let (_home, db) = open();
+    let mut writer = db.begin().unwrap();
+    writer.put(TABLE, 10, 1).unwrap();
+    thread::scope(|scope| {
+        let check = scope.spawn(|| db.verify_within(SOON));
+        until_somebody_waits(&db);
+        let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+        let soon = TransactOptions { deadline: Some(DEADLINE), ..TransactOptions::default() };
+        let limited = TransactOptions { lock_timeout: Some(DEADLINE), ..TransactOptions::default() };
+        for options in [no_wait, soon, limited] {
+            let plan = || db.plan().write(NEW, 1).write(NEW, 2).options(options.clone());
+            let ran = plan().run(|tx| tx.put(NEW, 1, 1));
+            let submitted = plan().submit(|tx| tx.put(NEW, 1, 1)).unwrap().wait();
+            for result in [ran, submitted] {
+                match result {
+                    Err(Error::WouldBlock(_)) if options.no_wait => {}
+                    Err(Error::LockTimeout(_)) if !options.no_wait => {}
+                    result => panic!("{options:?}: {result:?}"),
+                }
+            }
+        }
+        assert!(!check.is_finished(), "it waits for the writer");
+        writer.commit().unwrap();
+        assert!(check.join().unwrap().unwrap().is_sound());
+    });
+    assert!(!db.plan().write(NEW, 1).run(|tx| tx.put(NEW, 1, 1)).unwrap());
+    // Others make it, of other types, between a plan and its run.
+    const LATER: TableDefinition<u32, u32> = TableDefinition::new("later");
+    let plan = db.plan().write(LATER, 1);
+    db.create_table("later", "u32", "u64").unwrap();
+    assert!(matches!(plan.run(|tx| tx.put(NEW, 1, 1)), Err(Error::TypeMismatch { .. })));
+}
+
 /// What was removed before the lock that was refused stayed so, for a transaction that went on.
 #[test]
 fn a_range_is_removed_as_a_whole_or_not_at_all() {

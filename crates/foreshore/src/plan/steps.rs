@@ -18,9 +18,38 @@ use crate::{
 /// that all threads have in common. Keys are encoded one behind another, so that a plan allocates no memory for each.
 #[derive(Debug, Default)]
 pub(crate) struct Steps<'d> {
-    tables: Vec<Cow<'d, TableInfo>>,
+    tables: Vec<Table<'d>>,
     bytes: Vec<u8>,
     steps: Vec<Step>,
+}
+
+/// A table of a plan.
+#[derive(Debug)]
+enum Table<'d> {
+    Found(Cow<'d, TableInfo>),
+    /// It is not there, and is made by the transaction that follows the plan, which waits as its options say.
+    Absent {
+        name: String,
+        key_type: Cow<'static, str>,
+        value_type: Cow<'static, str>,
+    },
+}
+
+impl Table<'_> {
+    fn into_owned(self) -> Table<'static> {
+        match self {
+            Table::Found(info) => Table::Found(Cow::Owned(info.into_owned())),
+            Table::Absent { name, key_type, value_type } => Table::Absent { name, key_type, value_type },
+        }
+    }
+
+    /// Makes it for a transaction, if it is not there.
+    fn resolve(&mut self, tx: &mut Transaction) -> Result<()> {
+        if let Table::Absent { name, key_type, value_type } = self {
+            *self = Table::Found(Cow::Owned(tx.named_table(name, (key_type, value_type))?));
+        }
+        Ok(())
+    }
 }
 
 /// A part of a plan; its table by its place.
@@ -96,41 +125,58 @@ impl<'d> Steps<'d> {
         database: &'d Database,
         table: &TableDefinition<'_, K, V>,
     ) -> Result<usize> {
-        let found = database.inner().table(table, None)?;
-        if let Some(place) = self.tables.iter().position(|known| known.is_same(&found.info)) {
+        let found = database.inner().find_table(table)?;
+        let is_same = |known: &Table<'d>| match (known, &found) {
+            (Table::Found(known), Some(found)) => known.is_same(&found.info),
+            (Table::Absent { name, key_type, value_type }, None) => {
+                name == table.name() && *key_type == K::type_name() && *value_type == V::type_name()
+            }
+            _ => false,
+        };
+        if let Some(place) = self.tables.iter().position(is_same) {
             return Ok(place);
         }
         self.tables.push(match found {
-            Cow::Borrowed(cached) => Cow::Borrowed(&cached.info),
-            Cow::Owned(cached) => Cow::Owned(cached.info),
+            Some(Cow::Borrowed(cached)) => Table::Found(Cow::Borrowed(&cached.info)),
+            Some(Cow::Owned(cached)) => Table::Found(Cow::Owned(cached.info)),
+            None => Table::Absent {
+                name: table.name().to_owned(),
+                key_type: K::type_name(),
+                value_type: V::type_name(),
+            },
         });
         Ok(self.tables.len() - 1)
     }
 
     pub(crate) fn into_owned(self) -> Steps<'static> {
         let Steps { tables, bytes, steps } = self;
-        let tables = tables.into_iter().map(|table| Cow::Owned(table.into_owned())).collect();
+        let tables = tables.into_iter().map(Table::into_owned).collect();
         Steps { tables, bytes, steps }
     }
 
     /// Without steps, but with its memory and its tables, for another plan.
     pub(crate) fn emptied(mut self) -> Steps<'d> {
-        self.tables.retain(|table| !table.is_dropped());
+        self.tables.retain(|table| matches!(table, Table::Found(info) if !info.is_dropped()));
         self.bytes.clear();
         self.steps.clear();
         self
     }
 
     /// Tells a transaction in reconnaissance of everything.
-    pub(super) fn foresee(&self, tx: &mut Transaction) -> Result<()> {
+    pub(super) fn foresee(&mut self, tx: &mut Transaction) -> Result<()> {
+        self.tables.iter_mut().try_for_each(|table| table.resolve(tx))?;
+        let info = |table: usize| match &self.tables[table] {
+            Table::Found(info) => info,
+            Table::Absent { .. } => unreachable!("all tables were found or made"),
+        };
         self.steps.iter().try_for_each(|step| {
             let foreseen = match step {
                 Step::Key { table, key, kind } => {
-                    tx.txn().foresee(&self.tables[*table], &self.bytes[key.clone()], *kind)
+                    tx.txn().foresee(info(*table), &self.bytes[key.clone()], *kind)
                 }
-                Step::Table { table, mode } => tx.txn().lock_table(&self.tables[*table], *mode),
+                Step::Table { table, mode } => tx.txn().lock_table(info(*table), *mode),
                 Step::Range { table, bounds, kind } => {
-                    return foresee_range(tx, &self.tables[*table], bounds, *kind);
+                    return foresee_range(tx, info(*table), bounds, *kind);
                 }
             };
             foreseen.map_err(|error| tx.fail(error))

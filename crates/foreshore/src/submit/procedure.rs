@@ -37,9 +37,6 @@ use crate::{
 pub trait Procedure: Send + 'static {
     /// Draws the next transaction: `plan` comes back with what it will touch, or as it is, to be found out by a first run of
     /// [`Procedure::run`] without effect (see [`Execution::Planned`](crate::Execution::Planned)). `None`: there are no more.
-    ///
-    /// Tables that it names in the plan should be there: it waits for locks to make one, with its thread and for ten seconds at most, and
-    /// that transaction fails then.
     fn draw<'d>(&mut self, plan: Plan<'d>) -> Option<Plan<'d>>;
 
     /// Runs the transaction that was drawn last; again, with the same inputs, after a deadlock or a miss.

@@ -226,7 +226,10 @@ impl<C: Client> Job for Task<C> {
         match begun {
             Ok(Some((tx, footprint))) => self.part(tx, |txn| txn.part(footprint)),
             Ok(None) => Next::Later(PAUSE),
-            Err(error) => self.fail(error),
+            Err(error) => {
+                let then = self.again_after(error);
+                self.go_on(then)
+            }
         }
     }
 
