@@ -132,6 +132,16 @@ pub enum Error {
         /// Those of them that are prepared, each of which stays until somebody decides about it.
         prepared: usize,
     },
+    /// As many submitted transactions wait to be begun as may ([`Options::submit_queue`](crate::Options::submit_queue)): this one was
+    /// not taken, and its body is gone.
+    #[error(
+        "submitted transactions that wait to be begun are limited to {limit}; wait for some results before you submit \
+         more, or raise submit_queue"
+    )]
+    SubmitQueueFull {
+        /// The limit.
+        limit: usize,
+    },
     /// The caller's partitioner ([`Builder::partitioner`](crate::Builder::partitioner)) has panicked where it was asked about a key of
     /// this transaction. What failed has changed nothing; other transactions go on, and so may this one.
     #[error(
@@ -382,19 +392,4 @@ pub enum Error {
     /// A failure that this version of the facade has no name for.
     #[error("{0}")]
     Other(String),
-}
-
-impl Error {
-    /// Wraps the application's own error, so that it can leave a [`Database::transact`](crate::Database::transact)
-    /// closure. The transaction is rolled back and not run again.
-    pub fn application(error: impl Into<Box<dyn error::Error + Send + Sync>>) -> Error {
-        Error::Application(error.into())
-    }
-
-    /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
-    /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
-    /// transaction ended.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
-    }
 }

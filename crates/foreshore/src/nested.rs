@@ -7,6 +7,8 @@ use std::cell::Cell;
 
 use foreshore_env::{thread_local, time::Duration};
 
+use crate::{database::Database, transact::TransactOptions};
+
 /// How long a transaction within the body of another waits for a lock, if nobody has said how long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -14,6 +16,16 @@ thread_local! {
     /// How many bodies this thread is in.
     #[allow(clippy::missing_const_for_thread_local, reason = "loom's has no constant form")]
     static BODIES: Cell<u32> = Cell::new(0);
+}
+
+/// For what is given to other threads in a body, which may wait for it: limits its waits for locks as those of a transaction that the
+/// body begins, unless somebody has said how long they may last. Gives the limit, if it does.
+pub(crate) fn bound(options: &mut TransactOptions, database: &Database) -> Option<Duration> {
+    if options.lock_timeout.is_some() || !database.options().lock_timeout.is_zero() {
+        return None;
+    }
+    options.lock_timeout = lock_timeout();
+    options.lock_timeout
 }
 
 /// Runs a body, or part of it.

@@ -158,9 +158,16 @@ pub struct Options {
     /// `control_threads`, or 8 if that is more and one thread is left to run transactions. (With two threads nothing moves.) What
     /// was decided is in [`Database::stats`](crate::Database::stats). Default: false.
     pub automatic_threads: bool,
-    /// How many of them each of these threads has begun and not ended, at most. Default: 16.
+    /// How many of them each of these threads has begun and not ended, at most, and all of these threads together 768: of many
+    /// threads each has room for fewer. What waits for a lock is among them, so where each waits, all that are submitted later wait,
+    /// too, until one has ended or their deadlines pass. Default: 16.
     pub execution_window: usize,
-    /// Messages that the ring between two of these threads holds, rounded up to a power of two. Default: 64.
+    /// How many submitted transactions wait to be begun, at most: the next one is refused with
+    /// [`Error::SubmitQueueFull`](crate::Error::SubmitQueueFull). At least 1. Default: 65,536.
+    pub submit_queue: usize,
+    /// Messages that the ring between two of these threads holds, rounded up to a power of two: 1 to 65,536, and no more than 2²⁴ in
+    /// all rings, whose memory is taken with the first transaction. There is one for each two threads and direction: with 256
+    /// threads of either kind 164,000, of 32 bytes a message or more. Default: 64.
     pub ring_capacity: usize,
     /// Whether each of these threads stays on a processor of its own, as far as there are enough, those that lock on the first
     /// ones. Only Linux does it; elsewhere it is of no effect. Good on a machine that does nothing else. Default: false.
@@ -269,6 +276,7 @@ mod tests {
             ("execution_threads", "0"),
             ("execution_threads", "257"),
             ("execution_window", "0"),
+            ("submit_queue", "0"),
             ("ring_capacity", "0"),
             ("ring_capacity", "65537"),
             ("lock_buckets", "16777217"),

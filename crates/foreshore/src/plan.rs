@@ -150,6 +150,14 @@ impl<'d> Plan<'d> {
     /// otherwise may do so at the same time. A body must not wait for another submitted transaction: it has the thread that the
     /// other may need.
     ///
+    /// Each execution thread has room for a window of transactions that have begun
+    /// ([`Options::execution_window`](crate::Options::execution_window)); the others wait in a queue, behind those that wait for locks,
+    /// until one has ended. [`TransactOptions::deadline`] counts there, too.
+    ///
+    /// Submitted within the body of a transaction, which may wait for it, it waits 10 s at most to be begun, and for each lock, and then
+    /// fails with [`Error::LockTimeout`], unless options say how long waits for locks may last: nobody sees that it waits for the one that
+    /// waits for it.
+    ///
     /// ```
     /// # use foreshore::{Database, TableDefinition};
     /// # let directory = tempfile::tempdir().unwrap();
@@ -176,8 +184,9 @@ impl<'d> Plan<'d> {
     /// who would go on.
     ///
     /// # Errors
-    /// What was wrong with a key or table of the plan; [`Error::Io`] if the threads cannot be started; [`Error::Closed`], [`Error::Poisoned`],
-    /// [`Error::Forked`]. The rest is told by the handle.
+    /// What was wrong with a key or table of the plan; [`Error::Io`] if the threads cannot be started; [`Error::SubmitQueueFull`] if as many
+    /// wait to be begun as may: wait for some of those first; [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. The rest is told by
+    /// the handle.
     #[track_caller]
     pub fn submit<R: Send + 'static>(
         self,
@@ -262,6 +271,8 @@ impl<'p> Planner<'p> {
             self.steps.foresee(tx)
         };
         let footprint = tx.txn().end_reconnaissance();
+        // DB-8.
+        tx.take_victim();
         declared.map(|()| footprint)
     }
 
@@ -273,8 +284,6 @@ impl<'p> Planner<'p> {
 
     /// Keeps the footprint for another run; whether the last one left it.
     pub(crate) fn has_missed(&mut self, tx: &mut Transaction) -> bool {
-        // DB-8.
-        tx.take_victim();
         self.footprint = tx.txn().take_footprint();
         tx.txn().has_missed()
     }

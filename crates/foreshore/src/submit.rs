@@ -24,6 +24,7 @@ use foreshore_orthrus::Partitions;
 use crate::{
     database::Database,
     error::{Error, Result},
+    nested,
     pipeline::CommitTicket,
     plan::Planner,
     transact::TransactOptions,
@@ -133,7 +134,6 @@ impl<R> Cell<R> {
     }
 }
 
-impl<R> Submitted<R> {
 impl<R> Drop for Cell<R> {
     /// Nobody has asked: what a panic carries may panic where it is dropped, and that is nothing to the transactions of others.
     fn drop(&mut self) {
@@ -143,6 +143,7 @@ impl<R> Drop for Cell<R> {
     }
 }
 
+impl<R> Submitted<R> {
     /// Waits for the result: what the body returned, committed as durably as the options say.
     ///
     /// Its locks are given back just behind the result, by other threads: who asks for one of them without waiting
@@ -292,7 +293,7 @@ where
 #[track_caller]
 pub(crate) fn submit<R, F>(
     database: &Database,
-    options: TransactOptions,
+    mut options: TransactOptions,
     planner: Planner<'static>,
     body: F,
 ) -> Result<Submitted<R>>
@@ -308,6 +309,10 @@ where
         partitions: Arc::clone(partitions),
     });
     let client = Once { body, cell: Arc::clone(&cell) };
-    partitions.submit(Box::new(Task::new(database.clone(), options, planner, client)));
+    let patience = nested::bound(&mut options, database);
+    let task = Task::new(database.clone(), options, planner, client).with_patience(patience);
+    if partitions.try_submit(Box::new(task)).is_err() {
+        return Err(Error::SubmitQueueFull { limit: database.options().submit_queue });
+    }
     Ok(Submitted { cell })
 }

@@ -266,6 +266,7 @@ fn options() {
         ("control_threads", &["0", "257"], &["1", "2", "255", "256"]),
         ("execution_threads", &["0", "257"], &["1", "2", "255", "256"]),
         ("execution_window", &["0"], &["1", "2"]),
+        ("submit_queue", &["0"], &["1", "2"]),
         ("ring_capacity", &["0", "65537"], &["1", "2", "65535", "65536"]),
         // What takes much memory is tried without a database: `options/check.rs`.
         ("lock_buckets", &["16777217"], &["0", "1", "2"]),

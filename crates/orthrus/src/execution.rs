@@ -46,8 +46,14 @@ pub(crate) struct Execution {
 
 impl Execution {
     /// When something is to be begun again, which rings no bell.
-    pub(crate) fn next_time(&self) -> Option<Instant> {
+    fn next_time(&self) -> Option<Instant> {
         self.later.first_key_value().map(|((when, _), _)| *when)
+    }
+
+    /// The same, or when something is overdue for which it has no room, if it `takes` any.
+    pub(crate) fn wakes_at(&self, takes: bool) -> Option<Instant> {
+        let overdue = (takes && !self.has_room()).then(|| self.shared.next_deadline()).flatten();
+        self.next_time().into_iter().chain(overdue).min()
     }
 
     /// Before its thread sleeps: see [`Outbox::announce`].
@@ -115,6 +121,9 @@ impl Execution {
             worked = true;
             count(&self.shared.counts(Actor::Execution(self.number)).begun);
             self.begin(job);
+        }
+        if takes && !self.has_room() {
+            worked |= self.end_overdue();
         }
         let in_hand = self.in_hand() as u64;
         if in_hand != self.told {
@@ -184,6 +193,20 @@ impl Execution {
             }
         }
         worked
+    }
+
+    /// Ends a job that nobody has begun before its deadline; whether there was one. Those who have room begin it instead, late as it
+    /// is: it may have to wait for nobody.
+    fn end_overdue(&mut self) -> bool {
+        let Some(mut job) = self.shared.take_overdue() else { return false };
+        let counts = self.shared.counts(Actor::Execution(self.number));
+        count(&counts.begun);
+        let begins = job.overdue();
+        count(&counts.done);
+        if begins {
+            self.shared.submit(job);
+        }
+        true
     }
 
     fn begin(&mut self, mut job: Box<dyn Job>) {

@@ -84,8 +84,10 @@ impl Member {
         let Member { number, shared, controls, execution } = self;
         let restless = controls.iter().any(Control::is_restless);
         let longest = Instant::now() + if restless { LOCK_NAP } else { LONG_NAP };
-        let until =
-            execution.as_ref().and_then(Execution::next_time).map_or(longest, |next| next.min(longest));
+        let wakes_at = |execution: &Option<Execution>| {
+            execution.as_ref().and_then(|execution| execution.wakes_at(executes(shared, *number)))
+        };
+        let until = wakes_at(execution).map_or(longest, |next| next.min(longest));
         let has_room = |execution: &Option<Execution>| {
             executes(shared, *number) && execution.as_ref().is_some_and(Execution::has_room)
         };
@@ -99,6 +101,7 @@ impl Member {
             let takes = executes(shared, *number);
             controls.iter_mut().any(|control| control.has_work())
                 || execution.as_mut().is_some_and(|execution| execution.has_work(takes))
+                || wakes_at(execution).is_some_and(|next| next < until)
                 || missing(shared, *number, controls).any(|partition| shared.roles.is_put_down(partition))
                 || controls.iter().any(|control| shared.roles.owner(control.partition) != *number)
                 || shared.roles.is_wanted(*number)

@@ -1,9 +1,10 @@
 //! The threads together: starting them, giving them work, ending them.
 
 mod end;
+mod jobs;
 mod wiring;
 
-use std::{io, ops::Range};
+use std::io;
 
 use foreshore_env::{
     CachePadded, hint,
@@ -13,6 +14,7 @@ use foreshore_env::{
         atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     },
     thread,
+    time::Instant,
 };
 
 use crate::{
@@ -42,6 +44,8 @@ pub struct PartitionOptions {
     pub automatic: bool,
     /// Transactions that an execution thread has begun and not ended, at most; at least 1.
     pub window: usize,
+    /// Jobs that wait to be begun, at most, for [`Partitions::try_submit`]; at least 1.
+    pub queue: usize,
     /// Messages that a ring holds, rounded up to a power of two.
     pub ring_capacity: usize,
     /// Whether each thread stays on a processor of its own, as far as there are enough: see [`thread::pin`].
@@ -78,6 +82,11 @@ pub(crate) struct Shared {
     pinned: Box<[AtomicBool]>,
     /// Whose queue gets the next job. Relaxed: any will do.
     next: AtomicUsize,
+    /// Jobs with a deadline that are in `queues`, or are about to be. Written by who puts and takes them, relaxed: fences lie between
+    /// a job that is put and a sleep ([`Shared::ring_for_a_job`]), and who is late by a turn is late by a turn.
+    timed: CachePadded<AtomicUsize>,
+    /// Deadlines are nanoseconds since then.
+    began: Instant,
     /// The thread that is to die.
     #[cfg(test)]
     pub(crate) doomed: AtomicUsize,
@@ -98,6 +107,17 @@ impl PartitionOptions {
     pub fn partitions(&self) -> usize {
         let least = if self.automatic { AUTOMATIC_PARTITIONS.min(self.threads() - 1) } else { 1 };
         self.control_threads.max(least)
+    }
+
+    /// Threads that may run transactions.
+    fn executions(&self) -> usize {
+        self.threads() - self.first_execution()
+    }
+
+    /// Rings between them all: each takes its memory when the threads start.
+    pub fn rings(&self) -> usize {
+        let partitions = self.partitions();
+        2 * partitions * self.executions() + partitions * (partitions - 1) / 2
     }
 
     /// The first thread that may run transactions.
@@ -161,76 +181,6 @@ impl Shared {
         }
     }
 
-    pub(crate) fn has_jobs(&self) -> bool {
-        self.queues.iter().any(|queue| queue.count.load(Ordering::SeqCst) > 0)
-    }
-
-    /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a thread
-    /// without room keeps nobody waiting.
-    pub(crate) fn take_job(&self, from: usize) -> Option<Box<dyn Job>> {
-        let queues = self.queues.len();
-        (0..queues).find_map(|offset| {
-            let queue = &self.queues[(from + offset) % queues];
-            // Acquire or not: who sees none may be late, and is rung for.
-            if queue.count.load(Ordering::Relaxed) == 0 {
-                return None;
-            }
-            queue.take()
-        })
-    }
-
-    /// Those that run transactions now, of those that may.
-    fn executing(&self) -> Range<usize> {
-        // In automatic mode the first ones control.
-        let first = if self.options.automatic { self.roles.controllers() } else { 0 };
-        first.min(self.queues.len() - 1)..self.queues.len()
-    }
-
-    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped.
-    fn put_job(&self, job: Box<dyn Job>) -> Option<usize> {
-        let executing = self.executing();
-        let number = executing.start + self.next.fetch_add(1, Ordering::Relaxed) % executing.len();
-        self.queues[number].put(job, || self.has_stopped()).then_some(number)
-    }
-
-    /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than thread `from`,
-    /// which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none is written where all
-    /// have as many.
-    pub(crate) fn hand_over(&self, job: Box<dyn Job>, from: usize, in_hand: u64) -> Option<Box<dyn Job>> {
-        let has = |number: usize| {
-            let counts = self.counts(Actor::Execution(number));
-            counts.in_hand.load(Ordering::Relaxed) + self.handed[number].len() as u64
-        };
-        let others = self.executing().filter(|number| *number != from);
-        let fewest = others.map(|number| (has(number), number)).min();
-        let Some((_, number)) =
-            fewest.filter(|(has, _)| has + 2 <= in_hand && *has < self.options.window as u64)
-        else {
-            return Some(job);
-        };
-        if self.handed[number].put(job, || self.has_stopped()) {
-            self.ring(End::Thread(self.options.first_execution() + number));
-        }
-        None
-    }
-
-    /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
-    pub(crate) fn submit(&self, job: Box<dyn Job>) {
-        if let Some(number) = self.put_job(job) {
-            self.ring_for_a_job(self.options.first_execution() + number);
-        }
-    }
-
-    /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on; those that are awake look
-    /// by themselves.
-    pub(crate) fn ring_for_a_job(&self, from: usize) {
-        fence(Ordering::SeqCst);
-        let first = self.options.first_execution();
-        let bells = &self.bells[first..];
-        let _woken = (0..bells.len())
-            .any(|offset| bells[(from - first + offset) % bells.len()].ring_hungry_after_fence());
-    }
-
     /// Ends all threads, soon; what they have in hand is dropped, and so told of it.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -274,11 +224,11 @@ impl Partitions {
             control_threads: options.control_threads.clamp(1, MAX_THREADS),
             execution_threads: options.execution_threads.clamp(1, MAX_THREADS),
             window: options.window.max(1),
+            queue: options.queue.max(1),
             ..options
         };
         let (partitions, threads) = (options.partitions(), options.threads());
-        let first = options.first_execution();
-        let executions = threads - first;
+        let executions = options.executions();
         let shared = Arc::new(Shared {
             options,
             stopped: AtomicBool::new(false),
@@ -290,6 +240,8 @@ impl Partitions {
             bells: (0..threads).map(|_| CachePadded::default()).collect(),
             pinned: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicUsize::new(0),
+            timed: CachePadded::default(),
+            began: Instant::now(),
             #[cfg(test)]
             doomed: AtomicUsize::new(usize::MAX),
         });
@@ -317,9 +269,17 @@ impl Partitions {
         Ok(())
     }
 
-    /// Gives the threads a job. After their end it is dropped.
+    /// Gives the threads a job, however many they have. After their end it is dropped.
     pub fn submit(&self, job: Box<dyn Job>) {
         self.shared.submit(job);
+    }
+
+    /// The same, unless as many wait as may ([`PartitionOptions::queue`]).
+    ///
+    /// # Errors
+    /// Gives the job back.
+    pub fn try_submit(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
+        self.shared.try_submit(job)
     }
 
     /// Lets so many threads control, in automatic mode, until it is decided anew; for tests.

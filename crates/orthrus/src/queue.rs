@@ -1,48 +1,114 @@
-//! Where jobs wait until somebody begins them.
+//! Where jobs wait until somebody begins them, or their deadlines pass.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use foreshore_env::sync::{
     Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use crate::job::Job;
 
+/// No deadline, in nanoseconds.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 /// Jobs, for all threads that run transactions or for one of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
-    pub(crate) jobs: Mutex<VecDeque<Box<dyn Job>>>,
+    jobs: Mutex<Jobs>,
     /// How many there are, for those who only look. Changed under the mutex.
     pub(crate) count: AtomicUsize,
+    /// The first of their deadlines, or [`NEVER`], likewise.
+    earliest: AtomicU64,
+}
+
+/// Guarded by the mutex of [`Queue::jobs`].
+#[derive(Debug, Default)]
+struct Jobs {
+    /// By number, in the order in which they came, each with its deadline.
+    line: BTreeMap<u64, (Box<dyn Job>, u64)>,
+    /// Deadlines and numbers of those that have one.
+    deadlines: BTreeSet<(u64, u64)>,
+    next: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { jobs: Mutex::default(), count: AtomicUsize::new(0), earliest: AtomicU64::new(NEVER) }
+    }
 }
 
 impl Queue {
-    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then.
-    pub(crate) fn put(&self, job: Box<dyn Job>, closed: impl FnOnce() -> bool) -> bool {
+    /// Puts a job at the end, unless it is `closed`; whether it did. It drops it then. `deadline`: when it is overdue. Gives it back
+    /// where there are `most` already.
+    pub(crate) fn put(
+        &self,
+        job: Box<dyn Job>,
+        deadline: u64,
+        most: usize,
+        closed: impl FnOnce() -> bool,
+    ) -> Result<bool, Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
         // Under the mutex: who closes it later takes the job out.
         if closed() {
             drop(jobs);
-            return false;
+            return Ok(false);
         }
-        jobs.push_back(job);
-        self.count.store(jobs.len(), Ordering::SeqCst);
-        true
+        if jobs.line.len() >= most {
+            return Err(job);
+        }
+        let number = jobs.next;
+        jobs.next += 1;
+        jobs.line.insert(number, (job, deadline));
+        if deadline != NEVER {
+            jobs.deadlines.insert((deadline, number));
+        }
+        self.publish(&jobs);
+        Ok(true)
     }
 
     /// The first.
     pub(crate) fn take(&self) -> Option<Box<dyn Job>> {
         let mut jobs = self.jobs.lock();
-        let job = jobs.pop_front();
-        self.count.store(jobs.len(), Ordering::SeqCst);
-        job
+        let (number, (job, deadline)) = jobs.line.pop_first()?;
+        if deadline != NEVER {
+            jobs.deadlines.remove(&(deadline, number));
+        }
+        self.publish(&jobs);
+        Some(job)
     }
 
-    /// How many there are, as far as can be told by looking.
+    /// The one whose deadline passes first, if it has passed by `now`.
+    pub(crate) fn take_overdue(&self, now: u64) -> Option<Box<dyn Job>> {
+        if self.earliest() > now {
+            return None;
+        }
+        let mut jobs = self.jobs.lock();
+        let first = jobs.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)?;
+        jobs.deadlines.remove(&first);
+        let (job, _) = jobs.line.remove(&first.1)?;
+        self.publish(&jobs);
+        Some(job)
+    }
+
+    /// Tells those who only look.
+    fn publish(&self, jobs: &Jobs) {
+        let earliest = jobs.deadlines.first().map_or(NEVER, |(deadline, _)| *deadline);
+        if self.earliest() != earliest {
+            self.earliest.store(earliest, Ordering::SeqCst);
+        }
+        self.count.store(jobs.line.len(), Ordering::SeqCst);
+    }
+
+    /// When the first of them is overdue, as far as can be told by looking.
+    pub(crate) fn earliest(&self) -> u64 {
+        self.earliest.load(Ordering::Relaxed)
+    }
+
+    /// How many there are, likewise.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -54,9 +120,12 @@ impl Queue {
 
     /// Drops all: each tells so.
     pub(crate) fn clear(&self) {
-        let jobs = std::mem::take(&mut *self.jobs.lock());
-        self.count.store(0, Ordering::SeqCst);
-        jobs.into_iter().for_each(discard);
+        let mut jobs = self.jobs.lock();
+        let line = std::mem::take(&mut jobs.line);
+        jobs.deadlines.clear();
+        self.publish(&jobs);
+        drop(jobs);
+        line.into_values().for_each(|(job, _)| discard(job));
     }
 }
 

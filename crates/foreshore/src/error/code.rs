@@ -1,4 +1,4 @@
-//! Errors as one word each.
+//! Errors as one word each, and what to make of them.
 
 use super::Error;
 
@@ -24,6 +24,7 @@ impl Error {
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::TooManyLocks { .. } => "too_many_locks",
             Error::TooManyTransactions { .. } => "too_many_transactions",
+            Error::SubmitQueueFull { .. } => "submit_queue_full",
             Error::PartitionerPanicked { .. } => "partitioner_panicked",
             Error::KeyTooLong { .. } => "key_too_long",
             Error::ValueTooLong { .. } => "value_too_long",
@@ -53,5 +54,12 @@ impl Error {
             Error::Application(_) => "application",
             Error::Other(_) => "other",
         }
+    }
+
+    /// Whether to run the same transaction again at once: true for [`Error::Deadlock`], whose cause is gone as soon as
+    /// the victim is, and for [`Error::PlanMiss`] and [`Error::StaleReads`]. [`Error::LockTimeout`] and [`Error::WouldBlock`] may go away as well, but not because this
+    /// transaction ended.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Deadlock(_) | Error::PlanMiss | Error::StaleReads)
     }
 }

@@ -1,6 +1,6 @@
-//! What the crates below report, as errors of the facade.
+//! What the crates below report, and the application itself, as errors of the facade.
 
-use std::path::Path;
+use std::{error, path::Path};
 
 use foreshore_base::{
     StorageError,
@@ -16,6 +16,12 @@ use crate::{
 };
 
 impl Error {
+    /// Wraps the application's own error, so that it can leave a [`Database::transact`](crate::Database::transact)
+    /// closure. The transaction is rolled back and not run again.
+    pub fn application(error: impl Into<Box<dyn error::Error + Send + Sync>>) -> Error {
+        Error::Application(error.into())
+    }
+
     #[cold]
     pub(crate) fn from_storage(error: StorageError, database: &Path) -> Error {
         let path = || database.to_owned();

@@ -53,7 +53,7 @@ impl fmt::Display for Victim {
 #[non_exhaustive]
 pub struct RefusedLock {
     /// Who wanted what, and how long it had waited; without the blockers, which are in `holders`. `None` if it was no lock
-    /// that was waited for, but those who work on the same page, or who write.
+    /// that was waited for, but those who work on the same page, or who write, or, to be begun, those who were submitted before.
     pub wait: Option<WaitView>,
     /// Who was in the way at last: nobody, if they went away at the last moment.
     pub holders: Vec<Holder>,
@@ -88,6 +88,11 @@ impl RefusedLock {
             holders: refusal.holders,
             lock_timeout: refusal.timeout,
         }
+    }
+
+    /// Of what was submitted and not begun in time; `limit`: if that was not its deadline.
+    pub(crate) fn not_begun(limit: Option<Duration>) -> RefusedLock {
+        RefusedLock { wait: None, holders: Vec::new(), prepared: Vec::new(), lock_timeout: limit }
     }
 
     pub(super) fn timed_out(&self) -> String {

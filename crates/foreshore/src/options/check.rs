@@ -19,6 +19,8 @@ const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MIN_LOG_BUFFER_BYTES: usize = 256 << 10;
 /// More would only take memory: what does not fit waits at its sender.
 const MAX_RING_CAPACITY: usize = 1 << 16;
+/// Of all rings together, which take their memory at once: less than a gigabyte.
+const MAX_RING_PLACES: usize = 1 << 24;
 /// As many as there can be locks, roughly: half a gigabyte.
 pub(super) const MAX_LOCK_BUCKETS: usize = 1 << 24;
 
@@ -74,8 +76,21 @@ impl Options {
         if self.execution_window == 0 {
             return refuse("execution_window", "at least 1".to_owned());
         }
+        if self.submit_queue == 0 {
+            return refuse("submit_queue", "at least 1".to_owned());
+        }
         if !(1..=MAX_RING_CAPACITY).contains(&self.ring_capacity) {
             return refuse("ring_capacity", format!("1 to {MAX_RING_CAPACITY}"));
+        }
+        let rings = self.partitions().rings();
+        if rings * self.ring_capacity.next_power_of_two() > MAX_RING_PLACES {
+            let most = 1_usize << (MAX_RING_PLACES / rings).ilog2();
+            return refuse(
+                "ring_capacity",
+                format!(
+                    "at most {most} for {rings} rings, or take fewer control_threads or execution_threads"
+                ),
+            );
         }
         if self.lock_buckets > MAX_LOCK_BUCKETS {
             return refuse("lock_buckets", format!("at most {MAX_LOCK_BUCKETS}"));
@@ -110,6 +125,7 @@ mod tests {
             ("control_threads", 1, Some(256)),
             ("execution_threads", 1, Some(256)),
             ("execution_window", 1, None),
+            ("submit_queue", 1, None),
             ("ring_capacity", 1, Some(65_536)),
             ("max_locks_per_transaction", 1, None),
             ("max_locks", 1, None),
@@ -145,5 +161,32 @@ mod tests {
             [true, true, false, true, false]
         );
         assert_eq!([GIB / 2, GIB - 1, GIB, GIB + 1, 2 * GIB].map(refused), [false, true, false, true, true]);
+    }
+
+    /// All rings take their memory at the first transaction: a few hundred threads with large rings ended the process.
+    #[test]
+    fn rings_have_a_limit_together() {
+        let refused = |threads: usize, automatic_threads, ring_capacity| {
+            let options = Options {
+                control_threads: threads,
+                execution_threads: threads,
+                automatic_threads,
+                ring_capacity,
+                ..Options::default()
+            };
+            match options.check() {
+                Ok(()) => None,
+                Err(Error::InvalidOption { name, expected, .. }) => {
+                    assert_eq!(name, "ring_capacity");
+                    Some(expected.split(' ').nth(2).unwrap().parse::<usize>().unwrap())
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(refused(256, false, 64), None);
+        assert_eq!([128, 65_536].map(|capacity| refused(256, false, capacity)), [Some(64); 2]);
+        assert_eq!([32, 33].map(|capacity| refused(256, true, capacity)), [None, Some(32)]);
+        assert_eq!([4096, 4097].map(|capacity| refused(40, false, capacity)), [None, Some(4096)]);
+        assert_eq!(refused(8, false, MAX_RING_CAPACITY), None);
     }
 }

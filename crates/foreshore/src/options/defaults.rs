@@ -60,6 +60,7 @@ impl Default for Options {
             execution_threads: 2,
             automatic_threads: false,
             execution_window: 16,
+            submit_queue: 1 << 16,
             ring_capacity: 64,
             pin_threads: false,
             locking: true,

@@ -1,7 +1,7 @@
 //! The options as the crates below have them.
 
-use foreshore_base::limits::PAGE_BYTES;
-use foreshore_orthrus::PartitionOptions;
+use foreshore_base::limits::{MAX_TRANSACTIONS, PAGE_BYTES};
+use foreshore_orthrus::{MAX_THREADS, PartitionOptions};
 use foreshore_txn::{EngineOptions, LockOptions, LogOptions, PoolOptions};
 
 use super::{Options, check::MAX_LOCK_BUCKETS};
@@ -12,15 +12,23 @@ const BUCKETS_PER_PAGE: usize = 4;
 const FEWEST_BUCKETS: usize = 1 << 16;
 /// Files of the log that count: each is open, and a process may usually have a thousand.
 const MOST_LOG_FILES: u64 = 512;
+/// Transactions that all threads of partitioned execution have begun and not ended, at most: the other places are for those that are
+/// run otherwise, and for locks that wait for the disk.
+const MOST_IN_FLIGHT: usize = MAX_TRANSACTIONS / 4 * 3;
+/// All threads have room for one.
+const _: () = assert!(MOST_IN_FLIGHT >= 2 * MAX_THREADS);
 
 impl Options {
     /// For partitioned execution.
     pub(crate) fn partitions(&self) -> PartitionOptions {
+        let changing = if self.automatic_threads { self.control_threads } else { 0 };
+        let most = MOST_IN_FLIGHT / (self.execution_threads + changing).max(1);
         PartitionOptions {
             control_threads: self.control_threads,
             execution_threads: self.execution_threads,
             automatic: self.automatic_threads,
-            window: self.execution_window,
+            window: self.execution_window.min(most),
+            queue: self.submit_queue,
             ring_capacity: self.ring_capacity,
             pin_threads: self.pin_threads,
         }

@@ -78,14 +78,14 @@ struct Back<P> {
     /// What one of them panicked with.
     panic: Option<Box<dyn Any + Send>>,
     /// The threads ended while one of them had a transaction.
+    lost: bool,
+}
+
 impl<P> Drop for Back<P> {
     /// Nobody has asked: see the `Drop` of a submitted transaction's cell.
     fn drop(&mut self) {
         mem::forget(self.panic.take());
     }
-}
-
-    lost: bool,
 }
 
 impl<P> std::fmt::Debug for Desk<P> {
@@ -303,6 +303,8 @@ impl Database {
         procedures: impl IntoIterator<Item = P>,
     ) -> Result<Serving<P>> {
         let partitions = self.partitions()?;
+        let mut options = options.clone();
+        nested::bound(&mut options, self);
         let procedures: Vec<P> = procedures.into_iter().collect();
         let desk = Arc::new(Desk {
             stopped: AtomicBool::new(false),

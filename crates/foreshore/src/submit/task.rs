@@ -8,9 +8,9 @@ use foreshore_txn::{Footprint, LockError, Parted, Txn, TxnError};
 
 use super::{Ended, end_of_a_fork};
 use crate::{
-    Durability,
+    DeadlockPolicy, Durability,
     database::Database,
-    error::{Error, Result},
+    error::{Error, RefusedLock, Result},
     nested,
     plan::Planner,
     transact::{self, Run, Session, TransactOptions},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Before it is looked again whether others have let go of a table that they locked, whose queue wakes no thread that has more to do;
-/// or of what is in the way of making one; or whether the log is somebody's alone.
+/// or of what is in the way of making one; or whether the log is somebody's alone, or too many transactions are open.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a run ends that was refused a table; nobody is told.
@@ -49,6 +49,8 @@ pub(super) struct Task<C: Client> {
     database: Option<Database>,
     options: TransactOptions,
     deadline: Option<Instant>,
+    /// How long it waits to be begun, until when: beside its deadline, for what was submitted within a body (DB-11).
+    patience: Option<(Duration, Instant)>,
     planner: Planner<'static>,
     client: C,
     /// Who submitted it, or serves it.
@@ -90,6 +92,7 @@ impl<C: Client> Task<C> {
             database: Some(database),
             deadline: options.deadline_from_now(),
             options,
+            patience: None,
             planner,
             client,
             wanted_at: Location::caller(),
@@ -101,6 +104,12 @@ impl<C: Client> Task<C> {
             then: None,
             told: false,
         }
+    }
+
+    /// The same, and it waits for so long at most to be begun.
+    pub(super) fn with_patience(mut self, patience: Option<Duration>) -> Task<C> {
+        self.patience = patience.and_then(|most| Some((most, Instant::now().checked_add(most)?)));
+        self
     }
 
     /// Tells how it ended.
@@ -115,6 +124,7 @@ impl<C: Client> Task<C> {
         self.told = false;
         self.database = Some(database);
         self.deadline = self.options.deadline_from_now();
+        self.patience = None;
         self.age = None;
         self.attempts = 0;
         self.refused = None;
@@ -125,6 +135,19 @@ impl<C: Client> Task<C> {
         self.end(Ended::Failed(error))
     }
 
+    /// Until when it waits to be begun.
+    fn begins_by(&self) -> Option<Instant> {
+        self.deadline.into_iter().chain(self.patience.map(|(_, until)| until)).min()
+    }
+
+    /// Whether it is refused what is not free at once, and so would be what its last run has not given back yet.
+    fn asks_at_once(&self) -> bool {
+        let policy = self.database.as_ref().map(|database| database.options().deadlock_policy);
+        self.options.no_wait
+            || self.options.lock_timeout == Some(Duration::ZERO)
+            || matches!(policy, Some(DeadlockPolicy::NoWait | DeadlockPolicy::WaitDie))
+    }
+
     /// A transaction that has nothing yet, and what it will touch; none if it is to be tried again a little later.
     fn try_begin(&mut self, database: &Database) -> Result<Option<(Transaction, Footprint)>> {
         let log_turns = &database.inner().log_turns;
@@ -132,9 +155,16 @@ impl<C: Client> Task<C> {
         if !self.options.no_wait && log_turns.is_to_pass(&mut self.lets_pass, self.deadline) {
             return Ok(None);
         }
-        let Task { client, planner, .. } = self;
         let mut session = Session::Alone(database);
-        let mut tx = session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at))?;
+        let mut tx = match session.begin(&self.options, self.deadline, self.age, Some(self.wanted_at)) {
+            Err(Error::TooManyTransactions { .. })
+                if !self.options.no_wait && self.begins_by().is_none_or(|by| Instant::now() < by) =>
+            {
+                return Ok(None);
+            }
+            begun => begun?,
+        };
+        let Task { client, planner, .. } = self;
         self.age = Some(tx.age());
         // ORTHRUS-3.
         tx.txn().make_tables_at_once(self.refused);
@@ -174,7 +204,8 @@ impl<C: Client> Task<C> {
         self.refused = refused.then(|| self.refused.unwrap_or_else(Instant::now));
         let waits = tx.durability() == Durability::Sync;
         let mut left = None;
-        let rollback = |tx: Transaction| tx.rollback_parting().map(|parted| left = parted);
+        let travels = !self.asks_at_once();
+        let rollback = |tx: Transaction| tx.rollback_parting(travels).map(|parted| left = parted);
         let ended =
             transact::end_run(tx, result, Some(&mut self.planner), Transaction::commit_parting, rollback);
         let then = match ended {
@@ -216,6 +247,15 @@ impl<C: Client> Task<C> {
 }
 
 impl<C: Client> Job for Task<C> {
+    fn deadline(&self) -> Option<Instant> {
+        self.begins_by()
+    }
+
+    fn overdue(&mut self) -> bool {
+        let limit = self.patience.filter(|(_, until)| Some(*until) == self.begins_by()).map(|(most, _)| most);
+        matches!(self.fail(Error::LockTimeout(Box::new(RefusedLock::not_begun(limit)))), Next::Again)
+    }
+
     fn begin(&mut self) -> Next {
         if let Some(tx) = self.tx.take() {
             return self.part(tx, Txn::part_further);

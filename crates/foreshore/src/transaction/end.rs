@@ -78,10 +78,10 @@ impl Transaction {
         }
     }
 
-    /// [`Transaction::rollback`] for those whose locks travel.
-    pub(crate) fn rollback_parting(self) -> Result<Option<Box<Parted>>> {
+    /// [`Transaction::rollback`] for those whose locks travel, if they do so on their way back.
+    pub(crate) fn rollback_parting(self, travels: bool) -> Result<Option<Box<Parted>>> {
         let Transaction { txn, database, .. } = self;
-        txn.rollback_parting().map_err(|error| Error::from_txn(error, &database.path))
+        txn.rollback_parting(travels).map_err(|error| Error::from_txn(error, &database.path))
     }
 
     /// How it commits.

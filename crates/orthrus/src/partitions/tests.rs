@@ -49,6 +49,7 @@ const OPTIONS: PartitionOptions = PartitionOptions {
     execution_threads: 2,
     automatic: false,
     window: 2,
+    queue: 1 << 16,
     ring_capacity: 1,
     pin_threads: true,
 };

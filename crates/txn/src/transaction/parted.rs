@@ -192,9 +192,13 @@ impl Txn {
         Ok((CommitTicket::new(core, lsn), self.session.parted.take()))
     }
 
-    /// As [`Txn::rollback`], but parts with the locks instead of giving them back.
-    pub fn rollback_parting(mut self) -> Result<Option<Box<Parted>>, TxnError> {
+    /// As [`Txn::rollback`], but parts with the locks instead of giving them back. `travels`: whether those that have travelled
+    /// are to do so once more; if not, its own thread gives all of them back, in [`Parted::release_own`].
+    pub fn rollback_parting(mut self, travels: bool) -> Result<Option<Box<Parted>>, TxnError> {
         self.session.parts = true;
+        if !travels {
+            self.session.travelled = 0;
+        }
         self.end_by_rollback()?;
         Ok(self.session.parted.take())
     }

@@ -143,3 +143,63 @@ fn destructors_that_panic_end_nothing_but_their_jobs() {
         assert_eq!(partitions.is_poisoned(), dies);
     }
 }
+
+/// Both threads sleep without room, for as long as the tests' threads sleep, and are told of each deadline that is nearer than the
+/// ones that they know; one that has passed is not begun.
+#[test]
+fn what_nobody_has_room_for_ends_at_its_deadline() {
+    struct Waits {
+        deadline: Option<Instant>,
+        ends: Arc<AtomicU64>,
+        again: bool,
+    }
+
+    impl Job for Waits {
+        fn deadline(&self) -> Option<Instant> {
+            self.deadline
+        }
+
+        fn overdue(&mut self) -> bool {
+            assert!(Instant::now() >= self.deadline.take().unwrap());
+            self.ends.fetch_add(1, Ordering::SeqCst);
+            self.again
+        }
+
+        fn begin(&mut self) -> Next {
+            self.ends.fetch_add(100, Ordering::SeqCst);
+            Next::Done
+        }
+
+        fn locked(&mut self, _: Box<Parted>, _: Result<(), LockError>) -> Next {
+            unreachable!("it has asked for no locks")
+        }
+    }
+
+    let partitions = Partitions::start(PartitionOptions { window: 1, queue: 5, ..OPTIONS }).unwrap();
+    let free = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let free = Arc::clone(&free);
+        partitions.submit(Box::new(Does(move || {
+            if free.load(Ordering::SeqCst) { Next::Done } else { Next::Later(Duration::from_secs(5)) }
+        })));
+    }
+    assert!(wait_for(|| partitions.stats().later == 2), "{partitions:?}");
+    let ends = Arc::new(AtomicU64::new(0));
+    let job = |milliseconds: Option<u64>, again| {
+        let deadline = milliseconds.map(|until| Instant::now() + Duration::from_millis(until));
+        Box::new(Waits { deadline, ends: Arc::clone(&ends), again })
+    };
+    let begun = Instant::now();
+    for until in [Some(300_000), None, Some(40), Some(20)] {
+        partitions.try_submit(job(until, false)).unwrap();
+    }
+    partitions.try_submit(job(Some(30), true)).unwrap();
+    assert!(partitions.try_submit(job(Some(10), false)).is_err(), "there are as many as may be");
+    assert!(wait_for(|| ends.load(Ordering::SeqCst) == 3), "{partitions:?}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "not when they had room");
+    // The one that goes on has no deadline any more.
+    assert_eq!(partitions.stats().queued, 3);
+    free.store(true, Ordering::SeqCst);
+    assert!(wait_for(|| ends.load(Ordering::SeqCst) == 303), "{partitions:?}");
+    assert!(wait_for(|| (partitions.stats().in_flight, partitions.stats().queued) == (0, 0)));
+}

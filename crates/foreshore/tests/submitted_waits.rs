@@ -1,0 +1,221 @@
+//! What submitted transactions wait for beside locks: room in the window, in the queue, and among those that may be open; and what
+//! they must not wait for, or not without end.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foreshore::{
+    Database, DeadlockPolicy, Durability, Error, Options, Result, Submitted, TableDefinition, TableLock,
+    TransactOptions, Transaction, WaitError, limits::MAX_TRANSACTIONS,
+};
+use foreshore_testkit::FaultyDisk;
+
+const NUMBERS: TableDefinition<u32, u64> = TableDefinition::new("numbers");
+const OTHERS: TableDefinition<u32, u64> = TableDefinition::new("others");
+const WHOLE: TableDefinition<u32, u64> = TableDefinition::new("whole");
+
+/// How long a test waits for what is to happen, on the slowest machine.
+const FAR: Duration = Duration::from_secs(120);
+
+fn open(options: Options) -> Database {
+    let db = Database::builder().options(options).disk(Arc::new(FaultyDisk::new())).open("/db").unwrap();
+    db.transact(|tx| {
+        tx.put(NUMBERS, 0, 0)?;
+        tx.put(OTHERS, 0, 0)?;
+        tx.put(WHOLE, 0, 0)
+    })
+    .unwrap();
+    db
+}
+
+fn threads(execution_threads: usize, execution_window: usize) -> Options {
+    Options {
+        pool_bytes: 4 << 20,
+        execution_threads,
+        execution_window,
+        durability: Durability::Lazy,
+        ..Options::default()
+    }
+}
+
+fn within(deadline: Duration) -> TransactOptions {
+    TransactOptions { deadline: Some(deadline), ..TransactOptions::default() }
+}
+
+/// Holds number 0.
+fn holder(db: &Database) -> Transaction {
+    let mut holder = db.begin().unwrap();
+    holder.put(NUMBERS, 0, 1).unwrap();
+    holder
+}
+
+fn count_up(db: &Database) -> Submitted<()> {
+    let submitted = db.plan().write(NUMBERS, 0).submit(|tx| {
+        let n = tx.get(NUMBERS, 0)?.unwrap_or(0) + 1;
+        tx.put(NUMBERS, 0, n).map(drop)
+    });
+    submitted.unwrap()
+}
+
+/// More were begun than can be open, and who found no place failed.
+#[test]
+fn windows_that_are_wider_than_there_are_places_fail_nobody() {
+    for (threads_that_run, window) in [(1, 2000), (80, 16)] {
+        let db = open(threads(threads_that_run, window));
+        let held = holder(&db);
+        let submitted: Vec<_> = (0..1200).map(|_| count_up(&db)).collect();
+        let begun = Instant::now();
+        while db.partition_stats().in_flight < 700 && begun.elapsed() < FAR {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // There is room for others.
+        let others: Vec<_> = (0..200).map(|_| db.begin().unwrap()).collect();
+        drop(others);
+        held.rollback().unwrap();
+        submitted.into_iter().for_each(|one| one.wait().unwrap());
+        assert_eq!(db.transact(|tx| tx.get(NUMBERS, 0)).unwrap(), Some(1200));
+    }
+}
+
+/// The places are taken by others: whoever waits gets one when it is free, and who does not, or no longer, is told.
+#[test]
+fn who_finds_no_place_waits_for_one() {
+    let db = open(threads(2, 16));
+    // The threads are there.
+    count_up(&db).wait().unwrap();
+    // Its place comes back a little behind its result.
+    let mut others = Vec::new();
+    while others.len() < MAX_TRANSACTIONS {
+        others.extend(db.begin());
+    }
+    let waiting = count_up(&db);
+    let submit = |options| db.plan().options(options).write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 1));
+    let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    for options in [no_wait, within(Duration::from_millis(20))] {
+        let error = submit(options).unwrap().wait().unwrap_err();
+        assert!(matches!(error, Error::TooManyTransactions { .. }), "{error}");
+    }
+    assert!(!waiting.has_run());
+    others.pop();
+    waiting.wait().unwrap();
+}
+
+/// Nobody looked at the deadlines of those that wait to be begun.
+#[test]
+fn a_deadline_counts_while_it_waits_to_be_begun() {
+    for window in [1, 3] {
+        let db = open(threads(1, window));
+        let held = holder(&db);
+        let begun: Vec<_> = (0..window).map(|_| count_up(&db)).collect();
+        while db.partition_stats().waits < window as u64 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let submit =
+            |options| db.plan().options(options).write(NUMBERS, 1).submit(|tx| tx.put(NUMBERS, 1, 5));
+        let patient = submit(within(FAR)).unwrap();
+        let longer = submit(within(Duration::from_millis(200))).unwrap();
+        let since = Instant::now();
+        let ended = submit(within(Duration::from_millis(50))).unwrap().wait_until(since + FAR);
+        match ended {
+            Err(WaitError::Failed(Error::LockTimeout(refused))) => {
+                assert!(refused.wait.is_none() && refused.lock_timeout.is_none());
+            }
+            ended => panic!("{ended:?}"),
+        }
+        assert!(since.elapsed() >= Duration::from_millis(50));
+        assert!(matches!(longer.wait(), Err(Error::LockTimeout(_))));
+        assert!(since.elapsed() >= Duration::from_millis(200));
+        assert!(!patient.has_run());
+        assert_eq!(db.partition_stats().queued, 1);
+        held.rollback().unwrap();
+        patient.wait().unwrap();
+        begun.into_iter().for_each(|one| one.wait().unwrap());
+    }
+}
+
+/// As many wait as may; the next one is told at once, and its body is gone.
+#[test]
+fn the_queue_has_a_limit() {
+    let db = open(Options { submit_queue: 3, ..threads(2, 1) });
+    let held = holder(&db);
+    let mut begun: Vec<_> = (0..2).map(|_| count_up(&db)).collect();
+    while db.partition_stats().waits < 2 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    begun.extend((0..3).map(|_| count_up(&db)));
+    let body = Arc::new(());
+    let kept = Arc::clone(&body);
+    let refused = db.plan().write(NUMBERS, 1).submit(move |_| Ok(Arc::strong_count(&kept))).unwrap_err();
+    assert!(matches!(refused, Error::SubmitQueueFull { limit: 3 }), "{refused}");
+    assert_eq!((refused.code(), Arc::strong_count(&body)), ("submit_queue_full", 1));
+    assert!(!refused.is_retryable() && refused.to_string().contains("submit_queue"));
+    held.rollback().unwrap();
+    begun.into_iter().for_each(|one| one.wait().unwrap());
+    count_up(&db).wait().unwrap();
+    assert_eq!(db.transact(|tx| tx.get(NUMBERS, 0)).unwrap(), Some(6));
+}
+
+/// Its last run was undone, and its locks were on their way back: it met them, and was refused.
+#[test]
+fn who_does_not_wait_is_not_refused_for_its_own_former_run() {
+    let no_wait = TransactOptions { no_wait: true, ..TransactOptions::default() };
+    let at_once = TransactOptions { lock_timeout: Some(Duration::ZERO), ..TransactOptions::default() };
+    for (options, policy) in [
+        (no_wait, DeadlockPolicy::default()),
+        (at_once, DeadlockPolicy::default()),
+        (TransactOptions { retries: 0, ..TransactOptions::default() }, DeadlockPolicy::NoWait),
+        (TransactOptions { retries: 0, ..TransactOptions::default() }, DeadlockPolicy::WaitDie),
+    ] {
+        for round in 0..20 {
+            let db = open(Options { deadlock_policy: policy, ..threads(2, 16) });
+            let mut held = db.begin().unwrap();
+            held.put(OTHERS, 0, 1).unwrap();
+            let mut held: Option<Transaction> = Some(held);
+            let plan = db.plan().options(options.clone()).write(NUMBERS, 0);
+            let body = move |tx: &mut Transaction| {
+                let result = tx.put(OTHERS, 0, 7);
+                // From now on nothing is locked but by this transaction.
+                drop(held.take());
+                result
+            };
+            let submitted = plan.lock_table(WHOLE, TableLock::Exclusive).submit(body).unwrap();
+            let result = submitted.wait();
+            assert!(matches!(result, Ok(true)), "{policy:?}, round {round}: {result:?}");
+        }
+    }
+}
+
+/// DB-11: what a body submits and waits for waits for the body, which nobody sees.
+#[test]
+fn a_body_does_not_wait_for_ever_for_what_it_has_submitted() {
+    let db = open(threads(1, 1));
+    for full in [false, true] {
+        let since = Instant::now();
+        let result: Result<bool> = db.transact(|tx| {
+            tx.put(NUMBERS, 0, 1)?;
+            let submit = || db.plan().write(NUMBERS, 0).submit(|tx| tx.put(NUMBERS, 0, 2));
+            // From without: it takes the only place.
+            let without = full.then(|| {
+                let without = thread::scope(|scope| scope.spawn(|| submit().unwrap()).join().unwrap());
+                while db.partition_stats().in_flight == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                without
+            });
+            let within = submit()?.wait();
+            assert!(without.is_none_or(|without| !without.has_run()));
+            within
+        });
+        match result {
+            Err(Error::LockTimeout(refused)) => {
+                assert_eq!(refused.lock_timeout, Some(Duration::from_secs(10)));
+                assert_eq!(refused.wait.is_none(), full);
+            }
+            result => panic!("{result:?}"),
+        }
+        assert!(since.elapsed() >= Duration::from_secs(10));
+    }
+}

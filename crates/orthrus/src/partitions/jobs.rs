@@ -1,0 +1,151 @@
+//! Which thread gets which job, and what becomes of one that nobody gets in time.
+
+use std::ops::Range;
+
+use foreshore_env::{
+    sync::atomic::{Ordering, fence},
+    time::{Duration, Instant},
+};
+
+use super::{Actor, Shared};
+use crate::{job::Job, mesh::End, queue::NEVER};
+
+impl Shared {
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.queues.iter().any(|queue| queue.count.load(Ordering::SeqCst) > 0)
+    }
+
+    /// A job: of this queue, or of the one behind it, and so on. Whoever takes jobs goes through all queues in turn: a thread
+    /// without room keeps nobody waiting.
+    pub(crate) fn take_job(&self, from: usize) -> Option<Box<dyn Job>> {
+        let queues = self.queues.len();
+        (0..queues).find_map(|offset| {
+            let queue = &self.queues[(from + offset) % queues];
+            // Acquire or not: who sees none may be late, and is rung for.
+            if queue.count.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            let job = queue.take()?;
+            if job.deadline().is_some() {
+                self.timed.fetch_sub(1, Ordering::Relaxed);
+            }
+            Some(job)
+        })
+    }
+
+    /// Those that run transactions now, of those that may.
+    fn executing(&self) -> Range<usize> {
+        // In automatic mode the first ones control.
+        let first = if self.options.automatic { self.roles.controllers() } else { 0 };
+        first.min(self.queues.len() - 1)..self.queues.len()
+    }
+
+    /// Puts a job into somebody's queue; whose. `None` after the end: then it is dropped. Gives it back if there are so many already.
+    fn put_job(&self, job: Box<dyn Job>, most: usize) -> Result<Option<usize>, Box<dyn Job>> {
+        let executing = self.executing();
+        let from = self.next.fetch_add(1, Ordering::Relaxed);
+        let deadline = job.deadline().map_or(NEVER, |deadline| self.since_began(deadline));
+        if deadline != NEVER {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut refused = job;
+        for offset in 0..executing.len() {
+            let place = from.wrapping_add(offset) % executing.len();
+            // What is allowed is dealt out to them.
+            let share = most / executing.len() + usize::from(place < most % executing.len());
+            let number = executing.start + place;
+            match self.queues[number].put(refused, deadline, share, || self.has_stopped()) {
+                Ok(put) => return Ok(put.then_some(number)),
+                Err(job) => refused = job,
+            }
+        }
+        if deadline != NEVER {
+            self.timed.fetch_sub(1, Ordering::Relaxed);
+        }
+        Err(refused)
+    }
+
+    /// Gives a job that repeats itself to the thread that has the fewest, if that has room, and fewer by two than thread `from`,
+    /// which has so many `in_hand` with this one; else gives it back. Lines of others are read, and none is written where all
+    /// have as many.
+    pub(crate) fn hand_over(&self, job: Box<dyn Job>, from: usize, in_hand: u64) -> Option<Box<dyn Job>> {
+        let has = |number: usize| {
+            let counts = self.counts(Actor::Execution(number));
+            counts.in_hand.load(Ordering::Relaxed) + self.handed[number].len() as u64
+        };
+        let others = self.executing().filter(|number| *number != from);
+        let fewest = others.map(|number| (has(number), number)).min();
+        let Some((_, number)) =
+            fewest.filter(|(has, _)| has + 2 <= in_hand && *has < self.options.window as u64)
+        else {
+            return Some(job);
+        };
+        if let Ok(true) = self.handed[number].put(job, NEVER, usize::MAX, || self.has_stopped()) {
+            self.ring(End::Thread(self.options.first_execution() + number));
+        }
+        None
+    }
+
+    /// Puts a job into somebody's queue and wakes whoever may take it; after the end it is dropped.
+    pub(crate) fn submit(&self, job: Box<dyn Job>) {
+        let put = self.submit_within(job, usize::MAX);
+        debug_assert!(put.is_ok(), "there is no limit");
+    }
+
+    /// The same, unless there are as many as may be: then it comes back.
+    pub(super) fn try_submit(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
+        self.submit_within(job, self.options.queue)
+    }
+
+    fn submit_within(&self, job: Box<dyn Job>, most: usize) -> Result<(), Box<dyn Job>> {
+        let has_deadline = job.deadline().is_some();
+        if let Some(number) = self.put_job(job, most)?
+            && !self.ring_for_a_job(self.options.first_execution() + number)
+            && has_deadline
+        {
+            self.ring_for_a_deadline();
+        }
+        Ok(())
+    }
+
+    /// Wakes one that sleeps and has room for a job that was put into a queue before, from this thread on, if there is one; those
+    /// that are awake look by themselves.
+    pub(crate) fn ring_for_a_job(&self, from: usize) -> bool {
+        fence(Ordering::SeqCst);
+        let first = self.options.first_execution();
+        let bells = &self.bells[first..];
+        (0..bells.len()).any(|offset| bells[(from - first + offset) % bells.len()].ring_hungry_after_fence())
+    }
+
+    /// Wakes one that sleeps without room, after a fence: it did not know of the newest deadline. One that is awake looks by itself.
+    fn ring_for_a_deadline(&self) {
+        let first = self.options.first_execution();
+        let _woken = self.executing().any(|number| self.bells[first + number].ring_after_fence());
+    }
+
+    /// A job that nobody has begun and whose deadline has passed.
+    pub(crate) fn take_overdue(&self) -> Option<Box<dyn Job>> {
+        if self.timed.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let now = self.since_began(Instant::now());
+        let job = self.queues.iter().find_map(|queue| queue.take_overdue(now))?;
+        self.timed.fetch_sub(1, Ordering::Relaxed);
+        Some(job)
+    }
+
+    /// When a job that nobody has begun is overdue.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if self.timed.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let earliest =
+            self.queues.iter().map(|queue| queue.earliest()).min().filter(|first| *first != NEVER)?;
+        self.began.checked_add(Duration::from_nanos(earliest))
+    }
+
+    /// In nanoseconds; for 500 years.
+    fn since_began(&self, when: Instant) -> u64 {
+        u64::try_from(when.saturating_duration_since(self.began).as_nanos()).unwrap_or(NEVER)
+    }
+}
