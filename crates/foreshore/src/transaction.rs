@@ -1,6 +1,7 @@
 //! A transaction.
 
 mod append;
+mod asker;
 mod end;
 mod many;
 mod ranges;
@@ -23,6 +24,8 @@ use crate::{
     value::{Value, ValueDecodeError},
 };
 
+use asker::asker;
+pub(crate) use asker::{Asker, fail};
 pub(crate) use ranges::encode_bound;
 pub use waiting::CancelHandle;
 
@@ -380,25 +383,5 @@ impl Transaction {
     #[cold]
     pub(crate) fn fail(&mut self, error: TxnError) -> Error {
         fail(&self.database, &mut self.victim, error)
-    }
-}
-
-/// A transaction that needs a table.
-pub(crate) struct Asker<'t> {
-    pub(crate) txn: &'t mut Txn,
-    /// The deadlock that it was the victim of.
-    pub(crate) victim: &'t mut Option<Arc<Victim>>,
-}
-
-fn asker<'t>(txn: &'t mut Txn, victim: &'t mut Option<Arc<Victim>>) -> Option<Asker<'t>> {
-    Some(Asker { txn, victim })
-}
-
-/// Remembers a deadlock, and makes the caller's error of it.
-#[cold]
-pub(crate) fn fail(database: &Inner, victim: &mut Option<Arc<Victim>>, error: TxnError) -> Error {
-    match Error::from_operation(error, database) {
-        Error::Deadlock(report) => Error::Deadlock(Arc::clone(victim.insert(report))),
-        error => error,
     }
 }

@@ -540,7 +540,7 @@ fn storm(threads: u64, rounds: u64, body: impl Fn(u64, &mut Xorshift) -> Result<
 fn lazily(execution: Execution) -> TransactOptions {
     TransactOptions {
         execution: Some(execution),
-        durability: Some(foreshore::Durability::Lazy),
+        durability: Some(Durability::Lazy),
         ..TransactOptions::default()
     }
 }

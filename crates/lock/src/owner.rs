@@ -259,7 +259,7 @@ impl LockOwner {
     ) -> Result<(), LockError> {
         let Some(wish) = self.wish(name, mode, request)? else { return Ok(()) };
         self.state_mut().waited = true;
-        let outcome = wish.wait(&self.manager, self.slot, table, key_bytes(key), wait);
+        let outcome = wish.wait(&self.manager, self.slot, table, KeyBytes::of(key), wait);
         self.settle(wish, outcome)?;
         self.note(wish, table, key);
         Ok(())
@@ -382,14 +382,6 @@ impl Drop for LockOwner {
             state.free.settle(self.manager.table.requests());
             self.manager.slots.release(self.slot, state);
         }
-    }
-}
-
-/// A key for reports.
-fn key_bytes(key: KeyRef<'_>) -> Option<KeyBytes> {
-    match key {
-        KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
-        KeyRef::NegativeInfinity => None,
     }
 }
 

@@ -142,6 +142,7 @@ named_options! {
     execution_threads: COUNT,
     automatic_threads: FLAG,
     execution_window: COUNT,
+    submit_queue: COUNT,
     ring_capacity: COUNT,
     pin_threads: FLAG,
 }

@@ -8,6 +8,7 @@ use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
 use crate::error::LockMode;
+use crate::name::KeyRef;
 use crate::view::{BlockerView, TxnView};
 
 /// Longest part of a key that a report keeps.
@@ -22,6 +23,14 @@ pub struct KeyBytes {
 }
 
 impl KeyBytes {
+    /// Of a key in a table; there is none below all others.
+    pub(crate) fn of(key: KeyRef<'_>) -> Option<KeyBytes> {
+        match key {
+            KeyRef::Key(bytes) => Some(KeyBytes::new(bytes)),
+            KeyRef::NegativeInfinity => None,
+        }
+    }
+
     /// Keeps the beginning of a key.
     pub fn new(key: &[u8]) -> KeyBytes {
         let kept = key.len().min(KEPT_BYTES);

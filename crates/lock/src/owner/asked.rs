@@ -8,7 +8,8 @@ use foreshore_base::{Lsn, TableId};
 use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::time::{Duration, Instant};
 
-use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, key_bytes, wish::Begun};
+use super::{Attempt, LockOwner, OwnerState, Wish, coarse::Coarse, held::HeldLock, wish::Begun};
+use crate::deadlock::KeyBytes;
 use crate::error::LockError;
 use crate::mode::Mode;
 use crate::name::{KeyRef, LockName};
@@ -65,7 +66,7 @@ impl LockOwner {
     ) -> Result<bool, LockError> {
         debug_assert!(self.asked.is_none(), "one wait at a time");
         let began = Instant::now();
-        let outcome = match wish.begin(&self.manager, self.slot, table, key.and_then(key_bytes), wait) {
+        let outcome = match wish.begin(&self.manager, self.slot, table, key.and_then(KeyBytes::of), wait) {
             Ok(Begun::Waiting(word)) => {
                 let key = match key {
                     Some(KeyRef::Key(key)) if self.manager.notes.is_some() => Some(key.to_vec()),
