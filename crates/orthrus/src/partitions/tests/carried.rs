@@ -171,6 +171,7 @@ fn whoever_waits_for_room_is_woken() {
             execution_threads: 3,
             automatic,
             window: 8,
+            queue: OPTIONS.queue,
             ring_capacity,
             pin_threads: false,
         };
@@ -227,6 +228,7 @@ fn whichever_thread_dies_all_end_and_give_back_their_locks() {
             execution_threads: 3,
             automatic,
             window: 8,
+            queue: OPTIONS.queue,
             ring_capacity: 1,
             pin_threads: false,
         };
