@@ -6,6 +6,8 @@ pub mod btreemap;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 pub mod foreshore;
+#[cfg(any(feature = "bdb", feature = "fjall", feature = "rocksdb"))]
+mod keepers;
 #[cfg(feature = "lmdb")]
 pub mod lmdb;
 mod partitioned_store;

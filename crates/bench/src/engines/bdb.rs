@@ -7,23 +7,16 @@ mod library;
 
 use std::{
     collections::BTreeMap,
-    mem,
     ops::{Bound, ControlFlow, RangeBounds},
 };
 
-use foreshore_env::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use foreshore_env::{sync::Arc, time::Duration};
 
 use self::library::{BdbError, CommitTo, Environment, LogWay, Move, Opening, Reason, Txn};
 use super::{
     Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
+    keepers::{FLUSH_EVERY, Keepers},
     rival::{ReadOnly, Settings, Snapshot, no_table, retried},
 };
 use crate::{
@@ -48,8 +41,6 @@ const LOG_FILE_BYTES: u32 = 64 << 20;
 const CHECKPOINT_LOG_KIB: u32 = 256 << 10;
 /// How often it is looked whether the log has grown by so much.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often lazy commits that stay in memory are made durable: as often as Foreshore writes its log.
-const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// How the files of the log are written, as the option `log` names it; the first is the default. Past the system's cache (DB_LOG_DIRECT) is
 /// not what Debian's library is built for.
@@ -62,6 +53,8 @@ const LOGS: [(&str, &[LogWay]); 4] = [
 
 /// See the module.
 pub struct BdbEngine {
+    /// They make checkpoints and flush the log.
+    keepers: Keepers,
     environment: Arc<Environment>,
     /// Where a commit that counts gets to.
     commit: CommitTo,
@@ -69,14 +62,7 @@ pub struct BdbEngine {
     lazy: CommitTo,
     /// Whether bodies that only read get a snapshot.
     snapshots: bool,
-    /// Set once, by who closes the engine; read by its threads. Relaxed: nothing else goes with it.
-    stop: Arc<AtomicBool>,
-    /// They make checkpoints and flush the log. Taken by who closes the engine first.
-    keepers: Mutex<Vec<Keeper>>,
 }
-
-/// A thread of the engine, and how it fared.
-type Keeper = thread::JoinHandle<Result<(), BdbError>>;
 
 impl BdbEngine {
     /// Opens the environment in the directory of `options`, or makes it there, and makes the tables that it lacks. Options:
@@ -110,23 +96,15 @@ impl BdbEngine {
             Environment::open(&options.directory, &opening, tables, page_bytes as u32, snapshots)
                 .map_err(failure)?;
         let environment = Arc::new(environment);
-        let stop = Arc::new(AtomicBool::new(false));
-        let keep = |every: Duration, keep: fn(&Environment) -> Result<(), BdbError>| {
-            let (environment, stop) = (Arc::clone(&environment), Arc::clone(&stop));
-            thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    thread::sleep(every);
-                    keep(&environment)?;
-                }
-                Ok(())
-            })
-        };
         let commit = if options.durability == Durability::Lazy { lazy } else { CommitTo::Disk };
-        let mut keepers = vec![keep(LOOK_EVERY, |environment| environment.checkpoint(CHECKPOINT_LOG_KIB))];
+        let keepers = Keepers::default();
+        let kept = Arc::clone(&environment);
+        keepers.keep(LOOK_EVERY, move || kept.checkpoint(CHECKPOINT_LOG_KIB).map_err(failure));
         if commit == CommitTo::Memory {
-            keepers.push(keep(FLUSH_EVERY, Environment::flush_log));
+            let kept = Arc::clone(&environment);
+            keepers.keep(FLUSH_EVERY, move || kept.flush_log().map_err(failure));
         }
-        Ok(BdbEngine { environment, commit, lazy, snapshots, stop, keepers: Mutex::new(keepers) })
+        Ok(BdbEngine { keepers, environment, commit, lazy, snapshots })
     }
 
     fn execute(
@@ -142,22 +120,6 @@ impl BdbEngine {
             writing.0.txn.commit().map_err(failure)?;
             Ok(())
         })
-    }
-
-    /// Ends the engine's threads, and tells how they fared.
-    fn stop(&self) -> Result<(), Failure> {
-        self.stop.store(true, Ordering::Relaxed);
-        let keepers = mem::take(&mut *self.keepers.lock());
-        let join = |keeper: Keeper| keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let ended: Vec<_> = keepers.into_iter().map(join).collect();
-        ended.into_iter().collect::<Result<(), BdbError>>().map_err(failure)
-    }
-}
-
-impl Drop for BdbEngine {
-    fn drop(&mut self) {
-        // Who wants to know how it fared closes it.
-        let _ = self.stop();
     }
 }
 
@@ -323,14 +285,14 @@ impl Engine for BdbEngine {
     }
 
     fn close(&self) -> Result<(), Failure> {
-        self.stop()?;
+        self.keepers.stop()?;
         self.settle()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use foreshore_env::time::Instant;
+    use foreshore_env::{thread, time::Instant};
 
     use super::*;
 

@@ -18,8 +18,9 @@ use foreshore_env::{
 };
 
 use super::{
-    Durability, EngineOptions,
+    Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
+    keepers::{FLUSH_EVERY, Keepers},
     rival::{ReadOnly, Retries, Settings, Snapshot, ended, fatal, no_table},
 };
 use crate::{
@@ -46,14 +47,18 @@ enum Kind {
 
 /// See the module.
 pub struct FjallEngine {
+    /// They write and sync the journal, where commits stay in memory.
+    keepers: Keepers,
     transactions: Transactions,
     tables: Vec<Keyspace>,
-    commit: PersistMode,
+    /// What a commit waits for; nothing, where it stays in memory.
+    commit: Option<PersistMode>,
 }
 
 impl FjallEngine {
     /// Opens the database in the directory of `options`, or makes it there, and makes the tables that it lacks. Options:
-    /// `cache_bytes`, `transactions` (`optimistic` or `single_writer`).
+    /// `cache_bytes`, `transactions` (`optimistic` or `single_writer`), `lazy` (where its commits are: `memory`, or `write` for
+    /// one write each).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<FjallEngine, BenchError> {
         let mut settings = Settings::new("fjall", options)?;
         let cache_bytes = settings.cache_bytes()? as u64;
@@ -61,6 +66,7 @@ impl FjallEngine {
             "transactions",
             &[("optimistic", Kind::Optimistic), ("single_writer", Kind::SingleWriter)],
         )?;
+        let lazy = settings.choice("lazy", &[("memory", None), ("write", Some(PersistMode::Buffer))])?;
         settings.finish()?;
         let directory = &options.directory;
         super::make_directory(directory)?;
@@ -83,10 +89,15 @@ impl FjallEngine {
             }
         };
         let commit = match options.durability {
-            Durability::Sync | Durability::Pipelined => PersistMode::SyncData,
-            Durability::Lazy => PersistMode::Buffer,
+            Durability::Sync | Durability::Pipelined => Some(PersistMode::SyncData),
+            Durability::Lazy => lazy,
         };
-        Ok(FjallEngine { transactions, tables, commit })
+        let engine = FjallEngine { keepers: Keepers::default(), transactions, tables, commit };
+        if commit.is_none() {
+            let kept = engine.database().clone();
+            engine.keepers.keep(FLUSH_EVERY, move || kept.persist(PersistMode::SyncData).map_err(fatal));
+        }
+        Ok(engine)
     }
 
     fn database(&self) -> &Database {
@@ -96,14 +107,14 @@ impl FjallEngine {
         }
     }
 
-    fn begin(&self, commit: PersistMode) -> Result<Write<'_>, Failure> {
+    fn begin(&self, commit: Option<PersistMode>) -> Result<Write<'_>, Failure> {
         match &self.transactions {
             Transactions::Optimistic(database) => {
                 let txn = database.write_tx().map_err(fatal)?;
-                Ok(Write::Optimistic(Box::new(txn.durability(Some(commit)))))
+                Ok(Write::Optimistic(Box::new(txn.durability(commit))))
             }
             Transactions::SingleWriter(database, tables) => {
-                let txn = database.write_tx().durability(Some(commit));
+                let txn = database.write_tx().durability(commit);
                 Ok(Write::SingleWriter(Box::new(txn), tables))
             }
         }
@@ -111,7 +122,7 @@ impl FjallEngine {
 
     fn execute(
         &self,
-        commit: PersistMode,
+        commit: Option<PersistMode>,
         attempts: &mut Attempts,
         body: &mut Body<'_>,
     ) -> Result<Outcome, Failure> {
@@ -298,7 +309,7 @@ impl Engine for FjallEngine {
     }
 
     fn load(&self, body: &mut Body<'_>) -> Result<Outcome, Failure> {
-        self.execute(PersistMode::Buffer, &mut Attempts::default(), body)
+        self.execute(None, &mut Attempts::default(), body)
     }
 
     /// Makes the load durable, and waits while it is being compacted.
@@ -321,7 +332,12 @@ impl Engine for FjallEngine {
         ])
     }
 
+    fn caveats(&self) -> Vec<&'static str> {
+        if self.commit.is_none() { vec![LOST_WHEN_KILLED] } else { Vec::new() }
+    }
+
     fn close(&self) -> Result<(), Failure> {
+        self.keepers.stop()?;
         self.database().persist(PersistMode::SyncAll).map_err(fatal)
     }
 }

@@ -12,14 +12,16 @@ use std::{
 };
 
 use foreshore_env::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use self::library::{Database, Opening, Records, RocksdbError, Txn};
 use super::{
-    Durability, EngineOptions,
+    Durability, EngineOptions, LOST_WHEN_KILLED,
     btreemap::is_empty_range,
+    keepers::{FLUSH_EVERY, Keepers},
     rival::{ReadOnly, Settings, Snapshot, ended, no_table, retried},
 };
 use crate::{
@@ -40,27 +42,41 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(20);
 
 /// See the module.
 pub struct RocksdbEngine {
-    database: Database,
+    /// They write and sync the log, where commits stay in memory.
+    keepers: Keepers,
+    database: Arc<Database>,
     tables: u16,
     durability: Durability,
+    /// Whether commits stay in memory until the log is written.
+    in_memory: bool,
 }
 
 impl RocksdbEngine {
-    /// Opens the database in the directory of `options`, or makes it there. Option: `cache_bytes`.
+    /// Opens the database in the directory of `options`, or makes it there. Options: `cache_bytes`, `lazy` (where its commits
+    /// are: `memory`, or `write` for one write each).
     pub fn open(tables: &[String], options: &EngineOptions) -> Result<RocksdbEngine, BenchError> {
         let mut settings = Settings::new("rocksdb", options)?;
         let cache_bytes = settings.cache_bytes()?;
+        let lazy_in_memory = settings.choice("lazy", &[("memory", true), ("write", false)])?;
         settings.finish()?;
         super::make_directory(&options.directory)?;
+        let in_memory = lazy_in_memory && options.durability == Durability::Lazy;
         let opening = Opening {
             cache_bytes,
+            keep_log_in_memory: in_memory,
             bloom_bits_per_key: BLOOM_BITS_PER_KEY,
             lock_stripes: LOCK_STRIPES,
             lock_timeout: LOCK_TIMEOUT,
             deadlock_depth: DEADLOCK_DEPTH,
         };
-        let database = Database::open(&options.directory, &opening).map_err(failure)?;
-        Ok(RocksdbEngine { database, tables: tables.len() as u16, durability: options.durability })
+        let database = Arc::new(Database::open(&options.directory, &opening).map_err(failure)?);
+        let keepers = Keepers::default();
+        if in_memory {
+            let kept = Arc::clone(&database);
+            keepers.keep(FLUSH_EVERY, move || kept.sync().map_err(failure));
+        }
+        let (tables, durability) = (tables.len() as u16, options.durability);
+        Ok(RocksdbEngine { keepers, database, tables, durability, in_memory })
     }
 
     fn execute(
@@ -281,13 +297,18 @@ impl Engine for RocksdbEngine {
     }
 
     fn caveats(&self) -> Vec<&'static str> {
-        vec![
+        let mut caveats = vec![
             "RocksDB locks keys, not ranges: while a transaction that also writes runs, records that others add may appear in a range that it has read (phantoms)",
             "its memtables, up to 128 MiB, lie beside its cache",
-        ]
+        ];
+        if self.in_memory {
+            caveats.push(LOST_WHEN_KILLED);
+        }
+        caveats
     }
 
     fn close(&self) -> Result<(), Failure> {
+        self.keepers.stop()?;
         self.database.sync().map_err(failure)
     }
 }

@@ -286,7 +286,11 @@ impl Engine for SqliteEngine {
     }
 
     fn caveats(&self) -> Vec<&'static str> {
-        vec!["its peak memory includes the pages of the file that it has mapped"]
+        let mut caveats = vec!["its peak memory includes the pages of the file that it has mapped"];
+        if self.options.durability == Durability::Lazy {
+            caveats.push("SQLite has no way to keep lazy commits in memory: each one is written into its log, two calls for each page");
+        }
+        caveats
     }
 
     fn close(&self) -> Result<(), Failure> {

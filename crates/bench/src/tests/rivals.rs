@@ -1,5 +1,7 @@
 //! Every rival of this build runs what Foreshore runs, by the same contract.
 
+mod lazy;
+
 use std::{
     mem,
     ops::{Bound::Unbounded, ControlFlow},
@@ -29,7 +31,8 @@ fn rivals() -> Vec<Rival> {
     for kind in EngineKind::built() {
         let ways: &[&[(&str, &str)]] = match kind {
             EngineKind::Foreshore | EngineKind::BTreeMap => continue,
-            EngineKind::Fjall => &[&[], &[("transactions", "single_writer")]],
+            EngineKind::Fjall => &[&[], &[("transactions", "single_writer")], &[("lazy", "write")]],
+            EngineKind::Rocksdb => &[&[], &[("lazy", "write")]],
             EngineKind::Lmdb => &[&[], &[("write_map", "true")]],
             EngineKind::Bdb => &[&[], &[("reads", "snapshots")], &[("lazy", "write")]],
             _ => &[&[]],

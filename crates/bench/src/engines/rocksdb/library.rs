@@ -49,6 +49,8 @@ fn call<T>(call: impl FnOnce(&mut Complaint) -> T) -> Result<T, RocksdbError> {
 /// How a database is opened.
 pub(super) struct Opening {
     pub(super) cache_bytes: usize,
+    /// Whether the log is written only when that is asked for, or when its buffer, a MiB, is full.
+    pub(super) keep_log_in_memory: bool,
     pub(super) bloom_bits_per_key: f64,
     pub(super) lock_stripes: usize,
     pub(super) lock_timeout: Duration,
@@ -77,6 +79,7 @@ impl Database {
         unsafe { rocksdb_block_based_options_set_filter_policy(table, filter) };
         let options = rocksdb_options_create();
         rocksdb_options_set_create_if_missing(options, 1);
+        rocksdb_options_set_manual_wal_flush(options, c_uchar::from(opening.keep_log_in_memory));
         // None, as Foreshore has none.
         rocksdb_options_set_compression(options, 0);
         rocksdb_options_set_block_based_table_factory(options, table);
@@ -131,7 +134,7 @@ impl Database {
         flushed
     }
 
-    /// Makes all commits durable.
+    /// Writes what is in memory of the log, and makes all commits durable.
     pub(super) fn sync(&self) -> Result<(), RocksdbError> {
         call(|complaint| rocksdb_transactiondb_flush_wal(self.raw, 1, complaint))
     }

@@ -34,6 +34,7 @@ unsafe extern "C" {
     pub(super) safe fn rocksdb_options_create() -> &'static RawOptions;
     pub(super) unsafe fn rocksdb_options_destroy(options: &RawOptions);
     pub(super) safe fn rocksdb_options_set_create_if_missing(options: &RawOptions, yes: c_uchar);
+    pub(super) safe fn rocksdb_options_set_manual_wal_flush(options: &RawOptions, yes: c_uchar);
     pub(super) safe fn rocksdb_options_set_compression(options: &RawOptions, kind: c_int);
     pub(super) safe fn rocksdb_options_set_block_based_table_factory(
         options: &RawOptions,
