@@ -1,8 +1,8 @@
 //! Variants of the engine beside each other: the same workload, by several numbers of threads, in turn.
 //!
 //! Every variant has a database of its own, loaded once. A round runs every number of threads on every variant for a
-//! while, one after the other, so that whatever else the machine does befalls them alike; the median of the rounds
-//! counts. At the end every database is checked against all that was committed.
+//! while, one after the other and in another order than the round before ([`turns`]), so that whatever else the machine does
+//! befalls them alike; the median of the rounds counts. At the end every database is checked against all that was committed.
 
 mod part;
 
@@ -22,7 +22,7 @@ use crate::{
     engines::ForeshoreEngine,
     random::mix,
     report::{KindReport, Latency},
-    rounds::{Span, median},
+    rounds::{Span, median, turns},
     runner::{Measured, Sample, load, sample},
     workload::{Check, Workload, check},
 };
@@ -283,9 +283,10 @@ fn run_all(
     let runs = options.rounds * options.threads.len() * contenders.len();
     let total = (options.warm_up + measured) * runs as u32;
     let mut run = 0;
-    for _ in 0..options.rounds {
+    for round in 0..options.rounds {
         for (place, &threads) in options.threads.iter().enumerate() {
-            for contender in contenders.iter_mut() {
+            for turn in turns(contenders.len(), round) {
+                let contender = &mut contenders[turn];
                 let before = (options.warm_up + measured) * run;
                 let part = Part { observer, rows: (0, 0), time: (before, total) };
                 run += 1;

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::{
     BenchError, Check,
     random::Random,
-    rounds::{check_rounds, median, run_together},
+    rounds::{check_rounds, median, run_together, turns},
 };
 
 /// Most tuples of a table: 128 MiB.
@@ -103,8 +103,9 @@ pub fn measure_granularity(
     let total = cells.len() * options.rounds;
     let mut updates = Check::new("the table holds as many updates as were made");
     let mut done = 0;
-    for _ in 0..options.rounds {
-        for (latch, per_latch, writes, rounds) in &mut cells {
+    for round in 0..options.rounds {
+        for turn in turns(cells.len(), round) {
+            let (latch, per_latch, writes, rounds) = &mut cells[turn];
             let round = Round {
                 tuples: options.tuples,
                 per_latch: *per_latch,

@@ -25,7 +25,7 @@ use crate::{
     BenchError,
     locks::failure,
     random::Random,
-    rounds::{Span, check_rounds, median, median_if_counted, run_to_end},
+    rounds::{Span, check_rounds, median, median_if_counted, run_to_end, turns},
     workload::Check,
 };
 
@@ -122,8 +122,9 @@ pub fn measure_intents(
     let total = cells.len() * options.rounds;
     let mut checks = Checks::default();
     let mut done = 0;
-    for _ in 0..options.rounds {
-        for (name, kind, absolute, rounds) in &mut cells {
+    for round in 0..options.rounds {
+        for turn in turns(cells.len(), round) {
+            let (name, kind, absolute, rounds) = &mut cells[turn];
             let run = Run { kind: *kind, table, absolute: *absolute, transactions, threads: options.threads };
             rounds.push(run.round(name, &mut checks)?);
             done += 1;

@@ -24,7 +24,7 @@ use crate::{
     BenchError,
     bound::{Seen, check_binding},
     named::Named,
-    rounds::{median, median_if_counted},
+    rounds::{median, median_if_counted, turns},
     usage,
     workload::Check,
 };
@@ -218,7 +218,8 @@ pub fn measure_latches(
     let total = cells.len() * options.rounds;
     let mut exclusion = Check::new("the word is what all who held the latch exclusively added to it");
     for round in 0..options.rounds {
-        for (index, (subject, mix, threads, rounds)) in cells.iter_mut().enumerate() {
+        for (index, turn) in turns(cells.len(), round).into_iter().enumerate() {
+            let (subject, mix, threads, rounds) = &mut cells[turn];
             let outcome = visit(*subject, Round { mix: *mix, threads: *threads, span, bind: options.bind });
             outcome.check(&format!("{}, {}, {threads} threads", subject.name(), mix.name()), &mut exclusion);
             rounds.push(outcome);

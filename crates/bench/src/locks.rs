@@ -20,7 +20,7 @@ use crate::{
     BenchError,
     engine::{AbortCause, Failure},
     named::Named,
-    rounds::{check_rounds, median, median_if_counted, run_together},
+    rounds::{check_rounds, median, median_if_counted, run_together, turns},
     workload::Check,
 };
 use worker::{COLD_KEYS, LockThread, Scene, Seen};
@@ -211,8 +211,9 @@ pub fn measure_locks(
     let total = cells.len() * options.rounds;
     let mut checks = Checks::default();
     let mut done = 0;
-    for _ in 0..options.rounds {
-        for (cell, rounds) in &mut cells {
+    for round in 0..options.rounds {
+        for turn in turns(cells.len(), round) {
+            let (cell, rounds) = &mut cells[turn];
             rounds.push(cell.round(span, &mut checks)?);
             done += 1;
             progress(done, total);

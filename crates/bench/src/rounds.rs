@@ -16,6 +16,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     (low + high) / 2.0
 }
 
+/// In which order so many take their turns in a round. Every second round is the one before in reverse, and each pair of rounds begins
+/// with another one: who comes after whom must not matter.
+pub fn turns(count: usize, round: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..count).collect();
+    places.rotate_left((round / 2) % count.max(1));
+    if round % 2 == 1 {
+        places.reverse();
+    }
+    places
+}
+
 /// Measures a span of time, and how long the threads of the program computed in it.
 pub(crate) struct Stopwatch {
     begin: Instant,
@@ -189,6 +200,25 @@ mod tests {
         assert_eq!(median(vec![3.0]), 3.0);
         assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn nobody_comes_always_after_the_same_one() {
+        assert_eq!([0, 1, 2, 3].map(|round| turns(2, round)), [[0, 1], [1, 0], [1, 0], [0, 1]]);
+        assert!(turns(0, 3).is_empty());
+        for count in 1..5 {
+            let rounds: Vec<_> = (0..2 * count).map(|round| turns(count, round)).collect();
+            for one in 0..count {
+                assert_eq!(rounds.iter().filter(|turns| turns[0] == one).count(), 2);
+                for other in (0..count).filter(|other| *other != one) {
+                    let before = |turns: &&Vec<usize>| {
+                        turns.iter().position(|place| *place == one)
+                            < turns.iter().position(|place| *place == other)
+                    };
+                    assert_eq!(rounds.iter().filter(before).count(), count);
+                }
+            }
+        }
     }
 
     #[test]

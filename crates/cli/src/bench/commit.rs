@@ -11,7 +11,7 @@ use std::{fs, process::ExitCode};
 
 use clap::Args;
 use foreshore::Options;
-use foreshore_bench::{BenchError, Durability, Length, Report, RunOptions, Silent, Tpcb};
+use foreshore_bench::{BenchError, Durability, Length, Report, RunOptions, Silent, Tpcb, turns};
 use foreshore_env::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -309,8 +309,8 @@ impl<'a> Experiment<'a> {
     ) -> Result<Vec<Row>, CliError> {
         let mut reports: Vec<Vec<Report>> = self.sides.iter().map(|_| Vec::new()).collect();
         for round in 0..self.common.rounds {
-            for (side, reports) in self.sides.iter().zip(&mut reports) {
-                reports.push(stage(&self.trial(cell, side, round)?)?);
+            for turn in turns(self.sides.len(), usize::from(round)) {
+                reports[turn].push(stage(&self.trial(cell, &self.sides[turn], round)?)?);
                 bar.inc(1);
             }
         }

@@ -11,7 +11,7 @@ mod workloads;
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use foreshore_bench::{Durability, EngineKind, EngineOptions, Named, engines};
+use foreshore_bench::{Durability, EngineKind, EngineOptions, Named, engines, turns};
 use foreshore_env::{thread, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -170,7 +170,7 @@ fn measure(args: &CompareArgs) -> Result<Comparison, CliError> {
             let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); engines.len()];
             let mut failures: Vec<Option<String>> = vec![None; engines.len()];
             for round in 0..args.rounds {
-                for place in order(engines.len(), round) {
+                for place in turns(engines.len(), usize::from(round)) {
                     let engine = engines[place];
                     bar.set_message(format!("{}, {threads} threads, {}", preset.name, engine.name()));
                     if failures[place].is_none() {
@@ -218,17 +218,6 @@ fn try_engine(args: &CompareArgs, engine: EngineKind, directory: &Directory) -> 
     })
 }
 
-/// In which order engines run in a round. Every second round is the one before in reverse, and each pair of rounds begins with another
-/// engine: who comes after whom must not matter.
-fn order(engines: usize, round: u16) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..engines).collect();
-    places.rotate_left(usize::from(round / 2) % engines.max(1));
-    if round % 2 == 1 {
-        places.reverse();
-    }
-    places
-}
-
 /// What an engine is told by `--set`; the last of a name counts.
 fn settings(args: &CompareArgs, engine: EngineKind) -> Vec<String> {
     let mut settings = match engine {
@@ -272,27 +261,4 @@ fn progress(args: &CompareArgs, engines: usize) -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_comes_always_after_the_same_one() {
-        assert_eq!([0, 1, 2, 3].map(|round| order(2, round)), [[0, 1], [1, 0], [1, 0], [0, 1]]);
-        for engines in 1..5_usize {
-            let rounds: Vec<_> = (0..2 * engines as u16).map(|round| order(engines, round)).collect();
-            for one in 0..engines {
-                assert_eq!(rounds.iter().filter(|order| order[0] == one).count(), 2);
-                for other in (0..engines).filter(|other| *other != one) {
-                    let before = |order: &&Vec<usize>| {
-                        order.iter().position(|place| *place == one)
-                            < order.iter().position(|place| *place == other)
-                    };
-                    assert_eq!(rounds.iter().filter(before).count(), engines);
-                }
-            }
-        }
-    }
 }
