@@ -1,8 +1,9 @@
 //! One run in a process of its own.
 
 use std::{
-    io::Read,
-    process::{Child, Command, Stdio},
+    io::{self, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use foreshore_env::{
@@ -12,12 +13,15 @@ use foreshore_env::{
 use serde::Deserialize;
 
 use super::result::Round;
-use crate::directory::Directory;
+use crate::{directory::Directory, output::CHECK_FAILED};
 
 /// Time that a run may take for loading and checking, beside the time that it is told to run.
 const LOAD_AND_CHECK: Duration = Duration::from_secs(600);
 /// How often a running child is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Of what a child complained of, so many lines are told at most, from so many bytes.
+const LAST_LINES: usize = 6;
+const LAST_BYTES: usize = 4096;
 
 /// What a child is told.
 pub(super) struct Run {
@@ -72,16 +76,24 @@ struct Complaint {
 /// Runs a child, whose temporary directory lies in `directory`. What went wrong is told in a sentence.
 pub(super) fn run(run: &Run, directory: &Directory) -> Result<Round, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    run_program(&program, run, directory.path())
+}
+
+fn run_program(program: &Path, run: &Run, directory: &Path) -> Result<Round, String> {
+    // Backtraces would take the place of what a panic says.
     let mut child = Command::new(program)
         .args(&run.words)
-        .env("TMPDIR", directory.path())
+        .env("TMPDIR", directory)
+        .env_remove("RUST_BACKTRACE")
+        .env_remove("RUST_LIB_BACKTRACE")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot start another process: {error}"))?;
-    // Read beside the wait, so that a full pipe holds nobody up.
-    let out = child.stdout.take();
+    // Both are read beside the wait, so that a full pipe holds nobody up.
+    let (out, errors) = (child.stdout.take(), child.stderr.take());
+    let complaints = thread::spawn(move || errors.map(last_of).unwrap_or_default());
     let reader = thread::spawn(move || {
         let mut text = String::new();
         match out {
@@ -92,35 +104,79 @@ pub(super) fn run(run: &Run, directory: &Directory) -> Result<Round, String> {
     let deadline = Instant::now() + run.longest + LOAD_AND_CHECK;
     let ended = wait_until(&mut child, deadline);
     let text = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    ended?;
-    understand(&text.map_err(|error| format!("cannot read what the run told: {error}"))?)
+    let complaints = complaints.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let understood = ended.and_then(|status| {
+        understand(&text.map_err(|error| format!("cannot read what the run told: {error}"))?, status)
+    });
+    understood.map_err(|why| match why {
+        Why::Refused(message) => message,
+        Why::Broken(message) if complaints.is_empty() => message,
+        Why::Broken(message) => format!("{message}; its last words: {complaints}"),
+    })
+}
+
+/// Why there is no round.
+#[derive(Debug)]
+enum Why {
+    /// The run said so itself.
+    Refused(String),
+    /// It did not come to its end, or not well.
+    Broken(String),
+}
+
+impl From<String> for Why {
+    fn from(message: String) -> Why {
+        Why::Broken(message)
+    }
+}
+
+/// The last lines that come through a pipe, which is read to its end.
+fn last_of(mut pipe: impl Read) -> String {
+    let (mut kept, mut piece) = (Vec::new(), [0; LAST_BYTES]);
+    loop {
+        match pipe.read(&mut piece) {
+            Ok(0) => break,
+            Ok(bytes) => kept.extend_from_slice(&piece[..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What cannot be read is not told.
+            Err(_) => break,
+        }
+        kept.drain(..kept.len().saturating_sub(LAST_BYTES));
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
 }
 
 /// Waits for a child, and ends it when it takes too long.
-fn wait_until(child: &mut Child, deadline: Instant) -> Result<(), String> {
+fn wait_until(child: &mut Child, deadline: Instant) -> Result<ExitStatus, Why> {
     loop {
         match child.try_wait() {
-            Ok(Some(_)) => return Ok(()),
+            Ok(Some(status)) => return Ok(status),
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
             Ok(None) => {
                 // It is ended already if these fail.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("the run took longer than its time and {LOAD_AND_CHECK:?}"));
+                return Err(format!("the run took longer than its time and {LOAD_AND_CHECK:?}").into());
             }
-            Err(error) => return Err(format!("cannot look after the run: {error}")),
+            Err(error) => return Err(format!("cannot look after the run: {error}").into()),
         }
     }
 }
 
-/// A child's last line: its report, or why it has none.
-fn understand(text: &str) -> Result<Round, String> {
+/// A child's last line: its report, or why it has none. What it reported does not count unless it ended as one that reports so.
+fn understand(text: &str, status: ExitStatus) -> Result<Round, Why> {
     let last = text.trim_end().lines().last().unwrap_or_default();
     if let Ok(refused) = serde_json::from_str::<Refused>(last) {
-        return Err(refused.error.message);
+        return Err(Why::Refused(refused.error.message));
     }
     let told: Told = serde_json::from_str(last)
-        .map_err(|error| format!("the run ended without a report ({error}): {last:?}"))?;
+        .map_err(|error| format!("the run ended without a report ({status}; {error}): {last:?}"))?;
+    let usual = if told.consistent { 0 } else { CHECK_FAILED };
+    if status.code() != Some(i32::from(usual)) {
+        return Err(format!("the run reported, and did not end well ({status})").into());
+    }
     let Aborts { deadlock, lock_timeout, would_block, plan_miss, conflict, other } = told.aborts;
     let aborts = deadlock + lock_timeout + would_block + plan_miss + conflict + other;
     Ok(Round {
@@ -138,7 +194,44 @@ fn understand(text: &str) -> Result<Round, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
+
+    const OK: i32 = 0;
+
+    /// As the system has it: the number of a signal, or what a program ends with, times 256.
+    fn understand(text: &str, status: i32) -> Result<Round, Why> {
+        super::understand(text, ExitStatus::from_raw(status))
+    }
+
+    fn shell(script: &str, longest: Duration) -> Result<Round, String> {
+        let run = Run { words: vec!["-c".to_owned(), script.to_owned()], longest };
+        run_program(Path::new("/bin/sh"), &run, Path::new("/"))
+    }
+
+    #[test]
+    fn a_child_that_dies_is_told_by_its_status_and_its_last_words() {
+        let script = "i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i + 1)); done; \
+                      echo thread panicked at somewhere >&2; echo half a report; exit 101";
+        let failure = shell(script, Duration::from_secs(60)).unwrap_err();
+        for part in ["without a report", "exit status: 101", "half a report", "panicked at", "line 2999"] {
+            assert!(failure.contains(part), "{part}: {failure}");
+        }
+        assert!(failure.len() < 500 && !failure.contains("line 2994"), "{failure}");
+        let failure = shell("kill -SEGV $$", Duration::from_secs(60)).unwrap_err();
+        assert!(failure.contains("signal: 11") && !failure.contains("last words"), "{failure}");
+        let refused = r#"echo noise >&2; echo '{"error": {"message": "no such option"}}'; exit 2"#;
+        assert_eq!(shell(refused, Duration::from_secs(60)).unwrap_err(), "no such option");
+    }
+
+    #[test]
+    fn last_words_are_few() {
+        assert_eq!(last_of(&b""[..]), "");
+        assert_eq!(last_of(&b"one\n\n two \n"[..]), "one | two");
+        let much = "long ".repeat(100_000);
+        assert!(last_of(much.as_bytes()).len() <= LAST_BYTES);
+    }
 
     #[test]
     fn a_report_a_refusal_and_nothing_are_told_apart() {
@@ -146,14 +239,24 @@ mod tests {
             "aborts": {"deadlock": 60, "lock_timeout": 10, "would_block": 5, "plan_miss": 5, "conflict": 10, "other": 10},
             "given_up": 1, "latency_us": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "consistent": true,
             "caveats": ["no log"], "engine": "x"}"#;
-        let round = understand(&format!("noise\n{}\n", report.replace('\n', ""))).unwrap();
+        let report = report.replace('\n', "");
+        let round = understand(&format!("noise\n{report}\n"), OK).unwrap();
         assert_eq!((round.abort_percent, round.max_us, round.consistent), (25.0, Some(3.0), true));
         let latency = r#"{"p50": 1.0, "p99": 2.0, "max": 3.0}"#;
-        let none = report.replace('\n', "").replace(latency, r#"null, "oldest_running_us": 7.0"#);
-        let none = understand(&none).unwrap();
+        let none = report.replace(latency, r#"null, "oldest_running_us": 7.0"#);
+        let none = understand(&none, OK).unwrap();
         assert_eq!((none.p99_us, none.max_us), (None, Some(7.0)));
-        let refused = understand(r#"{"error": {"code": "usage", "message": "no such option"}}"#);
-        assert_eq!(refused.unwrap_err(), "no such option");
-        assert!(understand("").unwrap_err().contains("without a report"));
+        let refused = understand(r#"{"error": {"code": "usage", "message": "no such option"}}"#, 2 << 8);
+        assert!(matches!(refused, Err(Why::Refused(message)) if message == "no such option"));
+        let nothing = understand("", OK);
+        assert!(matches!(nothing, Err(Why::Broken(message)) if message.contains("without a report")));
+
+        let inconsistent = report.replace("\"consistent\": true", "\"consistent\": false");
+        assert!(understand(&inconsistent, 1 << 8).is_ok_and(|round| !round.consistent));
+        // It told that all is well, or that it is not, and then something else went wrong.
+        for (report, status) in [(&report, 11), (&report, 101 << 8), (&report, 1 << 8), (&inconsistent, OK)] {
+            let broken = understand(report, status);
+            assert!(matches!(broken, Err(Why::Broken(message)) if message.contains("did not end well")));
+        }
     }
 }
