@@ -1,6 +1,9 @@
 //! Seeded inputs: uniform, NURand (TPC-C 2.1.6), scrambled Zipf (YCSB), hot set, and random text.
 
 use foreshore_env::random::Xorshift;
+// Not `f64::powf`: the system's library takes another way on another processor, with another last bit, and then another
+// record would be drawn from the same seed.
+use libm::pow;
 
 /// A stream of random numbers that depends on (seed, stream) alone.
 #[derive(Clone, Debug)]
@@ -115,9 +118,10 @@ enum ChooserKind {
     Uniform,
     /// Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as in YCSB.
     Zipf {
-        theta: f64,
         alpha: f64,
+        /// The weights of all records, summed, and those of the first two.
         zeta: f64,
+        zeta_two: f64,
         eta: f64,
     },
     HotSet {
@@ -132,10 +136,10 @@ impl Chooser {
         let kind = match distribution {
             Distribution::Uniform => ChooserKind::Uniform,
             Distribution::Zipf(theta) => {
-                let zeta: f64 = (1..=records).map(|rank| (rank as f64).powf(-theta)).sum();
-                let zeta_two = 1.0 + 0.5_f64.powf(theta);
-                let eta = (1.0 - (2.0 / records as f64).powf(1.0 - theta)) / (1.0 - zeta_two / zeta);
-                ChooserKind::Zipf { theta, alpha: 1.0 / (1.0 - theta), zeta, eta }
+                let zeta: f64 = (1..=records).map(|rank| pow(rank as f64, -theta)).sum();
+                let zeta_two = 1.0 + pow(0.5, theta);
+                let eta = (1.0 - pow(2.0 / records as f64, 1.0 - theta)) / (1.0 - zeta_two / zeta);
+                ChooserKind::Zipf { alpha: 1.0 / (1.0 - theta), zeta, zeta_two, eta }
             }
             Distribution::HotSet { records: hot, share } => {
                 ChooserKind::HotSet { hot: hot.clamp(1, records.max(1)), share }
@@ -162,16 +166,16 @@ impl Chooser {
 
     /// A Zipf-distributed rank, 0 the most popular.
     fn rank(&self, random: &mut Random) -> u64 {
-        let ChooserKind::Zipf { theta, alpha, zeta, eta } = self.kind else { return 0 };
+        let ChooserKind::Zipf { alpha, zeta, zeta_two, eta } = self.kind else { return 0 };
         let uniform = random.fraction();
         let scaled = uniform * zeta;
         if scaled < 1.0 || self.records < 2 {
             return 0;
         }
-        if scaled < 1.0 + 0.5_f64.powf(theta) {
+        if scaled < zeta_two {
             return 1;
         }
-        let rank = self.records as f64 * (eta * uniform - eta + 1.0).powf(alpha);
+        let rank = self.records as f64 * pow(eta * uniform - eta + 1.0, alpha);
         (rank as u64).min(self.records - 1)
     }
 }
@@ -188,7 +192,7 @@ impl ZipfRanks {
     /// Ranks `0..n` with weights `1 / (rank + 1)^exponent`.
     pub(crate) fn new(n: u32, exponent: f64) -> ZipfRanks {
         let mut sum = 0.0;
-        let weight = |rank: u32| f64::from(rank).powf(-exponent);
+        let weight = |rank: u32| pow(f64::from(rank), -exponent);
         let sums = (1..=n).map(|rank| {
             sum += weight(rank);
             sum
@@ -269,6 +273,28 @@ mod tests {
         for _ in 0..1000 {
             assert!(chooser.choose(&mut random) < 1000);
         }
+    }
+
+    /// The same seed draws the same records on every machine.
+    #[test]
+    fn zipf_draws_the_same_to_the_last_bit() {
+        let drawn = |draw: &dyn Fn(&mut Random) -> u64| {
+            let mut random = Random::new(11, 3);
+            (0..10_000).fold(0, |sum, _| mix(sum ^ draw(&mut random)))
+        };
+        let chosen = [(1_000_000, 0.99), (1000, 0.5), (7, 0.9)].map(|(records, theta)| {
+            let chooser = Chooser::new(records, Distribution::Zipf(theta));
+            drawn(&|random| chooser.choose(random))
+        });
+        assert_eq!(chosen, [0, 1, 2], "{chosen:#x?}");
+        let ranks = [0.5, 1.0, 2.0].map(|exponent| {
+            let ranks = ZipfRanks::new(20, exponent);
+            drawn(&|random| u64::from(ranks.draw(random)))
+        });
+        assert_eq!(ranks, [0, 1, 2], "{ranks:#x?}");
+        // The weights themselves, of which a last bit may not show in ten thousand draws.
+        let bits = (1..=10_000).fold(0, |sum, rank| mix(sum ^ pow(f64::from(rank), -0.99).to_bits()));
+        assert_eq!(bits, 3, "{bits:#x}");
     }
 
     #[test]
