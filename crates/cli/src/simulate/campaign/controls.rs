@@ -1,7 +1,7 @@
 //! Does the campaign find what is wrong? Planted faults, one after the other, each until its first seed that fails, and does not fail
 //! without the fault.
 
-use std::{ops::Range, process::ExitCode};
+use std::{collections::BTreeMap, ops::Range, process::ExitCode};
 
 use foreshore_env::sabotage::Fault;
 use serde::Serialize;
@@ -18,13 +18,16 @@ struct Outcome {
     faults: usize,
     found: usize,
     controls: Vec<Control>,
+    /// Seeds that fail without any fault, and how: they find no fault, but something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    without: BTreeMap<u64, String>,
 }
 
 /// What became of one.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Control {
     fault: String,
-    /// The first seed that fails; `None` when none did.
+    /// The first seed that fails with the fault and not without it; `None` when none did.
     seed: Option<u64>,
     /// How many ran until then.
     runs: u64,
@@ -32,60 +35,129 @@ struct Control {
     seen: Option<String>,
 }
 
+/// Runs of the same seeds without a fault, each once: how they fail, if they do.
+struct Unplanted<R> {
+    run: R,
+    known: BTreeMap<u64, Option<String>>,
+}
+
+impl<R: FnMut(u64) -> Result<Option<String>, CliError>> Unplanted<R> {
+    fn new(run: R) -> Unplanted<R> {
+        Unplanted { run, known: BTreeMap::new() }
+    }
+
+    fn fails(&mut self, seed: u64) -> Result<bool, CliError> {
+        if !self.known.contains_key(&seed) {
+            self.known.insert(seed, (self.run)(seed)?);
+        }
+        Ok(self.known[&seed].is_some())
+    }
+
+    fn failures(self) -> BTreeMap<u64, String> {
+        self.known.into_iter().filter_map(|(seed, failure)| Some((seed, failure?))).collect()
+    }
+}
+
+/// Looks for a fault. `planted` runs seeds with it up to the first that fails; one that fails without it, too, shows nothing, and
+/// the search goes on behind it.
+fn search<R: FnMut(u64) -> Result<Option<String>, CliError>>(
+    fault: String,
+    seeds: &Range<u64>,
+    mut planted: impl FnMut(Range<u64>) -> Result<(u64, Option<Failure>), CliError>,
+    unplanted: &mut Unplanted<R>,
+) -> Result<Control, CliError> {
+    let mut control = Control { fault, seed: None, runs: 0, seen: None };
+    let mut left = seeds.clone();
+    while !left.is_empty() {
+        let (runs, first) = planted(left.clone())?;
+        control.runs += runs;
+        let Some(Failure { seed, why, .. }) = first else { break };
+        if !unplanted.fails(seed)? {
+            (control.seed, control.seen) = (Some(seed), Some(why));
+            break;
+        }
+        left.start = seed + 1;
+    }
+    Ok(control)
+}
+
 pub(super) fn run(args: &CampaignArgs, seeds: &Range<u64>) -> Result<ExitCode, CliError> {
     let bar = progress(Fault::ALL.len() as u64, args.json);
+    let first = |plant: Option<String>, seeds: Range<u64>| -> Result<(u64, Option<Failure>), CliError> {
+        let args =
+            CampaignArgs { plant, stop_after: Some(1), only_outcome: true, shrink: false, ..args.clone() };
+        let outcome = campaign(&args, seeds, &progress(0, true))?;
+        Ok((outcome.runs, outcome.failures.into_iter().next()))
+    };
+    let alone = |seed: u64| Ok(first(None, seed..seed + 1)?.1.map(|failure| failure.why));
+    let mut unplanted = Unplanted::new(alone);
     let mut controls = Vec::new();
     for fault in Fault::ALL {
-        let args = CampaignArgs {
-            plant: Some(fault.name()),
-            stop_after: Some(1),
-            only_outcome: true,
-            shrink: false,
-            ..args.clone()
-        };
-        let outcome = campaign(&args, seeds.clone(), &progress(0, true))?;
-        let first = outcome.failures.into_iter().next();
-        let without = match &first {
-            Some(failure) => {
-                let unplanted = CampaignArgs { plant: None, ..args.clone() };
-                campaign(&unplanted, failure.seed..failure.seed + 1, &progress(0, true))?
-                    .failures
-                    .into_iter()
-                    .next()
-            }
-            None => None,
-        };
-        let (seed, seen) = match (first, without) {
-            (Some(Failure { seed, .. }), Some(Failure { why, .. })) => {
-                (None, Some(format!("seed {seed} fails without it, too: {why}")))
-            }
-            (Some(Failure { seed, why, .. }), None) => (Some(seed), Some(why)),
-            (None, _) => (None, None),
-        };
-        let control = Control { fault: fault.name(), seed, runs: outcome.runs, seen };
+        let planted = |seeds| first(Some(fault.name()), seeds);
+        let control = search(fault.name(), seeds, planted, &mut unplanted)?;
         if !args.json {
             let seed = control.seed.map_or("not found".to_owned(), |seed| seed.to_string());
-            let seen: String = control
-                .seen
-                .as_deref()
-                .unwrap_or_default()
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(SEEN)
-                .collect();
-            line(format!("{:<24} {seed:>9}  {seen}", control.fault))?;
+            line(format!("{:<24} {seed:>9}  {}", control.fault, shortened(control.seen.as_deref())))?;
         }
         bar.inc(1);
         controls.push(control);
     }
     bar.finish_and_clear();
     let (faults, found) = (controls.len(), controls.iter().filter(|control| control.seed.is_some()).count());
+    let without = unplanted.failures();
+    let is_well = found == faults && without.is_empty();
     let printed = if args.json {
-        json_line(&Outcome { faults, found, controls })
+        json_line(&Outcome { faults, found, controls, without })
     } else {
-        line(format!("{found} of {faults} planted faults found"))
+        let also = without.iter().try_for_each(|(seed, why)| {
+            line(format!("seed {seed} FAILED without a fault: {}", shortened(Some(why))))
+        });
+        also.and_then(|()| line(format!("{found} of {faults} planted faults found")))
     };
-    judged(printed, found == faults)
+    judged(printed, is_well)
+}
+
+/// As much of what was seen as a line has room for.
+fn shortened(seen: Option<&str>) -> String {
+    seen.unwrap_or_default().lines().next().unwrap_or_default().chars().take(SEEN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(seed: u64) -> Failure {
+        Failure { seed, why: format!("{seed} is wrong"), again: String::new(), shrunk: None }
+    }
+
+    /// A campaign of which these seeds fail.
+    fn failing(wrong: &[u64]) -> impl Fn(Range<u64>) -> Result<(u64, Option<Failure>), CliError> {
+        move |seeds: Range<u64>| match wrong.iter().find(|seed| seeds.contains(seed)) {
+            Some(&seed) => Ok((seed - seeds.start + 1, Some(failure(seed)))),
+            None => Ok((seeds.end - seeds.start, None)),
+        }
+    }
+
+    #[test]
+    fn the_search_goes_on_behind_seeds_that_fail_anyway() {
+        let mut runs = Vec::new();
+        let alone = |seed: u64| {
+            runs.push(seed);
+            Ok([3, 5].contains(&seed).then(|| format!("{seed} fails anyway")))
+        };
+        let mut unplanted = Unplanted::new(alone);
+        let mut look = |wrong: &[u64]| {
+            let control = search("It".to_owned(), &(2..10), failing(wrong), &mut unplanted).unwrap();
+            (control.seed, control.runs, control.seen)
+        };
+        assert_eq!(look(&[7]), (Some(7), 6, Some("7 is wrong".to_owned())));
+        assert_eq!(look(&[3, 5, 7]), (Some(7), 6, Some("7 is wrong".to_owned())));
+        assert_eq!(look(&[3, 4, 5]), (Some(4), 3, Some("4 is wrong".to_owned())));
+        assert_eq!(look(&[5]), (None, 8, None));
+        assert_eq!(look(&[]), (None, 8, None));
+        // The last seed of all.
+        assert_eq!(look(&[5, 9]), (Some(9), 8, Some("9 is wrong".to_owned())));
+        assert_eq!(unplanted.failures().into_keys().collect::<Vec<_>>(), [3, 5]);
+        assert_eq!(runs, [7, 3, 5, 4, 9], "each once");
+    }
 }
