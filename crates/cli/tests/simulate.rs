@@ -136,7 +136,8 @@ fn every_latch_is_simulated() {
 }
 
 /// Table 3 of Böttcher et al. at 40 threads, in cycles that processors spend for an acquisition: readers within a factor of two, and
-/// writers in the paper's order, but for the spinlock (SIMULATOR.md).
+/// writers in the paper's order. Of the spinlock that writes and of the queue it is known how far they are off (SIMULATOR.md), and it is not
+/// to become more.
 #[cfg(foreshore_sim)]
 #[test]
 fn latches_cost_what_the_paper_measured() {
@@ -165,9 +166,20 @@ fn latches_cost_what_the_paper_measured() {
         let simulated = reading(latch);
         assert!((0.5..=2.0).contains(&(simulated / measured)), "{latch}: {simulated} cycles, not {measured}");
     }
-    let writing =
-        ["std_rwlock", "optimistic", "hybrid_spinning", "hybrid"].map(measure("write-only", "0.001"));
-    assert!(writing.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{writing:?}");
+    let writing = measure("write-only", "0.001");
+    let in_order = ["std_rwlock", "optimistic", "hybrid_spinning", "hybrid"].map(&writing);
+    assert!(in_order.is_sorted_by(|dearer, cheaper| dearer > cheaper), "{in_order:?}");
+    for (what, simulated, measured, least, most) in [
+        ("queuing_rw that reads", reading("queuing_rw"), 77_584.0, 0.25, 0.5),
+        ("queuing_rw that writes", writing("queuing_rw"), 79_928.0, 0.25, 0.5),
+        ("spin_rw that writes", writing("spin_rw"), 52_215.0, 1.5, 3.0),
+    ] {
+        let ratio = simulated / measured;
+        assert!((least..=most).contains(&ratio), "{what}: {simulated} cycles, not {measured}");
+    }
+    // The queue is the dearest way to read; and to write, both are dearer than what backs off.
+    assert!(reading("queuing_rw") > 2.0 * reading("std_rwlock").max(reading("spin_rw")));
+    assert!(writing("queuing_rw").min(writing("spin_rw")) > 2.0 * writing("optimistic"));
 }
 
 /// What single accesses take is what the profile says.
