@@ -414,29 +414,18 @@ fn the_costs_of_locks_are_counted() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// Some of the planted faults; `--plant all` tries every one. Most are found within a dozen seeds. Which seed is the first
-/// to show a fault changes with whatever the engine does, so the search may go on far beyond that.
+/// The gate looks for every fault that there is (`--plant all`); here, for one of each kind of answer: one that is found, with the seed
+/// that shows it again, and one that does not exist.
 #[cfg(foreshore_sim)]
 #[test]
-fn planted_faults_are_found() {
-    for fault in [
-        "CommitUnflushed",
-        "FlushWakeUpLost",
-        "GapUnlocked",
-        "InsertIgnoresGap",
-        "ReadUnlocked",
-        "DataUnsynced",
-        "ProbeBlind",
-        "SettledBlind",
-        "StaleReadsKept",
-        "LastLeafUnvalidated",
-        "PartitionsUnordered",
-        "FullRingForgets",
-        "ReleaseForgotten",
-    ] {
-        let found = simulate(&["--seeds", "0..600", "--plant", fault, "--stop-after", "1"]);
-        assert_eq!(found.status.code(), Some(1), "{fault} is not found");
-    }
+fn planted_faults_are_found_or_unknown() {
+    let found = simulate(&["--seeds", "0..600", "--plant", "FlushWakeUpLost", "--stop-after", "1"]);
+    let told = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("again: cargo sim simulate --seeds ") && told.contains("FlushWakeUpLost"),
+        "{told}"
+    );
     for seeds in ["0", "0..3"] {
         assert_eq!(simulate(&["--seeds", seeds, "--plant", "Nothing"]).status.code(), Some(2));
     }
