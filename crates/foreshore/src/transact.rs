@@ -127,11 +127,12 @@ impl<'a> Session<'a> {
         let TransactOptions { priority, ref label, .. } = *options;
         let seldom_locks = self.read_mode(options) == ReadMode::Hybrid;
         let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
-        let (database, begun) = match self {
-            Session::Alone(database) => (*database, Engine::begin_striped(&database.inner().engine, begin)),
-            Session::Pipeline(database, pipeline) => (*database, pipeline.begin(begin)),
-        };
-        database.begun(begun, options, deadline)
+        match self {
+            Session::Alone(database) => {
+                database.begun(Engine::begin_striped(&database.inner().engine, begin), options, deadline)
+            }
+            Session::Pipeline(database, pipeline) => database.begun(pipeline.begin(begin), options, deadline),
+        }
     }
 
     /// Where its transactions are let in, if there is somebody to look after that. A pipeline has locks and does not wait.

@@ -148,6 +148,7 @@ impl LockManager {
 
     /// As [`LockManager::begin_at`] of `manager`, for many threads: the owner's reference to it is counted where its slot is, so that
     /// threads that begin at one time have no line of memory in common. `identify` is told the slot.
+    #[inline]
     pub fn begin_striped(
         manager: &StripedArc<LockManager>,
         identify: impl FnOnce(usize) -> (TxnId, Age),
@@ -157,6 +158,7 @@ impl LockManager {
         manager.begin_with(identify, |place| manager.handle(place), label, begun_at)
     }
 
+    #[inline]
     fn begin_with(
         &self,
         identify: impl FnOnce(usize) -> (TxnId, Age),

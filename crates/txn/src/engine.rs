@@ -131,12 +131,14 @@ impl Engine {
     }
 
     /// As [`Engine::begin`] of `engine`, for many threads: the transaction's reference to it is counted where its slot is.
+    #[inline]
     #[track_caller]
     pub fn begin_striped(engine: &StripedArc<Engine>, options: BeginOptions) -> Result<Txn, TxnError> {
         engine.begin_with(options, |place| engine.handle(place))
     }
 
     /// `handle` gives the reference to this engine for a transaction at that place.
+    #[inline]
     #[track_caller]
     pub(crate) fn begin_with(
         &self,

@@ -1,12 +1,10 @@
 //! How a transaction ends.
 
-use foreshore_env::Handle;
-use foreshore_txn::{Parted, Txn};
+use foreshore_txn::{CancelToken, Parted};
 
 use super::Transaction;
 use crate::{
     Durability,
-    database::Inner,
     error::{Error, Result},
     pipeline::CommitTicket,
 };
@@ -31,7 +29,10 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`]; [`Error::OutcomeUnknown`] only under [`Durability::Sync`].
     pub fn commit_with(self, durability: Durability) -> Result<()> {
-        let (txn, database) = self.unless_cancelled()?;
+        if self.is_cancelled() {
+            return self.end_cancelled();
+        }
+        let Transaction { txn, database, .. } = self;
         match txn.commit(durability) {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::from_txn(error, &database.path)),
@@ -44,7 +45,10 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`], but for [`Error::OutcomeUnknown`], which the ticket tells: nothing was committed.
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
-        let (txn, database) = self.unless_cancelled()?;
+        if self.is_cancelled() {
+            return self.end_cancelled();
+        }
+        let Transaction { txn, database, .. } = self;
         match txn.commit_pipelined() {
             Ok(ticket) => Ok(CommitTicket::new(ticket, &database)),
             Err(error) => Err(Error::from_txn(error, &database.path)),
@@ -61,7 +65,10 @@ impl Transaction {
     /// room in the log for its locks; what [`Transaction::commit`] fails with. The transaction is rolled back then; after
     /// [`Error::OutcomeUnknown`] it may be found prepared when the database is opened again.
     pub fn prepare(self, global_id: impl AsRef<[u8]>) -> Result<()> {
-        let (txn, database) = self.unless_cancelled()?;
+        if self.is_cancelled() {
+            return self.end_cancelled();
+        }
+        let Transaction { txn, database, .. } = self;
         txn.prepare(global_id.as_ref()).map_err(|error| Error::from_txn(error, &database.path))
     }
 
@@ -71,7 +78,10 @@ impl Transaction {
             Durability::Lazy => Durability::Lazy,
             Durability::Sync | Durability::Pipelined => Durability::Pipelined,
         };
-        let (txn, database) = self.unless_cancelled()?;
+        if self.is_cancelled() {
+            return self.end_cancelled();
+        }
+        let Transaction { txn, database, .. } = self;
         match txn.commit_parting(durability) {
             Ok((ticket, parted)) => Ok((CommitTicket::new(ticket, &database), parted)),
             Err(error) => Err(Error::from_txn(error, &database.path)),
@@ -89,14 +99,16 @@ impl Transaction {
         self.durability
     }
 
+    #[inline]
+    fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
     /// DB-6: a cancelled transaction is rolled back, whatever was to become of it.
-    fn unless_cancelled(self) -> Result<(Txn, Handle<Inner>)> {
-        let Transaction { txn, database, cancel, .. } = self;
-        if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
-            txn.rollback().map_err(|error| Error::from_txn(error, &database.path))?;
-            return Err(Error::Cancelled);
-        }
-        Ok((txn, database))
+    #[cold]
+    fn end_cancelled<R>(self) -> Result<R> {
+        self.rollback()?;
+        Err(Error::Cancelled)
     }
 
     /// Undoes everything and ends the transaction. Dropping it does the same, without telling of a failure.
