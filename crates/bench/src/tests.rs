@@ -11,6 +11,7 @@
 mod rivals;
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     ops::{Bound, ControlFlow},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,7 +25,7 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, AbortCounts, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Named, Order, Outcome, RunOptions,
+    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Named, Observer, Order, Outcome, RunOptions,
     Scale, Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload,
     Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
@@ -130,6 +131,48 @@ fn the_report_has_its_stable_fields() {
     assert!(
         report["checks"].as_array().is_some_and(|checks| checks.iter().all(|check| check["holds"] == true))
     );
+}
+
+/// Who counts what the machine does is told when the counted transactions begin, and when they are over.
+#[test]
+fn observers_hear_of_iterations() {
+    struct Heard<'e>(&'e BTreeMapEngine, RefCell<Vec<(&'static str, u64)>>);
+
+    impl Heard<'_> {
+        fn note(&self, what: &'static str) {
+            let mut rows = 0;
+            // Each transaction of TPC-B leaves a row in its history, the last table.
+            crate::visit_all(self.0, TableIndex(3), b"", &mut |_, _| {
+                rows += 1;
+                Ok(())
+            })
+            .unwrap();
+            self.1.borrow_mut().push((what, rows));
+        }
+    }
+
+    impl Observer for Heard<'_> {
+        fn loading(&self, _rows: u64, _of: u64) {}
+
+        fn running(&self, _elapsed: Duration, _of: Duration, _commits: u64) {
+            self.note("running");
+        }
+
+        fn measured(&self) {
+            self.note("measured");
+        }
+
+        fn checking(&self) {
+            self.note("checking");
+        }
+    }
+
+    let workload = Tpcb::new(1, 100, 0).unwrap();
+    let engine = BTreeMapEngine::new(4);
+    let options = RunOptions { threads: 1, length: Length::Iterations(200), seed: 5 };
+    let heard = Heard(&engine, RefCell::default());
+    run(&engine, &workload, &options, &heard).unwrap();
+    assert_eq!(heard.1.into_inner(), [("running", 20), ("measured", 220), ("checking", 220)]);
 }
 
 #[test]
