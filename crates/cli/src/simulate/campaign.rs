@@ -69,6 +69,7 @@ struct Failure {
 
 pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     let seeds = args.seeds.clone().ok_or_else(|| CliError::usage("no seeds", "--seeds 0..100"))?;
+    check_turns(args, &seeds)?;
     if args.plant.as_deref() == Some("all") {
         return controls::run(args, &seeds);
     }
@@ -81,6 +82,24 @@ pub(super) fn run(args: &CampaignArgs) -> Result<ExitCode, CliError> {
     bar.finish_and_clear();
     let printed = if args.json { json_line(&outcome) } else { print(&outcome) };
     judged(printed, outcome.passed)
+}
+
+/// A schedule is that of one seed's run.
+fn check_turns(args: &CampaignArgs, seeds: &Range<u64>) -> Result<(), CliError> {
+    let is_one = seeds.end - seeds.start == 1 && args.plant.as_deref() != Some("all");
+    if args.turns.is_some() && !is_one {
+        return Err(CliError::usage(
+            "--turns has the schedule of one run",
+            "give its seed alone: --seeds 17 --turns FILE",
+        ));
+    }
+    if args.keep_turns.is_some() && (!is_one || args.shrink) {
+        return Err(CliError::usage(
+            "--keep-turns keeps the schedule of one run as it is",
+            "give one seed, and no --shrink, which leaves a schedule of its own in a file: --seeds 17 --keep-turns FILE",
+        ));
+    }
+    Ok(())
 }
 
 fn fault_named(name: &str) -> Result<Fault, CliError> {
@@ -196,7 +215,7 @@ fn one(seed: u64, args: &CampaignArgs, planted: Option<Fault>) -> Result<ExitCod
         transactions: args.most_transactions,
         turns,
     };
-    let (told, turns) = hunt(seed, &changes);
+    let (told, turns) = hunt(seed, &changes).map_err(CliError::Other)?;
     if let Some(path) = &args.keep_turns {
         write_turns(path, &turns)?;
     }

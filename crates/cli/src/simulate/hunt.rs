@@ -73,8 +73,8 @@ pub(super) struct Told {
 /// Something panicked, in whatever thread.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// Runs a seed; gives the turns of its schedule, too.
-pub(super) fn hunt(seed: u64, changes: &Changes) -> (Told, Vec<Turn>) {
+/// Runs a seed; gives the turns of its schedule, too. An error is why nothing could be run.
+pub(super) fn hunt(seed: u64, changes: &Changes) -> Result<(Told, Vec<Turn>), String> {
     let plan = Plan::of(seed, changes);
     let schedule = changes.turns.clone().map_or_else(|| plan.schedule.clone(), Schedule::Replayed);
     let world = World::Explorer(schedule);
@@ -96,7 +96,7 @@ pub(super) fn hunt(seed: u64, changes: &Changes) -> (Told, Vec<Turn>) {
             let why = failed.to_string();
             let turns = match failed {
                 sim::Failed::Stopped { turns, .. } | sim::Failed::Panicked { turns, .. } => turns,
-                sim::Failed::Settings(_) | sim::Failed::Memory(_) => Vec::new(),
+                sim::Failed::Settings(_) | sim::Failed::Memory(_) => return Err(why),
             };
             (Some(why), Score::default(), turns)
         }
@@ -121,7 +121,7 @@ pub(super) fn hunt(seed: u64, changes: &Changes) -> (Told, Vec<Turn>) {
         lost: score.lost,
         turns: turns.len() as u64,
     };
-    (told, turns)
+    Ok((told, turns))
 }
 
 /// What the judge counts.
