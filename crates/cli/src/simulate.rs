@@ -120,13 +120,13 @@ enum Simulated {
     /// Range reads and updates of three tables; choose the lock table by `--set lock_table=…` (Jung et al. 2013).
     Txbench(TxbenchArgs),
     /// Latches: as `bench latch`; virtual time is dear, so give few threads, latches and seconds.
-    Latch(LatchArgs),
+    Latch(Seeded<LatchArgs>),
     /// How many tuples a latch should guard: as `bench granularity`, on one machine.
     Granularity(GranularityArgs),
     /// Single accesses to memory: as `bench memory`.
-    Memory(MemoryArgs),
+    Memory(Seeded<MemoryArgs>),
     /// The lock manager alone: as `bench locks`, on one machine; give few combinations and seconds.
-    Locks(LocksArgs),
+    Locks(Seeded<LocksArgs>),
     /// Early lock release: as `bench elr`, every run on a machine of its own.
     Elr(ElrArgs),
     /// Deadlocks between pipelines: as `bench killpolicy`, likewise.
@@ -140,7 +140,18 @@ enum Simulated {
     /// Key-range modes: as `bench keyrange`, on one machine.
     Keyrange(KeyrangeArgs),
     /// Intent locks alone: as `bench intent`, on one machine.
-    Intent(IntentArgs),
+    Intent(Seeded<IntentArgs>),
+}
+
+/// What has no seed in the real world, where nothing in it is drawn: what differs here is the machine.
+#[derive(Args)]
+#[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "parsed so that the help tells of it"))]
+struct Seeded<A: Args> {
+    #[command(flatten)]
+    args: A,
+    /// The seed of the machine: of how long transfers of cache lines take.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Args)]
@@ -184,17 +195,17 @@ impl Simulated {
 #[cfg_attr(not(foreshore_sim), allow(dead_code, reason = "made to see whether the arguments make sense"))]
 enum Parts {
     Workload(Box<dyn Workload>, Box<CommonArgs>),
-    Latches(LatchArgs),
+    Latches(Seeded<LatchArgs>),
     Granularity(GranularityArgs),
-    Memory(MemoryArgs),
-    Locks(LocksArgs),
+    Memory(Seeded<MemoryArgs>),
+    Locks(Seeded<LocksArgs>),
     Elr(Box<ElrArgs>),
     Killpolicy(Box<KillArgs>),
     Ladder(Box<LadderArgs>),
     Dreadlocks(Box<DreadlocksArgs>),
     Nodeadlock(Box<NodeadlockArgs>),
     Keyrange(Box<KeyrangeArgs>),
-    Intent(Box<IntentArgs>),
+    Intent(Box<Seeded<IntentArgs>>),
 }
 
 #[derive(Args, Clone)]

@@ -1,5 +1,7 @@
 //! What the subcommands share that compare variants of the engine: their options, and the report for people.
 
+#[cfg(foreshore_sim)]
+use std::path::Path;
 use std::{
     fmt::{self, Write},
     path::PathBuf,
@@ -76,6 +78,12 @@ impl ComparisonArgs {
 
     pub(crate) fn json(&self) -> bool {
         self.json
+    }
+
+    /// Where the databases are to be, if that was said.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 
     /// What everything random follows from.

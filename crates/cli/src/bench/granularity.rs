@@ -92,6 +92,12 @@ impl GranularityArgs {
         measure_granularity(&self.options(), &mut |_, _| ())
     }
 
+    /// What everything random follows from.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     #[cfg(foreshore_sim)]
     pub(crate) fn threads(&self) -> usize {
         usize::from(self.threads)

@@ -44,7 +44,7 @@ pub(crate) struct IntentArgs {
     /// Run so many transactions of one thread, without absolute locks, and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["absolute", "lock_table", "transactions", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
-    iterations: Option<u64>,
+    pub(crate) iterations: Option<u64>,
     #[command(flatten)]
     common: RoundsArgs,
 }

@@ -58,7 +58,7 @@ pub(crate) struct LocksArgs {
     /// Run so many transactions of one thread and measure nothing; for callgrind.
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "rounds", "threads", "json"],
           value_parser = clap::value_parser!(u64).range(1..))]
-    iterations: Option<u64>,
+    pub(crate) iterations: Option<u64>,
     #[command(flatten)]
     common: RoundsArgs,
 }

@@ -111,6 +111,14 @@ pub(super) fn run(what: Simulated, machine: &MachineArgs) -> Result<ExitCode, Cl
         Parts::Ladder(args) => comparisons::climb(&args, machine),
         Parts::Dreadlocks(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
         Parts::Nodeadlock(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
+/// Simulated files lie in no directory of this machine.
+fn refuse_directory(directory: Option<&Path>) -> Result<(), CliError> {
+    match directory {
+        None => Ok(()),
+        Some(_) => Err(CliError::usage("a simulated database has no directory", "leave out --dir")),
+    }
+}
+
         Parts::Keyrange(args) => comparisons::side_by_side(&args.side_by_side()?, machine),
         Parts::Intent(args) => comparisons::intents(&args, machine),
     }
@@ -142,9 +150,7 @@ fn simulate(
     args: &CommonArgs,
     machine: &MachineArgs,
 ) -> Result<(Settings, Report, MachineReport), CliError> {
-    if args.dir.is_some() {
-        return Err(CliError::usage("a simulated database has no directory", "leave out --dir"));
-    }
+    refuse_directory(args.dir.as_deref())?;
     let cores = machine.cores.unwrap_or_else(|| args.computing_threads());
     let settings = settings(machine, cores, args.seed)?;
     if let Length::Time { warm_up, measured } = args.length()

@@ -2,13 +2,13 @@
 
 use std::{path::Path, process::ExitCode};
 
-use foreshore_bench::{BenchError, LatchReport, Report};
+use foreshore_bench::{BenchError, LatchReport};
 use foreshore_env::sim::{self, World};
 
 use super::{
     bands::{self, Rows},
     observers::Charged,
-    settings,
+    refuse_directory, settings,
 };
 use crate::{
     bench::{
@@ -23,7 +23,7 @@ use crate::{
     },
     output::{CliError, json_line, judged, line},
     simulate::{
-        MachineArgs,
+        MachineArgs, Seeded,
         speed::{cpu_seconds, tell_speed},
     },
 };
@@ -64,6 +64,17 @@ pub(super) fn kill(args: &KillArgs, machine: &MachineArgs) -> Result<ExitCode, C
     bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
 }
 
+/// Runs of a number of iterations are for those who count instructions.
+fn refuse_iterations(iterations: Option<u64>) -> Result<(), CliError> {
+    match iterations {
+        None => Ok(()),
+        Some(_) => Err(CliError::usage(
+            "instructions are counted on the real machine",
+            "leave out --iterations, or use the usual build under callgrind",
+        )),
+    }
+}
+
 const COMMITS: Rows = Rows {
     place: "/rows",
     names: &["log_latency", "zipf", "read_ratio", "side"],
@@ -94,15 +105,20 @@ pub(super) fn side_by_side(compared: &SideBySide<'_>, machine: &MachineArgs) -> 
     let args = compared.args();
     let measure = |on: &MachineArgs, _| {
         on_machine(on, args.most_threads(), args.seed(), || compared.measure(&Charged::loads()))
+    refuse_directory(comparison.directory())?;
     };
     bands::show(&rows, machine, args.json(), measure, |report| comparison::print(report, args))
 }
 
 /// Intent locks alone, all kinds on one machine.
-pub(super) fn intents(args: &IntentArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+pub(super) fn intents(
+    Seeded { args, seed }: &Seeded<IntentArgs>,
+    machine: &MachineArgs,
+) -> Result<ExitCode, CliError> {
+    refuse_iterations(args.iterations)?;
     let rows =
         Rows { place: "/results", names: &["absolute", "kind"], figure: "elapsed_s", unit: "s for all" };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), 1, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 
@@ -110,43 +126,49 @@ pub(super) fn intents(args: &IntentArgs, machine: &MachineArgs) -> Result<ExitCo
 pub(super) fn granularity(args: &GranularityArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
     let rows = Rows {
         place: "/results",
+    refuse_directory(args.directory())?;
         names: &["writes", "latch", "per_latch"],
         figure: "tuples_per_s",
         unit: "tuples/s",
     };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), 1, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 
 /// Single accesses to memory, by two threads at most.
-pub(super) fn memory(args: &MemoryArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+pub(super) fn memory(
+    Seeded { args, seed }: &Seeded<MemoryArgs>,
+    machine: &MachineArgs,
+) -> Result<ExitCode, CliError> {
     let rows = Rows { place: "/results", names: &["access", "kib", "threads"], figure: "ns", unit: "ns" };
-    let measure = |on: &MachineArgs, _| on_machine(on, 2, 1, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, 2, *seed, || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 
 /// The lock manager alone, all combinations on one machine.
-pub(super) fn locks(args: &LocksArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+pub(super) fn locks(
+    Seeded { args, seed }: &Seeded<LocksArgs>,
+    machine: &MachineArgs,
+) -> Result<ExitCode, CliError> {
+    refuse_iterations(args.iterations)?;
     let rows = Rows {
         place: "/results",
         names: &["locks", "mix", "keys", "table", "policy", "threads"],
         figure: "locks_per_s",
         unit: "locks/s",
     };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), 1, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 
 /// Latches by themselves, all on one machine.
-pub(super) fn latches(args: &LatchArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    if args.iterations.is_some() {
-        return Err(CliError::usage(
-            "instructions are counted on the real machine",
-            "leave out --iterations, or use the usual build under callgrind",
-        ));
-    }
+pub(super) fn latches(
+    Seeded { args, seed }: &Seeded<LatchArgs>,
+    machine: &MachineArgs,
+) -> Result<ExitCode, CliError> {
+    refuse_iterations(args.iterations)?;
     let rows = Rows { place: "/results", names: &["latch", "mix", "threads"], figure: "ns", unit: "ns" };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), 1, || latch::measure(args));
+    let measure = |on: &MachineArgs, _| on_machine(on, args.most_threads(), *seed, || latch::measure(args));
     bands::show(&rows, machine, args.json(), measure, |report| {
         let printed = match args.json() {
             true => json_line(report),
