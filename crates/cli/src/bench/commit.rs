@@ -11,13 +11,13 @@ use std::{fs, process::ExitCode};
 
 use clap::Args;
 use foreshore::Options;
-use foreshore_bench::{BenchError, Durability, Length, Report, RunOptions, Silent, Tpcb, turns};
+use foreshore_bench::{BenchError, Durability, Length, RunOptions, Silent, Tpcb, turns};
 use foreshore_env::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::report::Outcome;
 use self::report::{Row, text};
-pub(crate) use self::stage::{Stage, Trial};
+pub(crate) use self::stage::{Stage, Trial, Tried};
 use crate::{
     bench::{names, parse_measured, parse_seconds, parse_setting, rounds},
     directory::Directory,
@@ -115,6 +115,10 @@ struct SharedArgs {
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
+    /// Only the run of this number, in the order in which they take turns: what a process is told that has the run's machine.
+    #[cfg(foreshore_sim)]
+    #[arg(long, hide = true)]
+    only: Option<usize>,
 }
 
 fn parse_ratio(text: &str) -> Result<f64, String> {
@@ -191,9 +195,9 @@ fn on_this_machine(
     let directory = Directory::choose(None, "bench")?;
     directory.end_when_interrupted(common.json)?;
     let mut stage = |trial: &Trial| {
-        let report = trial.run(directory.path(), &Silent)?;
+        let tried = Tried::from(trial.run(directory.path(), &Silent)?);
         fs::remove_dir_all(directory.path()).map_err(CliError::io("remove the database"))?;
-        Ok(report)
+        Ok(tried)
     };
     let outcome = compare(&mut stage, !common.json)?;
     print(&outcome, common.json)
@@ -204,30 +208,52 @@ pub(crate) fn print(outcome: &Outcome, json: bool) -> Result<ExitCode, CliError>
     judged(if json { json_line(outcome) } else { Ok(()) }, outcome.consistent)
 }
 
+impl ElrArgs {
+    fn experiment(&self) -> Experiment<'_> {
+        Experiment {
+            name: "elr",
+            option: "early_lock_release",
+            sides: &self.elr,
+            read_ratios: &self.read_ratio,
+            fixed: vec![("victim_policy".to_owned(), "shortest_pipeline".to_owned())],
+            common: &self.common,
+        }
+    }
+
+    /// The one run that is asked for, if one alone is.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn only(&self) -> Result<Option<Trial>, CliError> {
+        self.experiment().only()
+    }
+}
+
+impl KillArgs {
+    fn experiment(&self) -> Experiment<'_> {
+        Experiment {
+            name: "killpolicy",
+            option: "victim_policy",
+            sides: &self.policy,
+            read_ratios: &[0.0],
+            fixed: vec![("early_lock_release".to_owned(), "off".to_owned())],
+            common: &self.common,
+        }
+    }
+
+    /// The one run that is asked for, if one alone is.
+    #[cfg(foreshore_sim)]
+    pub(crate) fn only(&self) -> Result<Option<Trial>, CliError> {
+        self.experiment().only()
+    }
+}
+
 /// `bench elr`, on whatever stage; people are told of each row if `tell`.
 pub(crate) fn elr(args: &ElrArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
-    let experiment = Experiment {
-        name: "elr",
-        option: "early_lock_release",
-        sides: &args.elr,
-        read_ratios: &args.read_ratio,
-        fixed: vec![("victim_policy".to_owned(), "shortest_pipeline".to_owned())],
-        common: &args.common,
-    };
-    compare(&experiment, stage, tell)
+    compare(&args.experiment(), stage, tell)
 }
 
 /// `bench killpolicy`, likewise.
 pub(crate) fn kill(args: &KillArgs, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
-    let experiment = Experiment {
-        name: "killpolicy",
-        option: "victim_policy",
-        sides: &args.policy,
-        read_ratios: &[0.0],
-        fixed: vec![("early_lock_release".to_owned(), "off".to_owned())],
-        common: &args.common,
-    };
-    compare(&experiment, stage, tell)
+    compare(&args.experiment(), stage, tell)
 }
 
 fn compare(experiment: &Experiment<'_>, stage: &mut Stage<'_>, tell: bool) -> Result<Outcome, CliError> {
@@ -307,7 +333,7 @@ impl<'a> Experiment<'a> {
         stage: &mut Stage<'_>,
         bar: &ProgressBar,
     ) -> Result<Vec<Row>, CliError> {
-        let mut reports: Vec<Vec<Report>> = self.sides.iter().map(|_| Vec::new()).collect();
+        let mut reports: Vec<Vec<Tried>> = self.sides.iter().map(|_| Vec::new()).collect();
         for round in 0..self.common.rounds {
             for turn in turns(self.sides.len(), usize::from(round)) {
                 reports[turn].push(stage(&self.trial(cell, &self.sides[turn], round)?)?);
@@ -315,13 +341,13 @@ impl<'a> Experiment<'a> {
             }
         }
         let speeds =
-            |reports: &[Report]| -> Vec<f64> { reports.iter().map(|report| report.commits_per_s).collect() };
+            |reports: &[Tried]| -> Vec<f64> { reports.iter().map(|report| report.commits_per_s).collect() };
         let first = speeds(&reports[0]);
         let rows = self.sides.iter().zip(&reports).map(|(side, reports)| {
             let own = speeds(reports);
             let ratios = own.iter().zip(&first).map(|(own, first)| own / first).collect();
-            let commits: u64 = reports.iter().map(|report| report.ended).sum();
-            let deadlocks: u64 = reports.iter().map(|report| report.aborts.deadlock).sum();
+            let commits: u64 = reports.iter().map(|report| report.commits).sum();
+            let deadlocks: u64 = reports.iter().map(|report| report.deadlocks).sum();
             Row {
                 log_latency: cell.log_latency.to_owned(),
                 zipf: cell.zipf,
@@ -338,6 +364,22 @@ impl<'a> Experiment<'a> {
             }
         });
         Ok(rows.collect())
+    }
+
+    /// The run that is asked for alone: cells take turns, within each the rounds, and within each of those the sides.
+    #[cfg(foreshore_sim)]
+    fn only(&self) -> Result<Option<Trial>, CliError> {
+        let Some(number) = self.common.only else { return Ok(None) };
+        let (sides, rounds) = (self.sides.len(), usize::from(self.common.rounds));
+        let cells = self.cells();
+        let cell = cells.get(number / (sides * rounds)).ok_or_else(|| {
+            CliError::usage(
+                format!("there is no run {number}"),
+                format!("the last is {}", cells.len() * sides * rounds - 1),
+            )
+        })?;
+        let round = (number / sides % rounds) as u16;
+        Ok(Some(self.trial(*cell, &self.sides[number % sides], round)?))
     }
 
     /// One side, once.

@@ -5,6 +5,7 @@ use std::path::Path;
 use foreshore_bench::{
     BenchError, Durability, EngineKind, EngineOptions, Observer, Report, RunOptions, Tpcb, Workload, engines,
 };
+use serde::Serialize;
 
 use crate::output::CliError;
 
@@ -43,5 +44,28 @@ impl Trial {
     }
 }
 
+/// What of a run's report is compared.
+#[derive(Serialize)]
+#[cfg_attr(foreshore_sim, derive(serde::Deserialize))]
+pub(crate) struct Tried {
+    pub(super) commits_per_s: f64,
+    pub(super) commits: u64,
+    pub(super) deadlocks: u64,
+    pub(super) commits_per_flush: Option<f64>,
+    pub(super) consistent: bool,
+}
+
+impl From<Report> for Tried {
+    fn from(report: Report) -> Tried {
+        Tried {
+            commits_per_s: report.commits_per_s,
+            commits: report.ended,
+            deadlocks: report.aborts.deadlock,
+            commits_per_flush: report.commits_per_flush,
+            consistent: report.consistent,
+        }
+    }
+}
+
 /// Where trials take place.
-pub(crate) type Stage<'s> = dyn FnMut(&Trial) -> Result<Report, CliError> + 's;
+pub(crate) type Stage<'s> = dyn FnMut(&Trial) -> Result<Tried, CliError> + 's;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::again::again;
 use crate::{
     output::{CliError, json_line, judged, line},
     simulate::MachineArgs,
@@ -36,13 +37,25 @@ pub(super) struct Rows {
     pub(super) unit: &'static str,
 }
 
-/// Measures on the machine and prints what came of it; with `--bands` on the others, too, and each row has the rows of the others
-/// in it. `measure` is told whether what it says meanwhile is for people who read it.
+/// Measures on the machine and prints what came of it; with `--bands` on the others, too, each in a process of its own, and each row has
+/// the rows of the others in it. `measure` is told whether what it says meanwhile is for people who read it.
 pub(super) fn show<R: Serialize>(
     rows: &Rows,
     machine: &MachineArgs,
     json: bool,
-    mut measure: impl FnMut(&MachineArgs, bool) -> Result<R, CliError>,
+    measure: impl FnOnce(&MachineArgs, bool) -> Result<R, CliError>,
+    print: impl FnOnce(&R) -> Result<ExitCode, CliError>,
+) -> Result<ExitCode, CliError> {
+    show_with(rows, machine, json, measure, |other| again(other, &[]), print)
+}
+
+/// The same, with another way to the reports of other machines.
+fn show_with<R: Serialize>(
+    rows: &Rows,
+    machine: &MachineArgs,
+    json: bool,
+    measure: impl FnOnce(&MachineArgs, bool) -> Result<R, CliError>,
+    elsewhere: impl Fn(&MachineArgs) -> Result<Value, CliError>,
     print: impl FnOnce(&R) -> Result<ExitCode, CliError>,
 ) -> Result<ExitCode, CliError> {
     let report = measure(machine, !json)?;
@@ -56,7 +69,7 @@ pub(super) fn show<R: Serialize>(
         print(&report)?;
     }
     for other in &machines {
-        let measured = value(&measure(other, false)?)?;
+        let measured = elsewhere(other)?;
         consistent &= is_consistent(&measured);
         add(rows, &mut whole, &measured, other);
     }
@@ -77,7 +90,7 @@ fn value(report: &impl Serialize) -> Result<Value, CliError> {
 }
 
 /// What has no checks has none that fail.
-fn is_consistent(report: &Value) -> bool {
+pub(super) fn is_consistent(report: &Value) -> bool {
     report.get("consistent").and_then(Value::as_bool) != Some(false)
 }
 
@@ -152,12 +165,13 @@ mod tests {
     #[test]
     fn a_check_that_fails_on_another_machine_fails_all() {
         let run = |bands| {
-            let measure = |on: &MachineArgs, _: bool| {
+            let report = |on: &MachineArgs| {
                 Ok(
                     json!({"consistent": on.retention != Some(50), "rows": [{"kind": "a", "threads": 1, "rate": 1}]}),
                 )
             };
-            show(&ROWS, &machine(bands), true, measure, |_| Ok(ExitCode::SUCCESS)).ok()
+            let printed = |_: &Value| Ok(ExitCode::SUCCESS);
+            show_with(&ROWS, &machine(bands), true, |on, _| report(on), report, printed).ok()
         };
         assert_eq!(run(false), Some(ExitCode::SUCCESS));
         assert_eq!(run(true), Some(ExitCode::from(CHECK_FAILED)));

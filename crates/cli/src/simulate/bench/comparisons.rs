@@ -6,13 +6,14 @@ use foreshore_bench::{BenchError, LatchReport};
 use foreshore_env::sim::{self, World};
 
 use super::{
+    again::again,
     bands::{self, Rows},
     observers::Charged,
     refuse_directory, settings,
 };
 use crate::{
     bench::{
-        commit::{self, ElrArgs, KillArgs, Trial},
+        commit::{self, ElrArgs, KillArgs, Trial, Tried},
         comparison::{self, SideBySide},
         granularity::GranularityArgs,
         intent::IntentArgs,
@@ -29,12 +30,23 @@ use crate::{
 };
 
 /// One run of a comparison, on a machine of its own, which has as many cores as the run has threads if nothing else was said.
-fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Report, CliError> {
+fn trial(trial: &Trial, machine: &MachineArgs) -> Result<Tried, CliError> {
     let settings = settings(machine, machine.cores.unwrap_or(trial.threads()), trial.seed())?;
     let run = || trial.run(Path::new("/bench"), &Charged::loads()).map_err(|error| error.to_string());
     let simulated = sim::simulate(&settings, run);
     let simulated = simulated.map_err(|failed| CliError::Other(failed.to_string()))?;
-    simulated.result.map_err(CliError::Other)
+    simulated.result.map(Tried::from).map_err(CliError::Other)
+}
+
+/// A stage on which each run has a process of its own, so that its machine is the first there.
+fn apart(machine: &MachineArgs) -> impl FnMut(&Trial) -> Result<Tried, CliError> {
+    let mut number = 0;
+    move |_| {
+        let tried = again(machine, &["--only".to_owned(), number.to_string()])?;
+        number += 1;
+        serde_json::from_value(tried)
+            .map_err(|error| CliError::Other(format!("a run came to no report: {error}")))
+    }
 }
 
 /// Measures on one machine, which has as many cores as there are threads if nothing else was said.
@@ -52,18 +64,6 @@ fn on_machine<R: Clone>(
     simulated.result.map_err(CliError::Other)
 }
 
-/// Early lock release; each run has a machine of its own.
-pub(super) fn elr(args: &ElrArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    let measure = |on: &MachineArgs, tell| commit::elr(args, &mut |it| trial(it, on), tell);
-    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
-}
-
-/// Who gives way in a deadlock; likewise.
-pub(super) fn kill(args: &KillArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
-    let measure = |on: &MachineArgs, tell| commit::kill(args, &mut |it| trial(it, on), tell);
-    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
-}
-
 /// Runs of a number of iterations are for those who count instructions.
 fn refuse_iterations(iterations: Option<u64>) -> Result<(), CliError> {
     match iterations {
@@ -73,6 +73,24 @@ fn refuse_iterations(iterations: Option<u64>) -> Result<(), CliError> {
             "leave out --iterations, or use the usual build under callgrind",
         )),
     }
+}
+
+/// Early lock release; each run has a machine of its own.
+pub(super) fn elr(args: &ElrArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    if let Some(only) = args.only()? {
+        return json_line(&trial(&only, machine)?).map(|()| ExitCode::SUCCESS);
+    }
+    let measure = |on: &MachineArgs, tell| commit::elr(args, &mut apart(on), tell);
+    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
+}
+
+/// Who gives way in a deadlock; likewise.
+pub(super) fn kill(args: &KillArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
+    if let Some(only) = args.only()? {
+        return json_line(&trial(&only, machine)?).map(|()| ExitCode::SUCCESS);
+    }
+    let measure = |on: &MachineArgs, tell| commit::kill(args, &mut apart(on), tell);
+    bands::show(&COMMITS, machine, args.json(), measure, |outcome| commit::print(outcome, args.json()))
 }
 
 const COMMITS: Rows = Rows {
@@ -87,6 +105,7 @@ pub(super) fn climb(args: &LadderArgs, machine: &MachineArgs) -> Result<ExitCode
     let rows =
         Rows { place: "/ladder", names: &["threads", "step"], figure: "commits_per_s", unit: "commits/s" };
     let comparison = &args.comparison;
+    refuse_directory(comparison.directory())?;
     let measure = |on: &MachineArgs, _| {
         on_machine(on, comparison.most_threads(), comparison.seed(), || args.measure(&Charged::loads()))
             .map(ladder::outcome)
@@ -103,9 +122,9 @@ pub(super) fn side_by_side(compared: &SideBySide<'_>, machine: &MachineArgs) -> 
         unit: "commits/s",
     };
     let args = compared.args();
+    refuse_directory(args.directory())?;
     let measure = |on: &MachineArgs, _| {
         on_machine(on, args.most_threads(), args.seed(), || compared.measure(&Charged::loads()))
-    refuse_directory(comparison.directory())?;
     };
     bands::show(&rows, machine, args.json(), measure, |report| comparison::print(report, args))
 }
@@ -118,7 +137,7 @@ pub(super) fn intents(
     refuse_iterations(args.iterations)?;
     let rows =
         Rows { place: "/results", names: &["absolute", "kind"], figure: "elapsed_s", unit: "s for all" };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 
@@ -126,12 +145,11 @@ pub(super) fn intents(
 pub(super) fn granularity(args: &GranularityArgs, machine: &MachineArgs) -> Result<ExitCode, CliError> {
     let rows = Rows {
         place: "/results",
-    refuse_directory(args.directory())?;
         names: &["writes", "latch", "per_latch"],
         figure: "tuples_per_s",
         unit: "tuples/s",
     };
-    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), *seed, || args.measure());
+    let measure = |on: &MachineArgs, _| on_machine(on, args.threads(), args.seed(), || args.measure());
     bands::show(&rows, machine, args.json(), measure, |report| args.print(report))
 }
 

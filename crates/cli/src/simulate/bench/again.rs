@@ -1,0 +1,118 @@
+//! The same command in a process of its own, on another machine or for a part of it. A machine that comes after others in one process is not
+//! what it is by itself: blocks that statics still have lie in its memory, and statics remember what the others did.
+
+use std::{
+    ffi::OsString,
+    process::{Command, Stdio},
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    output::{CHECK_FAILED, CliError},
+    simulate::MachineArgs,
+};
+
+#[derive(Deserialize)]
+struct Refused {
+    error: Complaint,
+}
+
+#[derive(Deserialize)]
+struct Complaint {
+    message: String,
+}
+
+/// Runs the command that this process was given on one of the machines of `--bands`, or on its own machine, with some `more` arguments.
+/// Gives its report.
+pub(super) fn again(machine: &MachineArgs, more: &[String]) -> Result<Value, CliError> {
+    let program = std::env::current_exe().map_err(CliError::io("find this program"))?;
+    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut command = Command::new(program);
+    command.args(arguments(&given, machine)).args(more);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(CliError::io("start another process"))?;
+    let may_tell = [Some(0), Some(i32::from(CHECK_FAILED))].contains(&output.status.code());
+    understand(&String::from_utf8_lossy(&output.stdout), may_tell)
+        .map_err(|why| CliError::Other(format!("{}: {why}", described(machine))))
+}
+
+/// The arguments for another machine than that of the command, if it has `--bands` and the machine is one of those.
+fn arguments(given: &[OsString], machine: &MachineArgs) -> Vec<OsString> {
+    let is_other = given.iter().any(|it| it == "--bands") && machine.retention.is_some();
+    let mut arguments: Vec<OsString> =
+        given.iter().filter(|it| *it != "--bands" && *it != "--json").cloned().collect();
+    arguments.push("--json".into());
+    if let (true, Some(retention)) = (is_other, machine.retention) {
+        let options = [("--retention", retention), ("--remote", machine.remote)];
+        arguments
+            .extend(options.into_iter().flat_map(|(name, value)| [name.into(), value.to_string().into()]));
+    }
+    arguments
+}
+
+/// A report, which is the last line, or why there is none.
+fn understand(text: &str, may_tell: bool) -> Result<Value, String> {
+    let last = text.trim_end().lines().last().unwrap_or_default();
+    if let Ok(refused) = serde_json::from_str::<Refused>(last) {
+        return Err(refused.error.message);
+    }
+    let report = serde_json::from_str(last).map_err(|_| "it ended without a report".to_owned())?;
+    if may_tell { Ok(report) } else { Err("it failed behind its report".to_owned()) }
+}
+
+fn described(machine: &MachineArgs) -> String {
+    match machine.retention {
+        Some(retention) => {
+            format!("the machine with retention {retention} % and remote {} %", machine.remote)
+        }
+        None => "a machine of its own".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(retention: Option<u64>, remote: u64) -> MachineArgs {
+        MachineArgs {
+            cores: None,
+            profile: "vm2".to_owned(),
+            device: "plp".to_owned(),
+            retention,
+            remote,
+            bands: false,
+        }
+    }
+
+    #[test]
+    fn the_command_is_the_same_but_for_the_machine() {
+        let of = |given: &str, machine| {
+            let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
+            let arguments = arguments(&given, &machine);
+            arguments.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            of("simulate bench elr --json --bands --cores 2", machine(None, 100)),
+            "simulate bench elr --cores 2 --json"
+        );
+        assert_eq!(
+            of("simulate bench elr --bands --cores 2", machine(Some(50), 150)),
+            "simulate bench elr --cores 2 --json --retention 50 --remote 150"
+        );
+        assert_eq!(
+            of("simulate bench elr --retention 50", machine(Some(50), 100)),
+            "simulate bench elr --retention 50 --json"
+        );
+    }
+
+    #[test]
+    fn a_process_without_a_report_says_why() {
+        assert_eq!(understand("loading\n{\"rows\": [0.1]}\n", true).unwrap()["rows"][0], 0.1);
+        let refused =
+            understand("{\"error\": {\"code\": \"usage\", \"message\": \"no such option\"}}", false);
+        assert_eq!(refused.unwrap_err(), "no such option");
+        assert!(understand("", true).is_err() && understand("{\"rows\": []}", false).is_err());
+    }
+}
