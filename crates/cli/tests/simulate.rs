@@ -122,6 +122,24 @@ fn counted_transactions_take_the_time_of_the_cores() {
     }
 }
 
+/// What is counted is what the measured transactions did: loading and warming up have no part in it, however much there is to load.
+#[cfg(foreshore_sim)]
+#[test]
+fn what_was_loaded_is_no_part_of_counted_transactions() {
+    let accesses = |accounts: &str, durability: &str| {
+        let args = format!(
+            "bench tpcb --branches 1 --accounts {accounts} --iterations 200 --cores 1 --durability {durability} --json"
+        );
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["ended"], 200);
+        report["simulation"]["per_transaction"]["accesses"].as_f64().unwrap()
+    };
+    let (few, many) = (accesses("50", "lazy"), accesses("5000", "lazy"));
+    assert!((200.0..5000.0).contains(&few) && many < 1.5 * few, "{few} and {many} for a transaction");
+}
+
 /// Each latch that the program offers sleeps, wakes and spins on the simulated machine.
 #[cfg(foreshore_sim)]
 #[test]
@@ -235,8 +253,85 @@ fn impossible_machines_are_refused() {
         let output = simulate(&[&["bench", "insert", "--threads", "1"], &args[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }
-    let output = simulate(&["bench", "latch", "--latch", "tas", "--iterations", "10"]);
-    assert_eq!(output.status.code(), Some(2), "instructions are no matter of the simulator");
+    for what in ["latch --latch tas", "locks --lock-tables latched", "intent --kind private"] {
+        let args = format!("bench {what} --iterations 10");
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{what}: instructions are no matter of the simulator");
+    }
+}
+
+/// What a simulation cannot do is said, and not passed over.
+#[cfg(foreshore_sim)]
+#[test]
+fn options_that_mean_nothing_are_refused() {
+    for (args, hint) in [
+        ("bench ladder --steps baseline --dir nowhere", "leave out --dir"),
+        ("bench dreadlocks --dir nowhere", "leave out --dir"),
+        ("bench nodeadlock --dir nowhere", "leave out --dir"),
+        ("bench keyrange --dir nowhere", "leave out --dir"),
+        ("--seeds 1..3 --keep-turns nowhere/turns", "one seed"),
+        ("--seeds 1 --shrink --keep-turns nowhere/turns", "one seed"),
+        ("--seeds 1 --plant all --keep-turns nowhere/turns", "one seed"),
+        ("--seeds 1..3 --turns nowhere/turns", "its seed alone"),
+        ("--seeds 1 --plant all --turns nowhere/turns", "its seed alone"),
+    ] {
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(hint), "{args}: {said}");
+    }
+}
+
+/// Where the system does not reserve the addresses of the simulated memory, that is an error that says what to do.
+#[cfg(all(foreshore_sim, target_os = "linux"))]
+#[test]
+fn without_addresses_there_is_no_simulation() {
+    for what in ["bench latch --latch tas --threads 1", "--seeds 1"] {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!("ulimit -v 8000000; exec \"$0\" simulate {what}"),
+            env!("CARGO_BIN_EXE_foreshore"),
+        ]);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.code() == Some(2) && said.contains("ulimit -v"), "{:?}: {said}", output.status);
+    }
+}
+
+/// The machine has a seed where nothing else has one; without it, it is 1.
+#[cfg(foreshore_sim)]
+#[test]
+fn machines_of_their_own_have_a_seed() {
+    for what in [
+        "latch --latch ttas --mix contended --threads 4 --seconds 0.00002",
+        "memory --access hand --rounds 1 --kib 256",
+        "locks --lock-tables latched --locks 1 --mix x --hot --threads 4 --seconds 0.0001",
+        "intent --kind in_table --absolute 0 --transactions 400 --threads 4",
+        "granularity --latch spin_rw --writes 10 --per-latch 10 --threads 4 --seconds 0.00002",
+    ] {
+        let [usual, first, second] = ["", " --seed 1", " --seed 2"].map(|seed| {
+            let args = format!("bench {what} --json{seed}");
+            let output = simulate(&args.split(' ').collect::<Vec<_>>());
+            assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        });
+        assert_eq!(usual, first, "{what}");
+        assert_ne!(first, second, "{what}");
+    }
+}
+
+/// Cycles are those of the machine's clock.
+#[cfg(foreshore_sim)]
+#[test]
+fn latches_are_told_in_cycles_of_the_simulated_machine() {
+    let args =
+        "bench latch --latch tas --mix write-only --threads 1 --seconds 0.00002 --profile xeon2x10 --json";
+    let output = simulate(&args.split(' ').collect::<Vec<_>>());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["cycles_per_ns"], 2.2);
+    let [ns, cycles] = ["ns", "cycles"].map(|unit| report["results"][0][unit].as_f64().unwrap());
+    assert!((cycles - 2.2 * ns).abs() < 1e-6, "{report}");
 }
 
 /// A short campaign finds nothing; when locking is off it finds something, and the seed shows it again, exactly.
@@ -311,6 +406,43 @@ fn figures_have_bands() {
     assert!(bands.len() == 6 && bands.iter().all(|band| band["ns"].as_f64().unwrap() > 0.0), "{latches}");
     let text = run(&format!("{latch} --bands"));
     assert!(text.contains("the least and the most on it and on machines that are a little other"), "{text}");
+}
+
+/// What a machine of `--bands` comes to is what it comes to by itself: nothing is left of the machine before it, neither in its memory
+/// nor elsewhere. So it is with each run of those that have a machine of their own.
+#[cfg(foreshore_sim)]
+#[test]
+fn machines_know_nothing_of_those_before_them() {
+    let report = |args: String| {
+        let output = simulate(&args.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let tpcb = "bench tpcb --branches 4 --accounts 50 --threads 12 --seconds 0.002 --warm-up 0.0005 --json";
+    let latch = "bench latch --latch hybrid,mcs --mix write-only --threads 12 --seconds 0.00005 --json";
+    let tpcb_bands = report(format!("{tpcb} --bands"));
+    let latch_bands = report(format!("{latch} --bands"));
+    for (number, (remote, retention)) in
+        [(50, 0), (50, 50), (100, 0), (100, 50), (150, 0), (150, 50)].into_iter().enumerate()
+    {
+        let machine = format!("--retention {retention} --remote {remote}");
+        let alone = report(format!("{tpcb} {machine}"));
+        let band = &tpcb_bands["bands"][number];
+        for part in ["commits_per_s", "simulation", "ended"] {
+            assert_eq!(band[part], alone[part], "{part}, {machine}");
+        }
+        let alone = report(format!("{latch} {machine}"));
+        for (row, own) in
+            latch_bands["results"].as_array().unwrap().iter().zip(alone["results"].as_array().unwrap())
+        {
+            assert_eq!(row["bands"][number]["ns"], own["ns"], "{machine}");
+        }
+    }
+    let elr = "bench elr --cores 4 --threads 4 --branches 4 --accounts 50 --log-latency 100us --read-ratio 0 --seconds 0.004 \
+               --warm-up 0.001 --json --elr";
+    let both = report(format!("{elr} off,shared_and_exclusive"));
+    let second = report(format!("{elr} shared_and_exclusive"));
+    assert_eq!(both["rows"][1]["commits_per_s"], second["rows"][0]["commits_per_s"]);
 }
 
 /// Comparisons, too: each row has those of the other machines, in their order.
