@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use foreshore_bench::{
-    BenchError, Durability, EngineKind, EngineOptions, Observer, Report, RunOptions, Tpcb, Workload, engines,
+    BenchError, Durability, EngineKind, EngineOptions, Length, Observer, Report, RunOptions, Tpcb, Workload,
+    engines,
 };
 use serde::Serialize;
 
+use super::{Cell, Experiment, SharedArgs};
 use crate::output::CliError;
 
 /// One run that a comparison asks for, wherever it takes place.
@@ -41,6 +43,50 @@ impl Trial {
     #[cfg(foreshore_sim)]
     pub(crate) fn threads(&self) -> usize {
         self.run.threads
+    }
+}
+
+impl Experiment<'_> {
+    /// The run that is asked for alone: cells take turns, within each the rounds, and within each of those the sides.
+    #[cfg(foreshore_sim)]
+    pub(super) fn only(&self) -> Result<Option<Trial>, CliError> {
+        let Some(number) = self.common.only else { return Ok(None) };
+        let (sides, rounds) = (self.sides.len(), usize::from(self.common.rounds));
+        let cells = self.cells();
+        let cell = cells.get(number / (sides * rounds)).ok_or_else(|| {
+            CliError::usage(
+                format!("there is no run {number}"),
+                format!("the last is {}", cells.len() * sides * rounds - 1),
+            )
+        })?;
+        let round = (number / sides % rounds) as u16;
+        Ok(Some(self.trial(*cell, &self.sides[number % sides], round)?))
+    }
+
+    /// One side, once.
+    pub(super) fn trial(&self, cell: Cell<'_>, side: &str, round: u16) -> Result<Trial, BenchError> {
+        let SharedArgs { threads, branches, accounts, pipeline_length, seconds, warm_up, seed, .. } =
+            *self.common;
+        let workload = Tpcb::new(branches, accounts, (cell.read_ratio * 100.0).round() as u32)?;
+        let workload = workload.with_zipf(cell.zipf)?;
+        let mut settings = self.fixed.clone();
+        settings.extend([
+            // A flush comes because somebody asks for it, not because time goes by.
+            ("flush_interval".to_owned(), "10s".to_owned()),
+            ("pipeline_length".to_owned(), pipeline_length.to_string()),
+            // As in the paper.
+            ("escalation_locks".to_owned(), "0".to_owned()),
+            ("escalation_bytes".to_owned(), "0".to_owned()),
+            ("log_latency".to_owned(), cell.log_latency.to_owned()),
+            (self.option.to_owned(), side.to_owned()),
+        ]);
+        settings.extend(self.common.settings.iter().cloned());
+        let run = RunOptions {
+            threads: usize::from(threads),
+            length: Length::Time { warm_up, measured: seconds },
+            seed: seed.wrapping_add(u64::from(round)),
+        };
+        Ok(Trial { workload, durability: self.common.durability, settings, run })
     }
 }
 

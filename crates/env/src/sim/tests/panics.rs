@@ -1,4 +1,4 @@
-//! Panics of simulated threads, while others run.
+//! Panics of simulated threads, while others run (ENV-10).
 
 use super::*;
 
