@@ -286,15 +286,23 @@ mod tests {
             let chooser = Chooser::new(records, Distribution::Zipf(theta));
             drawn(&|random| chooser.choose(random))
         });
-        assert_eq!(chosen, [0, 1, 2], "{chosen:#x?}");
+        assert_eq!(
+            chosen,
+            [0xA358_4F70_A5FE_1231, 0x0614_F865_9E14_A7F4, 0x8CB3_B3E4_6791_FECB],
+            "{chosen:#x?}"
+        );
         let ranks = [0.5, 1.0, 2.0].map(|exponent| {
             let ranks = ZipfRanks::new(20, exponent);
             drawn(&|random| u64::from(ranks.draw(random)))
         });
-        assert_eq!(ranks, [0, 1, 2], "{ranks:#x?}");
+        assert_eq!(
+            ranks,
+            [0xE5B6_71D3_B317_E407, 0xE5DF_FB5E_F837_7F96, 0x942D_6487_ABF4_C0A1],
+            "{ranks:#x?}"
+        );
         // The weights themselves, of which a last bit may not show in ten thousand draws.
         let bits = (1..=10_000).fold(0, |sum, rank| mix(sum ^ pow(f64::from(rank), -0.99).to_bits()));
-        assert_eq!(bits, 3, "{bits:#x}");
+        assert_eq!(bits, 0x4DD4_6AC9_1535_328C, "{bits:#x}");
     }
 
     #[test]
