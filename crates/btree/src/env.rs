@@ -32,6 +32,8 @@ pub struct TreeEnv {
     overflow: OnceLock<PageId>,
     /// Shared by those who tidy on their way, for as long as that takes. Written by all of them, beside what everybody reads.
     tidying: CachePadded<RwLock<()>>,
+    /// Set when nobody is to tidy any more.
+    at_rest: OnceLock<()>,
 }
 
 impl TreeEnv {
@@ -51,12 +53,24 @@ impl TreeEnv {
             next_overflow: AtomicU64::new(0),
             overflow: OnceLock::new(),
             tidying: CachePadded::new(RwLock::new(())),
+            at_rest: OnceLock::new(),
         })
     }
 
     /// Says where long values are stored. The first call counts.
     pub fn set_overflow(&self, tree: &crate::BTree) {
         let _ = self.overflow.set(tree.root());
+    }
+
+    /// From now on nobody tidies who only comes by: the database was opened to be read (BTREE-13). Changes are still made as ever,
+    /// those of a recovery.
+    pub fn rest(&self) {
+        let _ = self.at_rest.set(());
+    }
+
+    /// Whether it may be that somebody tidies.
+    pub(crate) fn is_tidied(&self) -> bool {
+        self.at_rest.get().is_none()
     }
 
     /// Keeps those who only come by from tidying, once those who are at it are done (BTREE-13). Waited for under no latch.
@@ -67,7 +81,7 @@ impl TreeEnv {
 
     /// Leave to tidy on the way (BTREE-13), which is nobody's duty.
     pub(crate) fn may_tidy(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        if self.log.poisoned().is_some() { None } else { self.tidying.try_read() }
+        if !self.is_tidied() || self.log.poisoned().is_some() { None } else { self.tidying.try_read() }
     }
 
     /// The root of the overflow table.

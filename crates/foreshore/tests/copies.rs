@@ -161,3 +161,24 @@ fn who_reads_only_changes_nothing() {
     let nothing = Database::builder().read_only(true).open(home.path().join("nothing")).unwrap_err();
     assert!(matches!(nothing, Error::Io { .. }) && !home.path().join("nothing").exists(), "{nothing}");
 }
+
+/// Readers purged what they came by, and merged leaves: in memory, until that was used up, and logged it.
+#[test]
+fn who_reads_only_tidies_nothing() {
+    const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    let db = Database::open(&path).unwrap();
+    db.transact(|tx| (0..20_000).try_for_each(|key| tx.put(ROWS, key, &[7; 200][..]).map(drop))).unwrap();
+    db.transact(|tx| tx.remove_range(ROWS, ..19_990).map(drop)).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let reader = Database::builder().read_only(true).open(&path).unwrap();
+    let before = reader.stats();
+    assert_eq!(reader.read(|tx| Ok(tx.range(ROWS, ..)?.count())).unwrap(), 10);
+    assert_eq!(reader.transact(|tx| Ok(tx.range(ROWS, ..)?.rev().count())).unwrap(), 10);
+    assert_eq!(reader.transact(|tx| tx.get(ROWS, 5)).unwrap(), None);
+    let after = reader.stats();
+    assert_eq!(after.log_tail, before.log_tail);
+    assert!(reader.verify().unwrap().is_sound());
+}

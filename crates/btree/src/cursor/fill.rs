@@ -242,7 +242,8 @@ fn is_littered(tree: &Tree<'_>, session: &impl Session, view: SlottedView<'_>, p
     if ghosts < MANY_GHOSTS && ghosts < usize::from(count) {
         return false;
     }
-    session.may_purge(tree.table, view.lsn())
+    tree.env.is_tidied()
+        && session.may_purge(tree.table, view.lsn())
         && first
             .is_none_or(|first| !session.has_requests(tree.table, KeyRef::Key(&node::key_of(view, first))))
 }

@@ -225,6 +225,13 @@ impl OverlayFile {
     }
 }
 
+impl Drop for OverlayFile {
+    fn drop(&mut self) {
+        let blocks = self.changes.lock().blocks.len();
+        self.budget.taken.fetch_sub(blocks as u64, Ordering::Relaxed);
+    }
+}
+
 impl DiskFile for OverlayFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let changes = self.changes.lock();
@@ -438,5 +445,12 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         file.set_len(BLOCK_BYTES).unwrap();
         file.write_all_at(&[1], 4 * BLOCK_BYTES).unwrap();
+        // A file that is gone has none.
+        overlay.remove(&path).unwrap();
+        let other = overlay.open(&path.with_extension("other"), OpenMode::CreateNew).unwrap();
+        other.write_all_at(&[1; BLOCK_BYTES as usize], 0).unwrap();
+        assert!(other.write_all_at(&[1; BLOCK_BYTES as usize], 3 * BLOCK_BYTES).is_err());
+        drop(file);
+        other.write_all_at(&[1; BLOCK_BYTES as usize], 3 * BLOCK_BYTES).unwrap();
     }
 }

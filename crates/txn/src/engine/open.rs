@@ -281,12 +281,17 @@ impl Place<'_> {
     }
 
     fn trees(&self, below: &Below) -> Arc<TreeEnv> {
-        TreeEnv::new(
+        let trees = TreeEnv::new(
             Arc::clone(&below.pool),
             Arc::clone(&below.log),
             self.options.node_capacity,
             self.options.latch_mode,
-        )
+        );
+        if self.options.read_only {
+            // TXN-32.
+            trees.rest();
+        }
+        trees
     }
 
     fn assemble(
