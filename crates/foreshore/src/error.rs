@@ -42,7 +42,7 @@ pub enum Error {
     /// The transaction's deadline passed while it waited for a lock, or it waited for as long as `lock_timeout` lets it.
     #[error("{}", .0.timed_out())]
     LockTimeout(Box<RefusedLock>),
-    /// The transaction would have had to wait for a lock and was told not to.
+    /// The transaction would have had to wait for a lock and was told not to, or for ever ([`Options::read_only`](crate::Options::read_only)).
     #[error("{}", .0.refused())]
     WouldBlock(Box<RefusedLock>),
     /// The transaction was cancelled by its [`CancelHandle`](crate::CancelHandle).

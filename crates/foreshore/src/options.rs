@@ -32,8 +32,8 @@ pub struct Options {
     /// Make the database when the directory is absent or empty. Default: true.
     pub create: bool,
     /// Open it to be read: not a byte of it changes, a directory that may not be written will do, and others may have it open in the same way
-    /// at the same time. Writes fail with [`Error::ReadOnly`], a table that is not there is [`Error::NoSuchTable`]. After a crash it is recovered in memory, or
-    /// not opened if that changes more than 1 GiB. What no sync covers may be read then: a power failure takes it back, unless somebody has opened it to write. Default: false.
+    /// at the same time. Writes fail with [`Error::ReadOnly`], a table that is not there is [`Error::NoSuchTable`], and what a prepared transaction has locked [`Error::WouldBlock`], at once: nobody
+    /// can decide there. After a crash it is recovered in memory, or not opened if that changes more than 1 GiB. What no sync covers may be read then: a power failure takes it back, unless somebody has opened it to write. Default: false.
     pub read_only: bool,
     /// Memory for pages, in bytes, 512 KiB to 32,767 GiB. Tables may be larger. Default: 256 MiB.
     pub pool_bytes: usize,

@@ -6,7 +6,9 @@ use std::{
     ops::ControlFlow,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use foreshore::{Database, Error, TableDefinition};
@@ -181,4 +183,57 @@ fn who_reads_only_tidies_nothing() {
     let after = reader.stats();
     assert_eq!(after.log_tail, before.log_tail);
     assert!(reader.verify().unwrap().is_sound());
+}
+
+/// It waited for ever: nobody can decide there.
+#[test]
+fn who_reads_only_does_not_wait_for_a_decision() {
+    const SOON: Duration = Duration::from_secs(60);
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    let db = Database::open(&path).unwrap();
+    fill(&db, 0);
+    let mut tx = db.begin().unwrap();
+    tx.put(ACCOUNTS, "account 1", 7).unwrap();
+    tx.prepare("id").unwrap();
+    db.close().unwrap();
+    drop(db);
+    for policy in ["dreadlocks", "timeout", "wound_wait", "wait_die", "no_wait"] {
+        for execution in ["dynamic", "planned"] {
+            let builder = Database::builder().read_only(true).set("deadlock_policy", policy).unwrap();
+            let reader = builder.set("execution", execution).unwrap().open(&path).unwrap();
+            let (told, answers) = mpsc::channel();
+            let others = reader.clone();
+            let asking = thread::spawn(move || {
+                let _ = told.send(others.read(|tx| tx.get(ACCOUNTS, "account 1")));
+                let _ = told.send(others.transact(|tx| tx.get(ACCOUNTS, "account 1")));
+                let _ = told
+                    .send(others.plan().read(ACCOUNTS, "account 1").run(|tx| tx.get(ACCOUNTS, "account 1")));
+                let submitted = others.plan().read(ACCOUNTS, "account 1");
+                let _ = told.send(
+                    submitted.submit(|tx| tx.get(ACCOUNTS, "account 1")).and_then(|result| result.wait()),
+                );
+            });
+            let what = format!("{policy}, {execution}");
+            for _ in 0..4 {
+                let refused = answers.recv_timeout(SOON).expect(&what).expect_err(&what);
+                assert!(refused.to_string().contains("prepared id"), "{what}: {refused}");
+                let Error::WouldBlock(lock) = refused else { panic!("{what}: {refused}") };
+                assert_eq!(lock.prepared, [b"id".to_vec()], "{what}");
+            }
+            asking.join().unwrap();
+            // What it has not changed is read as ever, and readers wait for each other.
+            let mut one = reader.begin().unwrap();
+            one.get_for_update(ACCOUNTS, "account 2").unwrap();
+            thread::scope(|scope| {
+                let other = scope.spawn(|| reader.transact(|tx| tx.get(ACCOUNTS, "account 2")));
+                thread::sleep(Duration::from_millis(20));
+                one.commit().unwrap();
+                assert!(other.join().unwrap().unwrap().is_some(), "{what}");
+            });
+        }
+    }
+    let db = Database::open(&path).unwrap();
+    db.commit_prepared("id").unwrap();
+    assert_eq!(db.transact(|tx| tx.get(ACCOUNTS, "account 1")).unwrap(), Some(7));
 }

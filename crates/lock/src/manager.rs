@@ -10,7 +10,7 @@ use foreshore_base::{Lsn, TableId, TxnId};
 use foreshore_env::sync::Arc;
 #[cfg(not(foreshore_loom))]
 use foreshore_env::sync::OnceLock;
-use foreshore_env::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use foreshore_env::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use foreshore_env::thread::available_parallelism;
 use foreshore_env::time::Duration;
 use foreshore_env::{Handle, StripedArc};
@@ -50,6 +50,8 @@ pub struct LockManager {
     pub(crate) intents: IntentLocks,
     pub(crate) detector: Detector,
     pub(crate) counters: WaitCounters,
+    /// Whether anybody holds locks for good. Written before anybody waits; relaxed.
+    pub(crate) somebody_stays: AtomicBool,
     /// If they are kept.
     pub(crate) notes: Option<Notes>,
     /// Of the staged table.
@@ -73,6 +75,7 @@ impl LockManager {
             intents: IntentLocks::new(options),
             detector: Detector::new(options),
             counters: WaitCounters::default(),
+            somebody_stays: AtomicBool::new(false),
             notes: options.keep_notes.then(Notes::new),
             #[cfg(not(foreshore_loom))]
             preallocator: OnceLock::new(),

@@ -263,6 +263,13 @@ impl Slot {
         }
     }
 
+    /// Nobody will end the transaction in the slot. By the owner.
+    pub(crate) fn stay(&self) {
+        if let Parked::Away(identity) = &mut *self.parked.lock() {
+            identity.stays = true;
+        }
+    }
+
     fn show(&self, txn: TxnId, age: Age, completed: u32) {
         self.txn.store(txn.0, Relaxed);
         self.age.store(age.bits(), Relaxed);

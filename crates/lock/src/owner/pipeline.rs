@@ -2,6 +2,7 @@
 
 use foreshore_base::{Lsn, TxnId};
 use foreshore_env::sync::Arc;
+use foreshore_env::sync::atomic::Ordering::Relaxed;
 
 use super::LockOwner;
 use super::held::HeldLock;
@@ -44,6 +45,13 @@ impl LockOwner {
     /// What reports and views call the transaction from now on.
     pub fn relabel(&mut self, label: Arc<str>) {
         self.manager.slots.get(self.slot).relabel(label);
+    }
+
+    /// Nobody will end this transaction for as long as there is its lock manager: who would have to wait for it is refused at once, as if
+    /// by [`WaitPolicy::no_wait`](crate::WaitPolicy::no_wait). To be called before anybody asks for a lock that it has.
+    pub fn stay(&mut self) {
+        self.manager.slots.get(self.slot).stay();
+        self.manager.somebody_stays.store(true, Relaxed);
     }
 
     /// Goes on as the next transaction of a pipeline, with the locks that the ones before it have left. `completed`: how many

@@ -1,6 +1,7 @@
 //! The slow way to a lock: what a transaction waits for, and how it gets it or not.
 
 use foreshore_base::{Lsn, TableId};
+use foreshore_env::sync::atomic::Ordering::Relaxed;
 use foreshore_env::time::{Duration, Instant};
 
 use crate::deadlock::{self, KeyBytes};
@@ -82,12 +83,13 @@ impl Wish {
         let slot = manager.slots.get(owner);
         // Before the wait begins: who finds it looks at the description. Errors tell it, too.
         slot.describe(WaitDescription { table, key, requested, held, since: Instant::now() });
-        if policy.no_wait || manager.detector.refuses_waits() {
+        let no_wait = policy.no_wait || self.would_wait_for_ever(manager, owner);
+        if no_wait || manager.detector.refuses_waits() {
             if let Wish::New { request, .. } = *self {
                 manager.table.requests().use_up(request);
             }
             let holders = self.holders(manager, owner);
-            return Err(match policy.no_wait {
+            return Err(match no_wait {
                 true => LockError::WouldBlock(refusal(manager, owner, holders, None)),
                 false => LockError::Deadlock(manager.detector.refuse(manager, owner, &holders)),
             });
@@ -96,6 +98,13 @@ impl Wish {
             Ok(tag) => Begun::Granted(tag),
             Err(word) => Begun::Waiting(word),
         })
+    }
+
+    /// Whether somebody is in the way who will never be ended. Such a one waits for nobody and was there before, so nobody who waits gets
+    /// to be behind him later.
+    fn would_wait_for_ever(&self, manager: &LockManager, owner: SlotId) -> bool {
+        let stays = |(slot, _)| manager.slots.get(slot).identity().is_some_and(|identity| identity.stays);
+        manager.somebody_stays.load(Relaxed) && self.holders(manager, owner).into_iter().any(stays)
     }
 
     /// Ends a wait that has stopped. Returns the tag that the lock has to see. `timeout`: how long it was allowed to be.

@@ -19,13 +19,15 @@ pub(crate) struct Identity {
     /// The call that began it.
     pub(crate) begun_at: &'static Location<'static>,
     pub(crate) begun: Instant,
+    /// Nobody will end it.
+    pub(crate) stays: bool,
 }
 
 impl Identity {
     /// A transaction that begins now. Reports name the caller.
     #[track_caller]
     pub(crate) fn new(txn: TxnId, age: Age, label: Option<Arc<str>>) -> Identity {
-        Identity { txn, age, label, begun_at: Location::caller(), begun: Instant::now() }
+        Identity { txn, age, label, begun_at: Location::caller(), begun: Instant::now(), stays: false }
     }
 }
 

@@ -10,7 +10,8 @@ use foreshore_lock::{
 };
 
 use super::{
-    Gate, NO_WAIT, TABLE, WAIT, begin, key, over_all_kinds, over_all_tables, until_waiting, wait_for,
+    Gate, NO_WAIT, TABLE, WAIT, begin, key, over_all_kinds, over_all_tables, product, side_by_side,
+    until_waiting, wait_for,
 };
 
 #[test]
@@ -371,6 +372,38 @@ fn a_writer_is_not_starved_by_a_stream_of_readers() {
         // The machine may have had better things to do for once.
         waits.sort();
         assert!(waits[10] < Duration::from_secs(5), "{waits:?}");
+        assert!(manager.is_empty());
+    });
+}
+
+/// Whoever would wait for a transaction that is never to end is refused at once, under every policy.
+#[test]
+fn nobody_waits_for_a_transaction_that_stays() {
+    side_by_side(&product(), |options| {
+        let manager = LockManager::new(options);
+        let mut stays = begin(&manager, 1);
+        stays.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        stays.intent(TABLE, IntentMode::IX, &WAIT).unwrap();
+        stays.stay();
+        let mut other = begin(&manager, 2);
+        let refused = |result: Result<(), LockError>| {
+            let Err(LockError::WouldBlock(refusal)) = result else { panic!("{options:?}: {result:?}") };
+            assert_eq!(refusal.holders.iter().map(|holder| holder.txn).collect::<Vec<_>>(), [TxnId(1)]);
+        };
+        refused(other.acquire(TABLE, key(b"k"), Mode::S, &WAIT));
+        refused(other.ask(TABLE, key(b"k"), Mode::S, &WAIT).map(drop));
+        refused(other.intent(TABLE, IntentMode::S, &WAIT));
+        other.intent(TABLE, IntentMode::IS, &WAIT).unwrap();
+        refused(other.intent(TABLE, IntentMode::X, &WAIT));
+        other.acquire(TABLE, key(b"l"), Mode::X, &WAIT).unwrap();
+        drop(other);
+        // Its place is another's then.
+        drop(stays);
+        let (mut one, mut two) = (begin(&manager, 3), begin(&manager, 4));
+        one.acquire(TABLE, key(b"k"), Mode::X, &WAIT).unwrap();
+        let timed_out = two.acquire(TABLE, key(b"k"), Mode::S, &wait_for(1));
+        assert!(!matches!(timed_out, Ok(()) | Err(LockError::WouldBlock(_))), "{options:?}: {timed_out:?}");
+        drop((one, two));
         assert!(manager.is_empty());
     });
 }

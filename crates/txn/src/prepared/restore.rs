@@ -57,6 +57,10 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
             taken.map_err(|error| not_restored(&id, owner.lock_count(), keys, &error))?;
         }
     }
+    if core.read_only {
+        // TXN-32.
+        owner.as_mut().unwrap_or_else(|| &mut nameless[0]).stay();
+    }
     let first = if prepare.first == Lsn::ZERO { last } else { prepare.first };
     let slot = core.transactions.claim(txn, first)?;
     core.transactions.end_change(slot, last);
