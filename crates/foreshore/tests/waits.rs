@@ -697,3 +697,67 @@ fn a_transaction_that_has_read_makes_a_table_beside_a_check_that_waits_for_it() 
         assert!(check.join().unwrap().unwrap().is_sound());
     });
 }
+
+const POLICIES: [&str; 5] = ["dreadlocks", "timeout", "wound_wait", "wait_die", "no_wait"];
+
+/// Where whoever meets somebody gives way, they gave up at once.
+#[test]
+fn calls_with_a_transaction_of_their_own_wait_under_every_policy() {
+    type Call = fn(&Database, Duration) -> Result<()>;
+    let calls: [(&str, Call); 3] = [
+        ("verify", |db, wait| db.verify_within(wait).map(|report| assert!(report.is_sound()))),
+        ("compact", |db, _| db.compact().map(drop)),
+        ("drop_table", |db, wait| db.drop_table_within("table", wait).map(|dropped| assert!(dropped))),
+    ];
+    for policy in POLICIES {
+        let (_home, db) = open_with(&[("deadlock_policy", policy)]);
+        for (name, call) in calls {
+            let mut writer = db.begin().unwrap();
+            writer.put(TABLE, 10, 1).unwrap();
+            if name != "compact" {
+                let refused = call(&db, DEADLINE).expect_err(name);
+                let Error::LockTimeout(lock) = &refused else { panic!("{policy}, {name}: {refused}") };
+                assert!(!lock.holders.is_empty(), "{policy}, {name}: {refused}");
+                assert!(lock.wait.is_some(), "{policy}, {name}: {refused}");
+            }
+            thread::scope(|scope| {
+                let done = scope.spawn(|| call(&db, SOON));
+                thread::sleep(DEADLINE);
+                assert!(name == "compact" || !done.is_finished(), "{policy}, {name}");
+                writer.commit().unwrap();
+                done.join().unwrap().unwrap_or_else(|error| panic!("{policy}, {name}: {error}"));
+            });
+        }
+        assert_no_lock_is_left(&db);
+    }
+}
+
+/// Those that are made for nobody's transaction, for a plan among others.
+#[test]
+fn whoever_makes_the_same_table_waits_under_every_policy() {
+    const THREADS: u32 = 4;
+    for policy in POLICIES {
+        let (_home, db) = open_with(&[("deadlock_policy", policy)]);
+        for round in 0..12 {
+            let name = format!("new {round}");
+            let arrived = AtomicU32::new(0);
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    let (db, name, arrived) = (&db, &name, &arrived);
+                    scope.spawn(move || {
+                        let table: TableDefinition<u32, u32> = TableDefinition::new(name);
+                        arrived.fetch_add(1, Ordering::SeqCst);
+                        while arrived.load(Ordering::SeqCst) < THREADS {
+                            thread::yield_now();
+                        }
+                        let made = match number % 2 {
+                            0 => db.plan().write(table, number).run(|tx| tx.put(table, number, 1)).map(drop),
+                            _ => db.create_table(name, "u32", "u32").map(drop),
+                        };
+                        made.unwrap_or_else(|error| panic!("{policy}, {round}: {error}"));
+                    });
+                }
+            });
+        }
+    }
+}

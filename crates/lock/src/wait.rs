@@ -50,7 +50,7 @@ pub struct WaitPolicy<'a> {
 
 impl WaitPolicy<'_> {
     /// Until when a wait lasts that begins at this time.
-    pub(crate) fn deadline_from(&self, began: Instant) -> Option<Instant> {
+    pub fn deadline_from(&self, began: Instant) -> Option<Instant> {
         let own = self.timeout.and_then(|timeout| began.checked_add(timeout));
         self.deadline.into_iter().chain(own).min()
     }

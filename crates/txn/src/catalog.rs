@@ -203,13 +203,17 @@ impl TableInfo {
     }
 }
 
+/// The label of who makes a table.
+pub(crate) const MAKING: &str = "create table";
+
 /// Makes a table, unless it is there. A transaction of its own, durable when this returns, and until then unseen by
-/// anybody else. `has_volume`: who needs the table has locked the volume as a writer, and keeps that meanwhile; `waiting`: how this one
-/// waits for locks.
+/// anybody else. `begin`: how that begins; `has_volume`: who needs the table has locked the volume as a writer, and keeps that
+/// meanwhile; `waiting`: how this one waits for locks.
 pub(crate) fn create_table(
     engine: &Handle<Engine>,
     name: &str,
     meta: &[u8],
+    begin: &BeginOptions,
     has_volume: bool,
     waiting: &Waiting,
 ) -> Result<TableInfo, TxnError> {
@@ -220,25 +224,20 @@ pub(crate) fn create_table(
     limit("length of a table's name in bytes", MAX_TABLE_NAME_BYTES, name.len())?;
     limit("length of a table's description in bytes", MAX_TABLE_TYPES_BYTES, meta.len())?;
     limit("tables in a database", MAX_TABLES, catalog.len() + 1)?;
-    match try_create_table(engine, name, meta, has_volume, waiting) {
-        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_create_table(engine, name, meta, has_volume, waiting)
-        }
+    let try_it = || {
+        let mut txn = engine.begin_with(begin.clone(), |_| engine.clone())?;
+        txn.session.waiting = waiting.clone();
+        try_create_table(txn, name, meta, has_volume)
+    };
+    match try_it() {
+        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => try_it(),
         created => created,
     }
 }
 
-fn try_create_table(
-    engine: &Handle<Engine>,
-    name: &str,
-    meta: &[u8],
-    has_volume: bool,
-    waiting: &Waiting,
-) -> Result<TableInfo, TxnError> {
+fn try_create_table(mut txn: Txn, name: &str, meta: &[u8], has_volume: bool) -> Result<TableInfo, TxnError> {
+    let engine = txn.session.engine.clone();
     let core = engine.core();
-    let options = BeginOptions { label: Some(Arc::from("create table")), ..BeginOptions::default() };
-    let mut txn = engine.begin_with(options, |_| engine.clone())?;
-    txn.session.waiting = waiting.clone();
     if has_volume {
         txn.session.intent(TableId::CATALOG, IntentMode::IX)?;
     } else {

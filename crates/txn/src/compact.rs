@@ -23,8 +23,9 @@ use crate::{
     core::Core,
     engine::Engine,
     error::TxnError,
-    options::{BeginOptions, Durability},
-    transaction::{Txn, VOLUME},
+    insist::insist,
+    options::Durability,
+    transaction::{Txn, VOLUME, Waiting},
 };
 
 /// Leaves or pages of a slice.
@@ -104,13 +105,14 @@ impl<'e> Work<'e> {
 
     /// A transaction that changes no row. It has the volume as a writer has it, and waits for no table.
     fn slice(&self) -> Result<Txn, TxnError> {
-        let mut txn = self
-            .engine
-            .begin(BeginOptions { label: Some(Arc::from("compact")), ..BeginOptions::default() })?;
-        txn.set_deadline(Some(Instant::now() + SLICE_WAIT));
-        txn.session.intent(VOLUME, IntentMode::IX)?;
-        txn.set_no_wait(true);
-        Ok(txn)
+        let waiting = Waiting { deadline: Some(Instant::now() + SLICE_WAIT), ..Waiting::default() };
+        insist("compact", &waiting, |begin| {
+            let mut txn = self.engine.begin(begin)?;
+            txn.session.waiting = waiting.clone();
+            txn.session.intent(VOLUME, IntentMode::IX)?;
+            txn.set_no_wait(true);
+            Ok(txn)
+        })
     }
 
     fn end(&mut self, txn: Txn) -> Result<(), TxnError> {

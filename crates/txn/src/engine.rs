@@ -28,6 +28,7 @@ use crate::{
     compact::{self, CompactReport},
     core::Core,
     error::TxnError,
+    insist::insist,
     options::{BeginOptions, EngineOptions},
     pipeline::Pipeline,
     retention::LogRetention,
@@ -179,7 +180,10 @@ impl Engine {
     ) -> Result<TableInfo, TxnError> {
         self.core.check_open()?;
         let engine = Handle::from(Arc::clone(self));
-        catalog::create_table(&engine, name, meta, false, &Waiting { timeout, ..Waiting::default() })
+        let waiting = Waiting { timeout, ..Waiting::default() };
+        insist(catalog::MAKING, &waiting, |begin| {
+            catalog::create_table(&engine, name, meta, &begin, false, &waiting)
+        })
     }
 
     /// Drops the table of this name, durably, by a transaction of its own; false if there is none. Waits, at most

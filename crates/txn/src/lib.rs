@@ -32,6 +32,7 @@ mod file_end;
 #[cfg(not(foreshore_loom))]
 mod footprint;
 #[cfg(not(foreshore_loom))]
+mod insist;
 mod life;
 #[cfg(not(foreshore_loom))]
 mod options;

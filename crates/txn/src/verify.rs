@@ -15,9 +15,10 @@ use crate::{
     core::Core,
     engine::Engine,
     error::TxnError,
-    options::{BeginOptions, Durability},
+    insist::insist,
+    options::Durability,
     records,
-    transaction::VOLUME,
+    transaction::{VOLUME, Waiting},
 };
 
 /// How long a check waits until nobody is writing. A transaction of the caller's own would let it wait for ever.
@@ -82,11 +83,14 @@ pub(crate) fn verify(engine: &Arc<Engine>, wait: Duration) -> Result<VerifyRepor
             reason: "prepared transactions wait for a decision, and the check would wait for them",
         });
     }
-    let mut txn =
-        engine.begin(BeginOptions { label: Some(Arc::from("verify")), ..BeginOptions::default() })?;
-    txn.set_deadline(Instant::now().checked_add(wait));
-    txn.session.intent(VOLUME, IntentMode::S)?;
     let core = engine.core();
+    let waiting = Waiting { deadline: Instant::now().checked_add(wait), ..Waiting::default() };
+    let txn = insist("verify", &waiting, |begin| {
+        let mut txn = engine.begin(begin)?;
+        txn.session.waiting = waiting.clone();
+        txn.session.intent(VOLUME, IntentMode::S)?;
+        Ok(txn)
+    })?;
     let (mut report, mut images) = (VerifyReport::default(), Images::new());
     let untidied = core.trees.without_tidying();
     check_trees(core, &mut images, &mut report)?;

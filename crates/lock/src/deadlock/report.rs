@@ -7,7 +7,7 @@ use foreshore_base::{Printable, TableId, TxnId};
 use foreshore_env::sync::Arc;
 use foreshore_env::time::Duration;
 
-use crate::error::LockMode;
+use crate::error::{Holder, LockMode, Refusal};
 use crate::name::KeyRef;
 use crate::view::{BlockerView, TxnView};
 
@@ -179,6 +179,25 @@ pub struct DeadlockReport {
     pub blockers: Vec<BlockerView>,
     /// When it was found, in seconds since 1970.
     pub at_unix_seconds: u64,
+}
+
+impl DeadlockReport {
+    /// The same for somebody who has tried again until the limit to the wait was over: the lock that the victim wanted last, for which it
+    /// had waited so long in all, and who was in its way.
+    pub fn refusal(&self, waited: Duration, timeout: Option<Duration>) -> Box<Refusal> {
+        let wish = self.cycle.iter().find(|edge| edge.txn == self.victim);
+        let holders = self.blockers.iter().map(|BlockerView { txn, mode, .. }| Holder {
+            txn: txn.txn,
+            label: txn.label.clone(),
+            priority: txn.priority,
+            mode: *mode,
+        });
+        Box::new(Refusal {
+            wish: wish.map(|wish| DeadlockEdge { waited, ..wish.clone() }),
+            holders: holders.collect(),
+            timeout,
+        })
+    }
 }
 
 impl fmt::Display for DeadlockReport {

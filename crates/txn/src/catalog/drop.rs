@@ -15,7 +15,13 @@ use foreshore_env::{
 use foreshore_lock::{IntentMode, KeyRef, Mode};
 
 use super::{Catalog, TableInfo, encode_row};
-use crate::{engine::Engine, error::TxnError, options::BeginOptions, stats::Event, transaction::TxnSession};
+use crate::{
+    engine::Engine,
+    error::TxnError,
+    insist::insist,
+    stats::Event,
+    transaction::{Txn, TxnSession, Waiting},
+};
 
 /// What the key of a dropped table begins with: no text does.
 const DROPPED: u8 = u8::MAX;
@@ -46,20 +52,23 @@ pub(crate) fn dropped_table(key: &[u8]) -> Option<TableId> {
 /// Drops the table of this name; false if there is none. A transaction of its own, durable when this returns. `wait`: for
 /// those who use the table; a transaction of the caller's own would let it wait for ever.
 pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Result<bool, TxnError> {
-    let deadline = Instant::now().checked_add(wait);
-    match try_drop_table(engine, name, deadline) {
-        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => {
-            try_drop_table(engine, name, deadline)
-        }
+    let waiting = Waiting { deadline: Instant::now().checked_add(wait), ..Waiting::default() };
+    let try_it = || {
+        insist("drop table", &waiting, |begin| {
+            let mut txn = engine.begin(begin)?;
+            txn.session.waiting = waiting.clone();
+            try_drop_table(txn, name)
+        })
+    };
+    match try_it() {
+        Err(TxnError::Storage(StorageError::LogFull { .. })) if engine.core().shorten_log()? => try_it(),
         dropped => dropped,
     }
 }
 
-fn try_drop_table(engine: &Arc<Engine>, name: &str, deadline: Option<Instant>) -> Result<bool, TxnError> {
+fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
+    let engine = Arc::clone(&txn.session.engine);
     let core = engine.core();
-    let mut txn =
-        engine.begin(BeginOptions { label: Some(Arc::from("drop table")), ..BeginOptions::default() })?;
-    txn.set_deadline(deadline);
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;
     // Whose commit could not be flushed has left its rows, and the table in the catalog: nobody knows which is true.

@@ -3,7 +3,10 @@
 use std::mem;
 
 use foreshore_env::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Instant,
 };
 use foreshore_lock::{IntentMode, LockError};
@@ -15,6 +18,7 @@ use super::{
 use crate::{
     catalog::{self, TableInfo},
     error::TxnError,
+    options::BeginOptions,
 };
 
 /// How they are made.
@@ -36,7 +40,8 @@ impl Txn {
         let mut waiting = self.session.waiting.clone();
         waiting.no_wait |= self.making.at_once;
         let made = self.lend_volume(&waiting).and_then(|has_volume| {
-            catalog::create_table(&self.session.engine, name, meta, has_volume, &waiting)
+            let begin = BeginOptions { label: Some(Arc::from(catalog::MAKING)), ..BeginOptions::default() };
+            catalog::create_table(&self.session.engine, name, meta, &begin, has_volume, &waiting)
         });
         made.map_err(|error| if self.making.at_once { self.refused(error) } else { error })
     }

@@ -38,7 +38,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     #[inline]
-    pub(super) fn policy(&self) -> WaitPolicy<'_> {
+    pub(crate) fn policy(&self) -> WaitPolicy<'_> {
         let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
         WaitPolicy { deadline, timeout, no_wait, cancel: cancel.as_ref() }
     }
