@@ -6,6 +6,7 @@ use foreshore_txn::DROP_WAIT;
 use crate::{
     database::Database,
     error::{Error, Result},
+    nested,
     report::CompactReport,
 };
 
@@ -14,7 +15,8 @@ impl Database {
     /// this returns, in a time that does not depend on the table's size: its pages are freed in the background, also
     /// after the next opening. Used again, the name makes a new, empty table.
     ///
-    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]). A transaction that was
+    /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]), or 10 s within the body of a transaction.
+    /// A transaction that was
     /// about to use it for the first time may be told [`Error::NoSuchTable`].
     ///
     /// # Errors
@@ -24,7 +26,7 @@ impl Database {
     /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but
     /// [`Error::OutcomeUnknown`] the table is there.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
-        self.drop_table_within(name, DROP_WAIT)
+        self.drop_table_within(name, nested::at_most(DROP_WAIT))
     }
 
     /// As [`Database::drop_table`], with another limit to the wait.

@@ -285,15 +285,15 @@ impl Database {
     }
 
     /// Checks everything that is stored: every page's checksum, every tree's order, fences and links, the free space
-    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, and lets nobody write
-    /// meanwhile. Damage is in the report; an error means that the check could not be finished.
+    /// against the pages in use, and the log. Waits until nobody writes, a minute at most, or 10 s within the body of a transaction, and
+    /// lets nobody write meanwhile. Damage is in the report; an error means that the check could not be finished.
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
     /// [`Error::Busy`], at once, while prepared transactions wait for a decision. [`Error::Deadlock`] if it had to give way
     /// itself; what [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.verify_within(VERIFY_WAIT)
+        self.verify_within(nested::at_most(VERIFY_WAIT))
     }
 
     /// [`Database::verify`] with another limit to the wait for those who write. New writers wait behind it as long.

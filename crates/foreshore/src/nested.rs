@@ -47,3 +47,8 @@ pub(crate) fn within<R>(body: impl FnOnce() -> R) -> R {
 pub(crate) fn lock_timeout() -> Option<Duration> {
     (BODIES.with(Cell::get) > 0).then_some(PATIENCE)
 }
+
+/// How long a call waits for others whose limit nobody has said, and that is `usual` otherwise.
+pub(crate) fn at_most(usual: Duration) -> Duration {
+    lock_timeout().map_or(usual, |limit| limit.min(usual))
+}

@@ -761,3 +761,21 @@ fn whoever_makes_the_same_table_waits_under_every_policy() {
         }
     }
 }
+
+/// DB-11, for calls that wait a minute otherwise.
+#[test]
+fn a_drop_or_a_check_within_a_body_does_not_wait_for_it_for_a_minute() {
+    let (_home, db) = open();
+    let calls: [fn(&Database) -> Result<()>; 2] =
+        [|db| db.drop_table("table").map(drop), |db| db.verify().map(drop)];
+    for call in calls {
+        let begun = Instant::now();
+        let result = db.transact(|tx| {
+            tx.put(TABLE, 10, 1)?;
+            call(&db)
+        });
+        assert!(matches!(result, Err(Error::LockTimeout(_))), "{result:?}");
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_secs(10) && waited < Duration::from_secs(50), "{waited:?}");
+    }
+}
