@@ -115,7 +115,8 @@ impl<S: Session> Session for Covered<'_, S> {
 
 impl BTree {
     /// Purges what is left in the overflow table, which this is, of long values that the transaction of `session` has deleted
-    /// ([`Session::note_discarded`]): after its commit is in the log, so that nobody takes the deletes back (BTREE-14), and before it gives its
+    /// ([`Session::note_discarded`]), after its commit is in the log, or has written ([`Session::note_stored`]), after that was taken back: so nobody
+    /// makes the ghosts records again (BTREE-14). And before it gives its
     /// locks back, so that no check of the tree is under way. It is nobody's duty, so failure is nobody's failure: a compaction purges what
     /// was left.
     #[cold]
@@ -176,6 +177,7 @@ impl<'a> Tree<'a> {
     pub(crate) fn write_chunks(&self, session: &mut impl Session, value: &[u8]) -> error::Result<Reference> {
         let overflow = self.overflow()?;
         let id = self.env.next_overflow.fetch_add(1, Ordering::Relaxed) + 1;
+        session.note_stored(id);
         let mut session = Covered(session);
         for (index, chunk) in (0..).zip(value.chunks(OVERFLOW_CHUNK_BYTES)) {
             let value = Value { bytes: chunk, overflow: false };

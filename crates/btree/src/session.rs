@@ -69,6 +69,12 @@ pub trait Session {
         let _ = long_value;
     }
 
+    /// This transaction is about to write the chunks of a long value: when that is taken back, what is left of them is for
+    /// [`BTree::purge_long_values`](crate::BTree::purge_long_values), too.
+    fn note_stored(&mut self, long_value: u64) {
+        let _ = long_value;
+    }
+
     /// How long the transaction waits for the latch of a page. Rollbacks and recovery do not ask: they wait without end.
     #[inline]
     fn patience(&self) -> Patience<'_> {

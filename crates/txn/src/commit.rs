@@ -10,13 +10,10 @@
 //! that fail after their locks went; here a log that cannot write the record is poisoned, and nobody is told anything more.
 //! Without early release, exclusive locks go when the record is durable, and leave no tag.
 
-use std::mem;
-
 use foreshore_base::{Lsn, Result, StorageError};
 use foreshore_env::{
     Handle,
     sabotage::{Fault, planted},
-    time::{Duration, Instant},
 };
 
 use crate::{
@@ -27,29 +24,13 @@ use crate::{
     records,
     stats::Event,
     ticket::CommitTicket,
-    transaction::{Txn, TxnSession, Waiting},
+    transaction::{Txn, TxnSession},
 };
-
-/// How long a commit waits for the latches of pages that its long values leave.
-const PURGE_WAIT: Duration = Duration::from_millis(100);
 
 impl TxnSession {
     /// For what outlives the transaction, without keeping the database open.
     pub(crate) fn share_core(&self) -> Handle<Core> {
         self.engine.share_core(self.owner.place())
-    }
-
-    /// What is due between the commit's record and the end of its locks: long values that it has deleted leave their pages.
-    #[inline]
-    pub(crate) fn purge_discarded(&mut self) {
-        if !self.discarded.is_empty() {
-            let mut discarded = mem::take(&mut self.discarded);
-            // The transaction is over: its own deadline says nothing about this.
-            self.waiting = Waiting { deadline: Some(Instant::now() + PURGE_WAIT), ..Waiting::default() };
-            let core = self.core();
-            core.long_values().purge_long_values(self, &mut discarded);
-            core.note_log_growth(core.log.tail());
-        }
     }
 }
 
@@ -101,11 +82,11 @@ impl Txn {
         }
         let lsn = self.append_commit()?;
         self.finished = true;
-        if durability != Durability::Lazy && !self.session.discarded.is_empty() {
+        if durability != Durability::Lazy && !self.session.long_values.stay() {
             // The disk works meanwhile.
             self.session.core().log.request_flush(lsn);
         }
-        self.session.purge_discarded();
+        self.session.purge_deleted();
         let core = self.session.core();
         let release = core.early_lock_release;
         let tags = core.release_tags && !planted(Fault::TagForgotten);

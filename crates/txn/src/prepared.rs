@@ -40,7 +40,7 @@ use crate::{
     rollback,
     stats::Event,
     table::SlotNumber,
-    transaction::{LOG_FULL_RETRIES, Txn, TxnSession, VOLUME},
+    transaction::{LOG_FULL_RETRIES, LongValues, Txn, TxnSession, VOLUME},
 };
 
 pub use description::PreparedTransaction;
@@ -63,8 +63,8 @@ pub(crate) struct Prepared {
     at: u64,
     /// Tables that are locked as a whole.
     tables: usize,
-    /// Long values that it has deleted, unless the database has been opened again since.
-    discarded: Vec<u64>,
+    /// Long values that it has written or deleted, unless the database has been opened again since.
+    long_values: LongValues,
 }
 
 /// An owner for each prepared transaction whose locks have lost their names. Several of them may have changed one table, and none
@@ -226,15 +226,15 @@ impl TxnSession {
     fn suspend(&mut self, at: u64, tables: usize) -> Prepared {
         let slot = self.slot.take().expect("whoever has logged something has a slot");
         let (owner, chain) = (Some(self.owner.hand_over()), mem::take(&mut self.chain));
-        let discarded = mem::take(&mut self.discarded);
-        Prepared { owner, first: chain.first, chain, slot, at, tables, discarded }
+        let long_values = mem::take(&mut self.long_values);
+        Prepared { owner, first: chain.first, chain, slot, at, tables, long_values }
     }
 
     fn resume(engine: &Arc<Engine>, prepared: &mut Prepared, owner: LockOwner) -> TxnSession {
         let mut session = TxnSession::new(Arc::clone(engine).into(), owner);
         session.chain = prepared.chain;
         session.slot = Some(prepared.slot);
-        session.discarded = mem::take(&mut prepared.discarded);
+        session.long_values = mem::take(&mut prepared.long_values);
         session.keep_to_itself();
         session
     }
@@ -268,7 +268,7 @@ impl Engine {
             }
         };
         session.release_slot();
-        session.purge_discarded();
+        session.purge_deleted();
         if core.early_lock_release == EarlyLockRelease::SharedAndExclusive {
             session.owner.release_all(core.release_tags.then_some(lsn));
         }

@@ -35,12 +35,17 @@ const UNDO_TRIES: u32 = 10;
 /// Undoes all of a transaction's changes; its locks may go then, unless that fails (TXN-39). Gives its end record, if it needed
 /// one and nobody else has ended it.
 pub(crate) fn undo_all(session: &mut TxnSession) -> Result<Option<Lsn>> {
-    if !session.keep_to_itself() {
-        return Ok(None);
+    let result = if session.keep_to_itself() {
+        let result = undo_with_end(session);
+        session.release_slot();
+        session.core().stats.count(Event::Rollback);
+        result
+    } else {
+        Ok(None)
+    };
+    if result.is_ok() {
+        session.purge_written();
     }
-    let result = undo_with_end(session);
-    session.release_slot();
-    session.core().stats.count(Event::Rollback);
     result
 }
 
@@ -75,6 +80,7 @@ pub(crate) fn undo_back_to(session: &mut TxnSession, until: Lsn) -> Result<(), T
     }
     session.begin_change()?;
     undo_announced(session, until)?;
+    session.long_values.take_back(until);
     if session.first_unnamed_delete > until {
         session.first_unnamed_delete = Lsn::ZERO;
     }

@@ -5,6 +5,7 @@ mod crowd;
 mod cursor;
 mod escalation;
 mod log_room;
+mod long_values;
 mod making;
 mod parted;
 mod planned;
@@ -25,6 +26,7 @@ use foreshore_lock::{CancelToken, IntentMode, LockError, LockOwner};
 use crate::{catalog::TableInfo, engine::Engine, error::TxnError, pipeline::Place, rollback};
 
 pub use cursor::TxnCursor;
+pub(crate) use long_values::LongValues;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     core::Core,
     records::{self, LoggedLock, Prepare},
-    transaction::VOLUME,
+    transaction::{LongValues, VOLUME},
 };
 
 /// Whether a transaction without an end, whose newest record is at `last`, is prepared; if so, takes it back with its locks.
@@ -70,7 +70,7 @@ pub(crate) fn restore(core: &Core, txn: TxnId, last: Lsn) -> Result<bool> {
     })?;
     core.prepared.put(
         &prepare.global_id,
-        Prepared { owner, chain, slot, first, at: prepare.at, tables, discarded: Vec::new() },
+        Prepared { owner, chain, slot, first, at: prepare.at, tables, long_values: LongValues::default() },
     );
     Ok(true)
 }

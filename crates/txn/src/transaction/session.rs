@@ -79,8 +79,8 @@ pub(crate) struct TxnSession {
     pub(crate) reads: UnlockedReads,
     /// Its first delete that no lock on a key covers, and that was not taken back.
     pub(crate) first_unnamed_delete: Lsn,
-    /// Long values that it has deleted.
-    pub(crate) discarded: Vec<u64>,
+    /// Long values that it has written or deleted.
+    pub(crate) long_values: super::LongValues,
     /// The leaf that was used last, and where, and its table.
     finger: Option<(TableId, Finger)>,
 }
@@ -111,7 +111,7 @@ impl TxnSession {
             company: Company::new(),
             reads: UnlockedReads::default(),
             first_unnamed_delete: Lsn::ZERO,
-            discarded: Vec::new(),
+            long_values: super::LongValues::default(),
             finger: None,
         }
     }
@@ -321,7 +321,11 @@ impl Session for TxnSession {
     }
 
     fn note_discarded(&mut self, long_value: u64) {
-        self.discarded.push(long_value);
+        self.long_values.delete(long_value);
+    }
+
+    fn note_stored(&mut self, long_value: u64) {
+        self.long_values.write(self.chain.last, long_value);
     }
 
     #[inline]

@@ -1,0 +1,97 @@
+//! Pages that nobody needs are free again.
+
+use std::fs;
+
+use foreshore::{Database, Error, Result, TableDefinition, Transaction};
+
+const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
+const MOST: u64 = 4 << 20;
+
+/// Bytes of the data file in use.
+fn used(home: &tempfile::TempDir, db: &Database) -> u64 {
+    fs::metadata(home.path().join("db/data")).unwrap().len() - db.stats().fragmented_bytes
+}
+
+fn repeated(work: impl Fn(&Database, &[u8])) {
+    let home = tempfile::tempdir().unwrap();
+    let db = Database::open(home.path().join("db")).unwrap();
+    db.transact(|tx| tx.put(ROWS, 1, &[1][..]).map(drop)).unwrap();
+    let value = vec![7; 256 << 10];
+    for _ in 0..60 {
+        work(&db, &value);
+    }
+    let used = used(&home, &db);
+    assert!(used < MOST, "{used} bytes are in use");
+    let report = db.verify().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    db.close().unwrap();
+    drop(db);
+    let db = Database::open(home.path().join("db")).unwrap();
+    assert!(db.verify().unwrap().is_sound());
+    assert_eq!(db.transact(|tx| tx.get(ROWS, 1)).unwrap().as_deref(), Some(&[1][..]));
+}
+
+/// 60 times 256 KiB stayed in use until a compaction.
+#[test]
+fn long_values_that_are_rolled_back_leave_their_pages() {
+    repeated(|db, value| {
+        let mut tx = db.begin().unwrap();
+        tx.put(ROWS, 2, value).unwrap();
+        tx.put(ROWS, 2, &value[1..]).unwrap();
+        tx.rollback().unwrap();
+    });
+}
+
+fn to_savepoint(tx: &mut Transaction, value: &[u8]) -> Result<()> {
+    let before = tx.savepoint()?;
+    tx.put(ROWS, 2, value)?;
+    tx.rollback_to(before)?;
+    tx.put(ROWS, 3, value)?;
+    tx.rollback_to(before)?;
+    tx.put(ROWS, 4, &[4][..]).map(drop)
+}
+
+#[test]
+fn so_do_those_that_a_savepoint_takes_back() {
+    repeated(|db, value| db.transact(|tx| to_savepoint(tx, value)).unwrap());
+    repeated(|db, value| {
+        let mut tx = db.begin().unwrap();
+        to_savepoint(&mut tx, value).unwrap();
+        tx.rollback().unwrap();
+    });
+    // What comes before the savepoint stays.
+    repeated(|db, value| {
+        db.transact(|tx| {
+            tx.put(ROWS, 5, value)?;
+            to_savepoint(tx, &value[1..])?;
+            assert!(tx.get(ROWS, 5)?.as_deref() == Some(value));
+            Ok(())
+        })
+        .unwrap();
+        assert!(db.transact(|tx| tx.get(ROWS, 5)).unwrap().as_deref() == Some(value));
+    });
+}
+
+/// The key is there already, or the rows do not ascend, when much has been written.
+#[test]
+fn so_do_those_of_a_change_that_fails() {
+    repeated(|db, value| {
+        let failed = db.transact(|tx| {
+            let refused = tx.append(ROWS, [(10, value), (5, value)]);
+            assert!(matches!(refused, Err(Error::NotBehind { .. })), "{refused:?}");
+            tx.put(ROWS, 6, &[6][..]).map(drop)
+        });
+        failed.unwrap();
+    });
+}
+
+/// Whoever decides takes back what somebody else has written.
+#[test]
+fn so_do_those_of_a_prepared_transaction() {
+    repeated(|db, value| {
+        let mut tx = db.begin().unwrap();
+        tx.put(ROWS, 2, value).unwrap();
+        tx.prepare("id").unwrap();
+        db.rollback_prepared("id").unwrap();
+    });
+}
