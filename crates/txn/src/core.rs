@@ -31,6 +31,8 @@ const FLOOR_STEPS: u64 = 16;
 /// What all transactions of a database share.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// No other engine of this process has it.
+    pub(crate) number: u64,
     pub(crate) log: Arc<Log>,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) trees: Arc<TreeEnv>,

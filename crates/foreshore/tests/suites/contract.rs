@@ -238,6 +238,22 @@ fn savepoints_nest() {
     }
 }
 
+/// The transactions of two databases have the same ids.
+#[test]
+fn a_savepoint_of_another_database_is_refused() {
+    let ((_here, one), (_there, two)) = (filled(), filled());
+    let (mut a, mut b) = (one.begin().unwrap(), two.begin().unwrap());
+    assert_eq!(a.id(), b.id());
+    let (of_a, of_b) = (a.savepoint().unwrap(), b.savepoint().unwrap());
+    b.put(NUMBERS, 4, "four").unwrap();
+    assert!(matches!(b.rollback_to(of_a), Err(Error::NotOfThisTransaction { .. })));
+    assert_eq!(b.get(NUMBERS, 4).unwrap().as_deref(), Some("four"));
+    b.rollback_to(of_b).unwrap();
+    a.rollback_to(of_a).unwrap();
+    b.commit().unwrap();
+    assert_eq!(keys(&two), [1, 2, 3, 5, 8]);
+}
+
 #[test]
 fn what_is_dropped_rolled_back_or_panics_leaves_no_trace() {
     let (_directory, db) = filled();

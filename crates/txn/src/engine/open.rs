@@ -23,7 +23,7 @@ use foreshore_btree::{BTree, TreeEnv};
 use foreshore_env::{
     StripedArc,
     disk::Disk,
-    random,
+    number, random,
     sync::{Arc, Mutex, atomic::AtomicUsize},
 };
 use foreshore_lock::{LockManager, LockOptions};
@@ -311,6 +311,7 @@ impl Place<'_> {
             ..self.options.locks.clone()
         };
         Core {
+            number: number::next(),
             log: Arc::clone(&below.log),
             pool: Arc::clone(&below.pool),
             trees,

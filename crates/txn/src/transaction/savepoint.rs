@@ -11,6 +11,8 @@ pub const MAX_SAVEPOINTS: usize = 65_536;
 /// A place in a transaction to which it can go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
+    /// Other engines have transactions of the same ids.
+    engine: u64,
     txn: TxnId,
     index: usize,
     lsn: Lsn,
@@ -35,13 +37,14 @@ impl Txn {
             .into());
         }
         self.savepoints.push(lsn);
-        Ok(Savepoint { txn: self.id(), index, lsn })
+        Ok(Savepoint { engine: self.session.core().number, txn: self.id(), index, lsn })
     }
 
     /// Undoes everything since a savepoint. The savepoint stays, those made after it end. No lock is released.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         self.check_usable()?;
-        if savepoint.txn != self.id() || self.savepoints.get(savepoint.index) != Some(&savepoint.lsn) {
+        let is_own = savepoint.engine == self.session.core().number && savepoint.txn == self.id();
+        if !is_own || self.savepoints.get(savepoint.index) != Some(&savepoint.lsn) {
             return Err(TxnError::InvalidSavepoint);
         }
         self.undo_back_to(savepoint.lsn)?;
