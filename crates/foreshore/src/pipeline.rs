@@ -114,8 +114,8 @@ impl Pipeline {
     /// Begins the next transaction, which may be ended as any other.
     ///
     /// # Errors
-    /// [`Error::PipelineBusy`] while the last one is open; what [`Database::begin`] fails with; [`Error::OutcomeUnknown`], of transactions before
-    /// this one, if the log fails while it waits for the disk.
+    /// [`Error::PipelineBusy`] while the last one is open; what [`Database::begin`] fails with; what befell the log, where those before it had
+    /// to be durable first: it has not begun then, and their tickets say that their outcome is unknown.
     #[track_caller]
     pub fn begin(&mut self) -> Result<Transaction> {
         self.begin_with(&TransactOptions::default())

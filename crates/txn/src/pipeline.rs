@@ -63,7 +63,8 @@ impl Pipeline {
     /// Begins its next transaction.
     ///
     /// # Errors
-    /// [`TxnError::PipelineBusy`] while the one before is open; else as [`Engine::begin`].
+    /// [`TxnError::PipelineBusy`] while the one before is open; what befell the log, when those before it had to be durable first, and their
+    /// tickets say that their outcome is unknown; else as [`Engine::begin`].
     #[track_caller]
     pub fn begin(&mut self, options: BeginOptions) -> Result<Txn, TxnError> {
         let core = self.engine.core();
@@ -72,7 +73,11 @@ impl Pipeline {
             return Err(TxnError::PipelineBusy);
         }
         if self.length() >= core.pipeline_length || self.shared.holds_many_locks(core) {
-            self.flush()?;
+            // In doubt are those before it, whose tickets tell, and not this one, which has not begun.
+            self.flush().map_err(|error| match error {
+                TxnError::OutcomeUnknown { cause } => cause.into(),
+                error => error,
+            })?;
         }
         let (owner, completed) = self.shared.begin(core);
         let txn = core.transactions.draw();
