@@ -25,9 +25,9 @@ use foreshore_env::{
 
 use crate::{
     AbortCause, AbortCounts, Attempts, BenchError, Body, ComparisonOptions, Distribution, Durability, Engine,
-    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Named, Observer, Order, Outcome, RunOptions,
-    Scale, Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant, Workload,
-    Ycsb, YcsbOptions, compare,
+    EngineOptions, EngineTxn, Execution, Failure, Insert, Length, Mix, Named, Observer, Order, Outcome,
+    RunOptions, Scale, Scan, Silent, Stop, TableIndex, Tellers, Tpcb, Tpcc, Txbench, TxbenchOptions, Variant,
+    Workload, Ycsb, YcsbOptions, compare,
     engines::{BTreeMapEngine, ForeshoreEngine},
     row::KeyBytes,
     run,

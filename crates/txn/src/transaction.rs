@@ -14,6 +14,7 @@ mod savepoint;
 mod session;
 mod together;
 mod unlocked;
+mod waiting;
 
 use foreshore_base::{Lsn, Result, StorageError, TxnId};
 use foreshore_btree::{BTree, Isolation, TreeError};
@@ -30,8 +31,9 @@ pub(crate) use long_values::LongValues;
 pub use parted::{Advance, Parted};
 use reconnaissance::Wish;
 pub use savepoint::{MAX_SAVEPOINTS, Position, Savepoint};
-pub(crate) use session::{TxnSession, VOLUME, Waiting};
+pub(crate) use session::{TxnSession, VOLUME};
 pub(crate) use unlocked::StaleReadCounters;
+pub(crate) use waiting::Waiting;
 
 /// How often a change is tried again after a checkpoint has made room in the log.
 pub(crate) const LOG_FULL_RETRIES: usize = 4;

@@ -67,7 +67,7 @@ pub(crate) fn drop_table(engine: &Arc<Engine>, name: &str, wait: Duration) -> Re
 }
 
 fn try_drop_table(mut txn: Txn, name: &str) -> Result<bool, TxnError> {
-    let engine = Arc::clone(&txn.session.engine);
+    let engine = txn.session.engine.clone();
     let core = engine.core();
     txn.session.enter(TableId::CATALOG, IntentMode::IX)?;
     txn.session.acquire(TableId::CATALOG, KeyRef::Key(name.as_bytes()), Mode::XN)?;

@@ -6,7 +6,7 @@ use std::mem;
 use foreshore_base::Lsn;
 use foreshore_env::time::{Duration, Instant};
 
-use super::session::{TxnSession, Waiting};
+use super::{session::TxnSession, waiting::Waiting};
 
 /// How long the end of a transaction waits for the latches of pages that its long values leave.
 const PURGE_WAIT: Duration = Duration::from_millis(100);

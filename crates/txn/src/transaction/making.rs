@@ -11,10 +11,7 @@ use foreshore_env::{
 };
 use foreshore_lock::{IntentMode, LockError};
 
-use super::{
-    Txn,
-    session::{VOLUME, Waiting},
-};
+use super::{Txn, session::VOLUME, waiting::Waiting};
 use crate::{
     catalog::{self, TableInfo},
     error::TxnError,

@@ -12,7 +12,7 @@ use std::mem;
 use foreshore_base::{Lsn, TableId};
 use foreshore_lock::{IntentMode, LockError, LockOwner};
 
-use super::{Txn, planned::Protocol, session::TxnSession, session::Waiting};
+use super::{Txn, planned::Protocol, session::TxnSession, waiting::Waiting};
 use crate::{
     error::TxnError,
     footprint::Footprint,

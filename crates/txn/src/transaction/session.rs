@@ -6,9 +6,8 @@ use foreshore_btree::{Finger, Patience, Session, TxnChain};
 use foreshore_env::{
     Handle,
     sabotage::{Fault, planted},
-    time::{Duration, Instant},
 };
-use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode, WaitPolicy};
+use foreshore_lock::{CancelToken, IntentMode, KeyRef, LockError, LockOwner, Mode};
 use foreshore_pages::{ExclusivePage, PageStamp};
 use foreshore_wal::RecordKind;
 
@@ -18,6 +17,7 @@ use super::{
     parted::Parted,
     planned::Protocol,
     unlocked::UnlockedReads,
+    waiting::Waiting,
 };
 use crate::{core::Core, engine::Engine, options::LogFullPolicy, records, table::SlotNumber};
 
@@ -26,23 +26,6 @@ pub(crate) const VOLUME: TableId = TableId(u32::MAX);
 
 /// Intent locks of most transactions, the volume's among them: more of them cost an allocation.
 const USUAL_INTENTS: usize = 8;
-
-/// How long a transaction waits for locks.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting {
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) no_wait: bool,
-    pub(crate) cancel: Option<CancelToken>,
-}
-
-impl Waiting {
-    #[inline]
-    pub(crate) fn policy(&self) -> WaitPolicy<'_> {
-        let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
-        WaitPolicy { deadline, timeout, no_wait, cancel: cancel.as_ref() }
-    }
-}
 
 /// The locks of a transaction and its place in the log. Only its own transaction uses it.
 #[derive(Debug)]
@@ -403,7 +386,12 @@ pub(super) fn intent_above(mode: IntentMode) -> IntentMode {
 mod tests {
     use std::path::Path;
 
-    use foreshore_env::{disk::Disk, sync::Arc, thread};
+    use foreshore_env::{
+        disk::Disk,
+        sync::Arc,
+        thread,
+        time::{Duration, Instant},
+    };
     use foreshore_testkit::FaultyDisk;
 
     use super::*;

@@ -1,0 +1,21 @@
+//! How long a transaction waits.
+
+use foreshore_env::time::{Duration, Instant};
+use foreshore_lock::{CancelToken, WaitPolicy};
+
+/// How long a transaction waits for locks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) no_wait: bool,
+    pub(crate) cancel: Option<CancelToken>,
+}
+
+impl Waiting {
+    #[inline]
+    pub(crate) fn policy(&self) -> WaitPolicy<'_> {
+        let Waiting { deadline, timeout, no_wait, ref cancel } = *self;
+        WaitPolicy { deadline, timeout, no_wait, cancel: cancel.as_ref() }
+    }
+}
