@@ -98,7 +98,7 @@ const CHOICES: [Choices; 31] = [
 const DRAWN_ELSEWHERE: [&str; 2] = ["execution", "durability"];
 
 /// What has no part in who sees what of whom, each with the reason.
-const OF_NO_MATTER: [(&str, &str); 14] = [
+const OF_NO_MATTER: [(&str, &str); 15] = [
     ("create", "before there is anybody"),
     ("read_only", "nobody writes"),
     ("log_bytes", "room; who is refused is undone, which the suites of `txn` are about"),
@@ -111,6 +111,7 @@ const OF_NO_MATTER: [(&str, &str); 14] = [
     ("lock_timeout", "ends waits, as deadlocks do"),
     ("max_locks_per_transaction", "room"),
     ("max_locks", "room"),
+    ("submit_queue", "room"),
     ("isolation", "the judges know one level"),
     ("pin_threads", "where threads run"),
 ];
