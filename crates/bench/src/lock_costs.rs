@@ -67,7 +67,7 @@ fn count(table: &str, intents: &str) -> Result<LockCostResult, BenchError> {
         names.set(option, value).map_err(|error| BenchError::invalid(error.to_string()))?;
     }
     let options =
-        LockOptions { table: names.lock_table.into(), intents: names.intent_locks, ..LockOptions::default() };
+        LockOptions { table: names.lock_table, intents: names.intent_locks, ..LockOptions::default() };
     let costs = costs::count(&options).map_err(|failed| BenchError::invalid(failed.to_string()))?;
     let operations = costs.operations.iter().map(|cost| {
         let each = |field: fn(&Tally) -> u64| cost.each(field);
