@@ -46,10 +46,10 @@ pub(crate) struct SimulateArgs {
 
 const EXAMPLES: &str = "\
 Built and run by the alias `sim` of the repository, with a target folder of its own:
-  cargo sim simulate bench tpcb --cores 80 --profile westmere8x10
+  cargo sim simulate bench tpcb --cores 80 --threads 80 --profile westmere8x10
   cargo sim simulate bench ycsb --records 100000 --cores 64 --threads 64 --seed 7 --json
   cargo sim simulate locks --intent-locks private,lightweight,in_table,inherited
-  cargo sim simulate bench tpcb --cores 80 --bands  what holds on machines that are a little other
+  cargo sim simulate bench tpcb --cores 80 --threads 80 --bands  what holds on machines that are a little other
   cargo sim simulate bench latch --latch ttas --threads 1,10,40 --mix write-only
   cargo sim simulate speed --cores 80,1024           how fast the simulator itself is
   cargo sim simulate bench elr --cores 6 --zipf 0,1,2   locks released early or not, on the paper's six cores
@@ -57,7 +57,7 @@ Built and run by the alias `sim` of the repository, with a target folder of its 
   cargo sim simulate --seeds 0..100                  random schedules, disk faults and crashes, checked
   cargo sim simulate --seeds 17                      one of them again, exactly as it was
   cargo sim simulate --seeds 17 --shrink             a smaller one that fails, too
-  cargo sim simulate --seeds 0..500 --plant all      does it find what is wrong? a table of planted faults
+  cargo sim simulate --seeds 0..4000 --plant all      does it find what is wrong? a table of planted faults
 
 Exit status: 0 all checks hold, 1 a check failed, 2 wrong usage or the run could not be finished.";
 

@@ -39,13 +39,18 @@ const RATE: Value = Value::Of("/commits_per_s");
 
 /// What the time of simulated cores goes to, and what that is called where locks are what counts.
 const TIME: &str = "share of the time of all cores";
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 12] = [
     ("useful", "/simulation/cores_time/useful"),
     ("memory", "/simulation/cores_time/memory"),
     ("spinning", "/simulation/cores_time/spinning"),
     ("system", "/simulation/cores_time/system"),
     ("waiting for locks", "/simulation/cores_time/lock_wait"),
     ("waiting for messages", "/simulation/cores_time/message_wait"),
+    ("waiting for latches", "/simulation/cores_time/latch_wait"),
+    ("waiting for the log", "/simulation/cores_time/log_wait"),
+    ("waiting for the disk", "/simulation/cores_time/disk_wait"),
+    ("waiting for frames", "/simulation/cores_time/frame_wait"),
+    ("waiting to be let in", "/simulation/cores_time/admission_wait"),
     ("idle", "/simulation/cores_time/idle"),
 ];
 

@@ -16,12 +16,11 @@ impl Database {
     /// after the next opening. Used again, the name makes a new, empty table.
     ///
     /// Waits until no transaction uses the table, at most a minute ([`Error::LockTimeout`]), or 10 s within the body of a transaction.
-    /// A transaction that was
-    /// about to use it for the first time may be told [`Error::NoSuchTable`].
+    /// A transaction that was about to use it for the first time may be told [`Error::NoSuchTable`].
     ///
     /// # Errors
     /// [`Error::LockTimeout`] after that minute; [`Error::ReadOnly`]; [`Error::OutcomeUnknown`] if the log fails between the commit and its
-    /// confirmation; as any transaction that writes, [`Error::Deadlock`], [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`],
+    /// confirmation; as any transaction that writes, [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`],
     /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
     /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. After any but
     /// [`Error::OutcomeUnknown`] the table is there.
@@ -67,7 +66,7 @@ impl Database {
     /// # Errors
     /// [`Error::LockTimeout`] when somebody keeps the whole database locked for a minute, as a check does; [`Error::Busy`] when a backup or
     /// another compaction takes as long, or waits for this one because it calls it; [`Error::LogFull`] while others need all of the log;
-    /// [`Error::ReadOnly`]; as any transaction that writes, [`Error::Deadlock`], [`Error::LogHeld`], [`Error::DiskFull`],
+    /// [`Error::ReadOnly`]; as any transaction that writes, [`Error::LogHeld`], [`Error::DiskFull`],
     /// [`Error::LimitExceeded`] if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`],
     /// [`Error::Corrupted`], [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`]. What was done until an error stays
     /// done, and is sound.

@@ -250,13 +250,14 @@ impl Database {
     }
 
     /// Makes a table whose types are known by their names only, or does nothing when it is there with these types: for
-    /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded).
+    /// tools, which use it through [`TableDefinition::encoded`](crate::TableDefinition::encoded). Where others have locked what it needs, it
+    /// waits, and where it has to give way to them, it tries again, for as long as that takes.
     ///
     /// # Errors
     /// [`Error::TypeMismatch`] if it is there with other types; [`Error::LimitExceeded`] for the name, for the names of the types, or if
     /// there are as many tables as there may be; [`Error::ReadOnly`]; [`Error::LockTimeout`] within the body of a transaction, which may
     /// have locked what this one needs; [`Error::OutcomeUnknown`] if the log fails between the commit and its confirmation; as any
-    /// transaction that writes, [`Error::Deadlock`], [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`]
+    /// transaction that writes, [`Error::LogFull`], [`Error::LogHeld`], [`Error::DiskFull`], [`Error::LimitExceeded`]
     /// if the data file is as large as it may be, [`Error::TooManyTransactions`], [`Error::PoolExhausted`], [`Error::Corrupted`],
     /// [`Error::Io`], [`Error::Closed`], [`Error::Poisoned`], [`Error::Forked`].
     pub fn create_table(&self, name: &str, key_type: &str, value_type: &str) -> Result<TableDescription> {
@@ -290,8 +291,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::LockTimeout`], with those who write, when they do not end: a transaction of the same thread, too.
-    /// [`Error::Busy`], at once, while prepared transactions wait for a decision. [`Error::Deadlock`] if it had to give way
-    /// itself; what [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
+    /// [`Error::Busy`], at once, while prepared transactions wait for a decision; what [`Database::begin`] fails with; [`Error::PoolExhausted`], and [`Error::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_within(nested::at_most(VERIFY_WAIT))
     }

@@ -87,7 +87,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// As [`Database::transact`], with what [`Pipeline::begin`] and [`Transaction::commit_pipelined`] fail with.
-    /// [`Error::OutcomeUnknown`] is of transactions before this one; of this one nothing is committed.
+    /// [`Error::OutcomeUnknown`] is of a table that `body` has made; of this transaction nothing is committed.
     #[track_caller]
     pub fn transact<R>(
         &mut self,

@@ -42,7 +42,7 @@ pub struct TransactOptions {
     /// How often [`Database::transact`] runs a deadlock's victim again, and who was refused, or ended, because several large
     /// transactions have filled the log together (alone then, and a few times only). Default: 1000, which is to say, as often as it
     /// takes: a victim keeps its age, the youngest of a cycle gives way, so only transactions that began before
-    /// this one, or have a higher priority, can make it give way.
+    /// this one, or have a higher priority, can make it give way (or that read without locks and have a number from before).
     pub retries: u32,
     /// How long it may wait for others, from its beginning, over all attempts: for locks, for pages that others change or are just reading from
     /// the file, for room in the log or the pool, for a submitted transaction's turn to be begun. Once it has passed, whatever would wait fails, and a victim is not run again; what waits for nobody
@@ -125,7 +125,8 @@ impl<'a> Session<'a> {
         at: Option<&'static Location<'static>>,
     ) -> Result<Transaction> {
         let TransactOptions { priority, ref label, .. } = *options;
-        let seldom_locks = self.read_mode(options) == ReadMode::Hybrid;
+        // Who runs again keeps its age, and locks.
+        let seldom_locks = age.is_none() && self.read_mode(options) == ReadMode::Hybrid;
         let begin = BeginOptions { age, priority, label: label.clone(), wanted_at: at, seldom_locks };
         match self {
             Session::Alone(database) => {

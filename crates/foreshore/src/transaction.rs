@@ -357,7 +357,8 @@ impl Transaction {
         self.txn.set_isolation(isolation);
     }
 
-    /// Its number. Numbers ascend in the order in which transactions began, and are not used again while the database is open.
+    /// Its number. Numbers ascend in the order in which transactions began, but for those of readers without locks
+    /// ([`ReadMode::Hybrid`](crate::ReadMode::Hybrid)), and are not used again while the database is open.
     pub fn id(&self) -> u64 {
         self.txn.id().0
     }

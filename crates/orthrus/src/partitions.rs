@@ -274,7 +274,7 @@ impl Partitions {
         self.shared.submit(job);
     }
 
-    /// The same, unless as many wait as may ([`PartitionOptions::queue`]).
+    /// As [`Partitions::submit`], unless as many wait as may ([`PartitionOptions::queue`]): then the job comes back.
     ///
     /// # Errors
     /// Gives the job back.

@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs `attempt`, in which a transaction begins as it is told, again for as long as that is a deadlock's victim, or gives way by the
-/// policy against deadlocks. All attempts together wait as long as `waiting` lets one of them; then the last refusal is a
+/// policy against deadlocks. No attempt begins when one wait that began with the first would have ended; then the last refusal is a
 /// [`LockError::Timeout`]. They have one age, so that the others are the younger ones in the end.
 pub(crate) fn insist<R>(
     label: &str,

@@ -33,6 +33,7 @@ mod file_end;
 mod footprint;
 #[cfg(not(foreshore_loom))]
 mod insist;
+#[cfg(not(foreshore_loom))]
 mod life;
 #[cfg(not(foreshore_loom))]
 mod options;

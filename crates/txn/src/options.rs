@@ -140,8 +140,8 @@ pub struct BeginOptions {
     pub label: Option<Arc<str>>,
     /// The call that reports name, in the place of the one that begins it: of a transaction that one thread wants and another begins.
     pub wanted_at: Option<&'static Location<'static>>,
-    /// Whether it is expected to lock nothing, and to write nothing: its id, and so its age, then come from a block of its slot's, and
-    /// beginning it changes no memory that others change.
+    /// Whether most of those that begin so lock nothing and write nothing (they may): the id, and so the age, then come from a block of the
+    /// slot's, and to begin changes no memory that others change. Such an id may be lower than those of some that began before.
     pub seldom_locks: bool,
 }
 

@@ -171,8 +171,19 @@ fn ladder(scale: Scale) -> Experiment {
 
 fn profile(scale: Scale) -> Experiment {
     const PLOT: &str = "share of the time of all cores";
-    let parts = ["useful", "memory", "spinning", "system", "lock_wait", "latch_wait", "log_wait", "idle"];
-    const PLACES: [&str; 8] = [
+    let parts = [
+        "useful",
+        "memory",
+        "spinning",
+        "system",
+        "lock_wait",
+        "latch_wait",
+        "log_wait",
+        "disk_wait",
+        "frame_wait",
+        "idle",
+    ];
+    const PLACES: [&str; 10] = [
         "/simulation/cores_time/useful",
         "/simulation/cores_time/memory",
         "/simulation/cores_time/spinning",
@@ -180,6 +191,8 @@ fn profile(scale: Scale) -> Experiment {
         "/simulation/cores_time/lock_wait",
         "/simulation/cores_time/latch_wait",
         "/simulation/cores_time/log_wait",
+        "/simulation/cores_time/disk_wait",
+        "/simulation/cores_time/frame_wait",
         "/simulation/cores_time/idle",
     ];
     let run = |options: &str, x: u32| {

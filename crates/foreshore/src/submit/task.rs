@@ -106,7 +106,7 @@ impl<C: Client> Task<C> {
         }
     }
 
-    /// The same, and it waits for so long at most to be begun.
+    /// This task, which waits for so long at most to be begun.
     pub(super) fn with_patience(mut self, patience: Option<Duration>) -> Task<C> {
         self.patience = patience.and_then(|most| Some((most, Instant::now().checked_add(most)?)));
         self

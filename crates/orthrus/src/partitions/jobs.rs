@@ -26,11 +26,16 @@ impl Shared {
                 return None;
             }
             let job = queue.take()?;
-            if job.deadline().is_some() {
+            if self.deadline_of(&*job) != NEVER {
                 self.timed.fetch_sub(1, Ordering::Relaxed);
             }
             Some(job)
         })
+    }
+
+    /// Until when it is to be begun; [`NEVER`] if that lies beyond what a queue can count, too.
+    fn deadline_of(&self, job: &dyn Job) -> u64 {
+        job.deadline().map_or(NEVER, |deadline| self.since_began(deadline))
     }
 
     /// Those that run transactions now, of those that may.
@@ -44,7 +49,7 @@ impl Shared {
     fn put_job(&self, job: Box<dyn Job>, most: usize) -> Result<Option<usize>, Box<dyn Job>> {
         let executing = self.executing();
         let from = self.next.fetch_add(1, Ordering::Relaxed);
-        let deadline = job.deadline().map_or(NEVER, |deadline| self.since_began(deadline));
+        let deadline = self.deadline_of(&*job);
         if deadline != NEVER {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
@@ -92,7 +97,7 @@ impl Shared {
         debug_assert!(put.is_ok(), "there is no limit");
     }
 
-    /// The same, unless there are as many as may be: then it comes back.
+    /// As [`Shared::submit`], unless there are as many jobs as may be: then it comes back.
     pub(super) fn try_submit(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
         self.submit_within(job, self.options.queue)
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+#[cfg(foreshore_sim)]
+use foreshore_bench::turns;
 use foreshore_bench::{
     BenchError, Durability, EngineKind, EngineOptions, Length, Observer, Report, RunOptions, Tpcb, Workload,
     engines,
@@ -60,7 +62,8 @@ impl Experiment<'_> {
             )
         })?;
         let round = (number / sides % rounds) as u16;
-        Ok(Some(self.trial(*cell, &self.sides[number % sides], round)?))
+        let side = turns(sides, usize::from(round))[number % sides];
+        Ok(Some(self.trial(*cell, &self.sides[side], round)?))
     }
 
     /// One side, once.

@@ -64,13 +64,16 @@ struct Sleep {
 
 /// What cores wait for whose threads sleep, by the places where they do: parts of the source, what threads are said to have slept for,
 /// and the share of the cores' time. What is found nowhere here is idle.
-const REASONS: [(&str, &str, &str); 11] = [
+const REASONS: [(&str, &str, &str); 14] = [
     ("crates/lock/", "locks", "lock_wait"),
     // Between two attempts of a transaction that had to give way.
-    ("crates/foreshore/src/transact", "locks", "lock_wait"),
+    ("crates/foreshore/src/transact.rs", "locks", "lock_wait"),
+    ("crates/txn/src/insist", "locks", "lock_wait"),
     ("crates/latch/", "latches", "latch_wait"),
     ("crates/wal/", "log", "log_wait"),
     ("crates/txn/src/committer", "log", "log_wait"),
+    ("crates/txn/src/transaction/log_room", "log", "log_wait"),
+    ("crates/txn/src/transaction/crowd", "log", "log_wait"),
     ("crates/foreshore/src/log_turn", "log", "log_wait"),
     ("crates/env/src/sim/disk", "disk", "disk_wait"),
     ("crates/pages/", "frames", "frame_wait"),
